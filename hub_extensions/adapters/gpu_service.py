@@ -40,6 +40,7 @@ from hub_extensions.core.messages import (
     Started,
     Stopped,
     TicketStatus,
+    UserOverview,
 )
 from hub_extensions.core.signing import ANSWER_HEADER
 
@@ -48,6 +49,7 @@ log = logging.getLogger("jupyterhub.gpu")
 ASK_SECONDS = 15.0
 REPORT_SECONDS = 10.0
 FORM_SECONDS = 2.0
+OVERVIEW_SECONDS = 1.0
 STOP_SECONDS = 1.0
 NO_ANSWER = 599
 """Tornado's status where nobody answered."""
@@ -206,6 +208,11 @@ class GpuServiceClient:
         if not admin:
             self._cache(frozenset(groups), state)
         return state
+
+    async def overview(self, user: str) -> UserOverview:
+        """Where a user stands. No page waits for it for long. Raises ServiceAway, ServiceRefused."""
+        query = urlencode({"user": user})
+        return await self._send(self._reports, "GET", f"hub/overview?{query}", UserOverview, None, OVERVIEW_SECONDS)
 
     def _cache(self, groups: frozenset[str], state: FormState) -> None:
         self._forms.pop(groups, None)

@@ -29,4 +29,12 @@ def form_for(groups: Iterable[str], kept: Mapping[Groups, FormState]) -> FormSta
     for form in (kept.get(mine), *reversed(seen)):
         for offer in form.offers if form is not None else ():
             offers.setdefault(offer.id, offer)
-    return replace(latest, offers=tuple(offers.values()), gpu_servers=(), notices=(), last_offers=(), in_line=())
+    return replace(
+        latest,
+        offers=tuple(offers.values()),
+        gpu_servers=(),
+        notices=(),
+        last_offers=(),
+        in_line=(),
+        peak_memory_bytes=None,
+    )

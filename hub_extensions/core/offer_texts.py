@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.messages import OfferState, TicketInfo, Wait
@@ -11,6 +12,12 @@ from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import at_most, gib, likely, ordinal
 
 AGE_STEP_SECONDS = 300
+SIZES = {1: ("Small GPU",), 2: ("Small GPU", "Large GPU"), 3: ("Small GPU", "Medium GPU", "Large GPU")}
+"""Plain names of so many sizes of parts of a card, the smallest first."""
+MIG = "MIG "
+"""What our own titles of a part begin with: an admin's stay as they are."""
+ROOM = 1.1
+"""Whoever needed so much may need a little more."""
 FEW_DATA = "few-data"
 ROUGH = "rough"
 """What is said of a forecast beside its figures (`Wait.note`)."""
@@ -28,6 +35,52 @@ def default_title(offer: OfferId) -> str:
         return name
     part = f"{offer.gib} GiB" if offer.gib else f"{offer.share / 10:g} %"
     return f"{part} of {'a GPU' if whole else name}"
+
+
+def plain_name(offer: OfferState, offers: Sequence[OfferState], t: Catalogue = ENGLISH) -> str:
+    """What somebody calls an offer who does not know MIG: ``Small GPU``; an admin's title stays as it is."""
+    if offer.kind != "mig" or not offer.title.startswith(MIG):
+        return t(offer.title)
+    sizes = sorted({each.share for each in offers if each.kind == "mig"})
+    names = SIZES.get(len(sizes))
+    return t(names[sizes.index(offer.share)] if names else "Part of a GPU")
+
+
+def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
+    """How much memory an offer gives: ``4.75 GiB``; "" where it is not known, or there is no GPU."""
+    if offer.id == CPU or offer.memory_bytes is None:
+        return ""
+    text = gib(offer.memory_bytes)
+    return text if offer.memory_enforced else t("about %1, shared", text)
+
+
+def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
+    """What an offer is for whoever knows: ``MIG 1g.5gb, 1/7 of an A100, 14 of 98 SMs``."""
+    if offer.id == CPU:
+        return ""
+    parts = [t("MIG %1", offer.pool.removeprefix("mig-"))] if offer.kind == "mig" else []
+    card = offer.product
+    if 0 < offer.share < 1:
+        part = Fraction(offer.share).limit_denominator(8)
+        parts.append(t("%1 of a card (%2)", part, card) if card else t("%1 of a card", part))
+    elif card:
+        parts.append(card)
+    if offer.sm_count is not None:
+        of = offer.sm_total
+        parts.append(t("%1 of %2 SMs", offer.sm_count, of) if of else t("%1 SMs", offer.sm_count))
+    return ", ".join(parts)
+
+
+def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int | None, t: Catalogue = ENGLISH) -> str:
+    """Whether one's last uses had fitted: said of the smallest that is enough, and of those that are not."""
+    if peak_bytes is None or offer.id == CPU or offer.memory_bytes is None:
+        return ""
+    if offer.memory_bytes < peak_bytes:
+        return t("less than your last sessions held at most (%1)", gib(peak_bytes))
+    fitting = [each.memory_bytes for each in offers if (each.memory_bytes or 0) >= ROOM * peak_bytes]
+    if not fitting or offer.memory_bytes != min(filter(None, fitting)):
+        return ""
+    return t("enough for your last sessions (%1 at most)", gib(peak_bytes))
 
 
 def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
@@ -61,7 +114,7 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """``likely 25–70 min``, and whether that is rough; empty where it is not known."""
+    """``likely 25 min to 1 h 10 min``, and whether that is rough; empty where it is not known."""
     if wait.p10_seconds is None or wait.p90_seconds is None:
         return ""
     text = likely(wait.p10_seconds, wait.p90_seconds, t)

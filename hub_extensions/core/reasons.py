@@ -316,6 +316,8 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     "start-failed": "The server did not start.",
     "start-failed-why": "{why}",
+    "start-too-slow": "Your server did not start within {seconds:duration}, so its start was ended.",
+    "start-no-answer": "Your server was started and did not answer within {seconds:duration}, so it was ended.",
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
     # not the caller's right

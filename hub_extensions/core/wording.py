@@ -33,7 +33,7 @@ def about(seconds: float, t: Catalogue = ENGLISH) -> str:
     if round(seconds) < MINUTE:
         return t("%1 s", max(0, round(seconds)))
     minutes = round(seconds / MINUTE)
-    if minutes < 100:
+    if minutes < 60:
         return t("%1 min", minutes)
     hours, rest = divmod(minutes, 60)
     if hours < 48:
@@ -68,12 +68,12 @@ def stepped(seconds: float, *, up: bool | None = None) -> float:
 
 
 def likely(low: float, high: float, t: Catalogue = ENGLISH) -> str:
-    """From 10 to 90 %: ``likely 25–70 min``, ``likely about 5 min``, ``likely within 5 min``. Both are stepped."""
+    """From 10 to 90 %: ``likely 25–50 min``, ``likely 25 min to 1 h 10 min``, ``likely about 5 min``. Whole steps."""
     if low <= 0:
         return t("likely within %1", about(max(high, MINUTE), t))
     if about(low) == about(high):
         return t("likely about %1", about(high, t))
-    if high < 100 * MINUTE:
+    if high < HOUR:
         return t("likely %1–%2 min", round(low / MINUTE), round(high / MINUTE))
     return t("likely %1 to %2", about(low, t), about(high, t))
 

@@ -36,7 +36,6 @@ from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stoppe
 from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
-from hub_extensions.spawner.pages.queue_place import KEPT, queue_place
 from hub_extensions.spawner.pages.reader import PageReader
 from hub_extensions.spawner.pages.start_progress import (
     Start,
@@ -44,6 +43,7 @@ from hub_extensions.spawner.pages.start_progress import (
     report_unanswered,
     report_waiting,
 )
+from hub_extensions.spawner.pages.texts import utc
 from hub_extensions.spawner.returns import refuse_return
 from hub_extensions.spawner.start_recovery import StartRecovery
 
@@ -115,6 +115,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     _gpu_start: Start | None = None
     _gpu_admin_timeout: int | None = None
     start_timeout: int
+    http_timeout: int
     _gpu_ran = False
     _gpu_stop_asked = False
 
@@ -141,6 +142,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def start(self) -> asyncio.Future[Any]:
         """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
         self._gpu_start = None
+        spawn_errors.keep_ends_short(self.log)
         spawn = self._spawn_future
         try:
             options = self._gpu_checked(self.user_options)
@@ -367,13 +369,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             return
         error = done.exception()
         self._gpu_settle_accepted(start)
+        failed = spawn_errors.explain_failure(error, start.offer, self.http_timeout)
         if start.ticket is None or start.over:
             return
         if error is None and (self.ready or not hub_runs_it):
             self._gpu_report_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
             return
-        reason = getattr(error, "jupyterhub_message", "") or (str(error) if error else "The server did not come up.")
-        self._gpu_report_ended(start, Ended(start.attempt, "failed", reason, spawn_errors.reason_of(error)))
+        self._gpu_report_ended(start, replace(failed, attempt=start.attempt))
 
     async def _gpu_confirm_left(self, start: Start) -> None:
         """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
@@ -398,7 +400,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def _gpu_report_ended(self, start: Start, message: Ended) -> None:
         ticket = start.ticket
         if ticket is not None:
-            self._gpu_later(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
+            start.reported = self._gpu_later(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
         """Send it until it was taken; the refusal where it was not taken."""
@@ -463,6 +465,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             "event": event,
             "gpu": event["gpu"] if event else {},
             "wants_gpu": start is not None and start.wants_gpu,
+            "now": utc(datetime.now(timezone.utc)),
             "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
             "notify": NOTIFY if self._gpu_notifies else "",
             "notice_hint": self.gpu_notice_hint if self._gpu_notifies else "",
@@ -475,10 +478,6 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     def _gpu_notifies(self) -> bool:
         """Its user asked to be told when this start is ready."""
         return isinstance(self.user_options, Mapping) and self.user_options.get(NOTIFY) is True
-
-    async def gpu_place(self) -> str:
-        """What ``not_running.html`` shows of a place in line: kept, unknown, or none ("")."""
-        return KEPT if self._gpu_record is not None else await queue_place(self)
 
     async def stop(self, now: bool = False) -> None:
         """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""

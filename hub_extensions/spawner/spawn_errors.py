@@ -9,15 +9,20 @@ Not here: when to refuse (the service and ``core/offers/user_options.py`` say th
 from __future__ import annotations
 
 import asyncio
+import logging
+import traceback
 from collections.abc import MutableMapping
 from datetime import datetime
 from html import escape
 from typing import Any
 
 from tornado import web
+from tornado.log import app_log
 
 from hub_extensions.adapters.gpu_service import ServiceRefused
-from hub_extensions.core.messages import TicketStatus
+from hub_extensions.core.messages import Ended, TicketStatus
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import LOG_LENGTH, NO_ANSWER, TOO_SLOW, failure, sentence
 from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later
@@ -37,7 +42,9 @@ NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
 """Reasons of a refusal that is about a right: 403, all others 409."""
 
 
-def refusal(message: str, *, reason: str, log_message: str = "", status: int = 400) -> web.HTTPError:
+def refusal(
+    message: str, *, reason: str, log_message: str = "", status: int = 400, log_tail: str = ""
+) -> web.HTTPError:
     """The exception to raise from ``Spawner.start`` or ``options_from_form``.
 
     Args:
@@ -45,6 +52,7 @@ def refusal(message: str, *, reason: str, log_message: str = "", status: int = 4
         reason: the metric's label, e.g. ``unknown-offer``.
         log_message: the hub's log line; `message` where empty.
         status: the HTTP status of the answer.
+        log_tail: the last lines of the server's own log, for admins.
     """
     error: Any  # the attributes below are JupyterHub's custom, not tornado's
     if SpawnException is None:
@@ -63,6 +71,7 @@ def refusal(message: str, *, reason: str, log_message: str = "", status: int = 4
     error.jupyterhub_html_message = escape(message)
     error.gpu_reason = reason
     error.gpu_log_message = log_message or message
+    error.gpu_log_tail = log_tail
     return error  # type: ignore[no-any-return]
 
 
@@ -105,8 +114,34 @@ def is_refusal(error: BaseException | None) -> bool:
 
 def reason_of(error: BaseException | None) -> str:
     """The metric's `reason` for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
-    slow = "too-slow" if isinstance(error, asyncio.TimeoutError) else ""
+    slow = TOO_SLOW if isinstance(error, asyncio.TimeoutError) else ""
     return str(getattr(error, "gpu_reason", "")) or slow
+
+
+class _ShortEnds(logging.Filter):
+    """A refusal, a start that failed and one that was left are no faults of the hub: a line, and no traceback."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
+        late = record.msg == AFTER_TIMEOUT and isinstance(error, asyncio.CancelledError)
+        if late or is_refusal(error) or getattr(error, "gpu_explained", False):
+            why = "it was cancelled" if late else getattr(error, "gpu_log_message", error)
+            what = "A start ended" if record.msg == AFTER_TIMEOUT else record.getMessage()
+            record.msg, record.args = f"{what}: {why}", ()
+            record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+            record.exc_info = record.exc_text = None
+        return True
+
+
+AFTER_TIMEOUT = "Exception in Future %r after timeout"
+"""What tornado says of a start that the hub of 5 has answered for already."""
+_SHORT_ENDS = _ShortEnds()
+
+
+def keep_ends_short(hub_log: logging.Logger) -> None:
+    """In the hub's log, and in tornado's, which JupyterHub 5 leaves failed starts to. Twice is no more than once."""
+    hub_log.addFilter(_SHORT_ENDS)
+    app_log.addFilter(_SHORT_ENDS)
 
 
 def takes_the_lease(refused: ServiceRefused | None) -> bool:
@@ -114,20 +149,39 @@ def takes_the_lease(refused: ServiceRefused | None) -> bool:
     return refused is not None and refused.status in (404, 409)
 
 
+def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: float) -> Ended:
+    """What the service is told of a failed start; its user reads the same of the hub.
+
+    Args:
+        offer: that it was admitted to. http_seconds: how long the hub waits for a server's first answer.
+    """
+    cause, message, seconds = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0
+    log: str = getattr(error, "gpu_log_tail", "")
+    if isinstance(error, StartTookTooLong):
+        message, seconds = error.why, 0.0 if error.why else error.limit
+    elif isinstance(error, asyncio.TimeoutError):
+        cause, seconds = NO_ANSWER, http_seconds
+    elif error is not None and not message:
+        log = "".join(traceback.format_exception(error))[-LOG_LENGTH:]
+    reason = failure(cause, message, seconds)
+    if error is not None and not is_refusal(error):
+        text = sentence(reason, offer)
+        shown: Any = error  # the hub shows these two
+        shown.jupyterhub_message, shown.jupyterhub_html_message = text, escape(text)
+        shown.gpu_explained = isinstance(error, asyncio.TimeoutError)
+    return Ended(0, "failed", message, cause, seconds, log)
+
+
 class StartTookTooLong(asyncio.TimeoutError):
     """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one.
 
-    `why`: a sentence on what it waited for last; "" where that is not known.
+    `why`: a sentence on what it waited for last; "" where that is not known. `limit`: in seconds.
     """
 
     def __init__(self, seconds: float, why: str = "") -> None:
-        text = (
-            f"{why} The server was not started within {seconds:g} s, so the start was ended and its GPU given back. "
-            "Start it again; if it happens again, tell an admin."
-        ).lstrip()
-        super().__init__(text)
-        self.jupyterhub_message = text
-        self.jupyterhub_html_message = escape(text)
+        self.limit = seconds
+        self.why = f"{why} {failure(TOO_SLOW, '', seconds).message}" if why else ""
+        super().__init__(self.why or failure(TOO_SLOW, "", seconds).message)
 
 
 def spare_the_count(spawner: Any, error: BaseException) -> None:

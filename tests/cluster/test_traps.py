@@ -323,7 +323,7 @@ def test_the_time_of_a_start_in_a_profile_counts_from_the_placement_and_ends_in_
     try:
         last = list(profiles.hub.progress("t10", seconds=30))[-1]
         assert last["failed"]
-        assert "The server was not started within 2 s" in last["message"]
+        assert "Your server did not start within 2 s" in last["message"]
         until(lambda: not pod_of(profiles, "t10"), 30, "its pod is deleted")
     finally:
         device.hold()

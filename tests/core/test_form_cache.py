@@ -50,3 +50,4 @@ def test_nobody_sees_an_offer_of_another_group_or_anything_of_another_person(
     if found is not None:
         assert {FOR[str(offer.id)] for offer in found.offers} <= {None, *mine}
         assert (found.gpu_servers, found.notices, found.last_offers, found.in_line) == ((), (), (), ())
+        assert found.peak_memory_bytes is None, "of the one who was shown it"

@@ -30,7 +30,7 @@ def test_a_length_that_is_set_is_said_to_the_second(seconds: float, words: str) 
     ("seconds", "words"),
     [
         (-3, "0 s"), (0, "0 s"), (40, "40 s"), (59.4, "59 s"), (59.6, "1 min"), (61, "1 min"), (1500, "25 min"),
-        (3599, "60 min"), (5940, "99 min"), (5970, "1 h 40 min"), (7200, "2 h"), (7800, "2 h 10 min"),
+        (3599, "1 h"), (3540, "59 min"), (4320, "1 h 12 min"), (7200, "2 h"), (7800, "2 h 10 min"),
         (172_800, "2 d"), (200_000, "2 d 7 h"),
     ],
 )  # fmt: skip
@@ -41,7 +41,8 @@ def test_a_length_that_is_estimated_is_rounded(seconds: float, words: str) -> No
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (1500, 4200, "likely 25–70 min"),
+        (1500, 3000, "likely 25–50 min"),
+        (1500, 4200, "likely 25 min to 1 h 10 min"),
         (300, 300, "likely about 5 min"),
         (0, 300, "likely within 5 min"),
         (0, 0, "likely within 1 min"),

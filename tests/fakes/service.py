@@ -12,7 +12,7 @@ import secrets
 import threading
 from collections.abc import Collection, Coroutine
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -27,18 +27,22 @@ from hub_extensions.core.messages import (
     Ask,
     DrainState,
     Ended,
+    FailedStart,
     FormState,
     LeaseGrant,
     Notice,
     OfferState,
     Problem,
+    ServerState,
     SignedOut,
     Started,
     Stopped,
     TicketStatus,
+    UserOverview,
     Wait,
 )
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import Reason
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
 from tests.fakes.reasons import because
@@ -97,6 +101,9 @@ class GpuServiceInATest:
         self.tickets: dict[tuple[str, str], TicketStatus] = {}
         self.held: dict[tuple[str, str], str] = {}
         self.notices: tuple[Notice, ...] = ()
+        self.failed: tuple[FailedStart, ...] = ()
+        """Starts that failed, of everybody."""
+        self.servers: tuple[ServerState, ...] = ()
         self.simulated = False
         self.silent: tuple[OfferId, ...] = ()
         """Offers that a machine has which does not answer."""
@@ -165,6 +172,7 @@ class GpuServiceInATest:
             (f"{prefix}/hub/stopped", _Stopped, facts),
             (f"{prefix}/hub/signed-out", _SignedOut, facts),
             (f"{prefix}/hub/form", _Form, facts),
+            (f"{prefix}/hub/overview", _Overview, facts),
             (f"{prefix}/hub/events", _Events, facts),
         ]
 
@@ -212,6 +220,13 @@ class GpuServiceInATest:
 
     def told_of(self, kind: type[T]) -> list[T]:
         return [message for message in list(self.told) if isinstance(message, kind)]
+
+    def overview(self, user: str) -> UserOverview:
+        """Of one user."""
+        tickets = tuple(each for key, each in self.tickets.items() if key[0] == user)
+        servers = tuple(each for each in self.servers if each.user == user)
+        failed = tuple(each for each in self.failed if each.user == user)
+        return UserOverview(tickets, servers, self.notices, failed)
 
     # ------------------------------------------------------------ the line
 
@@ -333,7 +348,18 @@ class GpuServiceInATest:
             return
         del self.tickets[key]
         self.held.pop(key, None)
+        if message.how == "failed":
+            self.failed = (*self.failed, self._failed(state, message))
         self.decide()
+
+    def _failed(self, state: TicketStatus, message: Ended) -> FailedStart:
+        """As the service keeps it: its first failure leaves the place."""
+        offer, now = state.offer or state.offers[0], datetime.now(timezone.utc)
+        reason = failure(message.reason, message.message, message.seconds)
+        until = now + timedelta(minutes=15)
+        return FailedStart(
+            now, state.user, state.server, offer, an_offer(offer, free=0, total=1).title, reason, kept_until=until
+        )
 
     def stopped(self, message: Stopped) -> None:
         self.told.append(message)
@@ -493,6 +519,11 @@ class _Form(_Base):
         groups = self.get_query_arguments("group")
         admin = self.get_query_argument("admin", "0") == "1"
         self.say(self.service.form(groups, admin, self.get_query_argument("user", "")))
+
+
+class _Overview(_Base):
+    def get(self) -> None:
+        self.say(self.service.overview(self.get_query_argument("user")))
 
 
 class _Events(_Base):

@@ -18,11 +18,14 @@ SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
 TEMPLATES = (
     *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
-    *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
+    *(
+        START / "templates" / f"{name}.html"
+        for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home")
+    ),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),
 )
-SCRIPTS = (START / "templates" / "gpu_waiting.js",)
+SCRIPTS = tuple(START / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 SOURCES = (
     *START.glob("*.py"),
     PAGES / "labels.py",
@@ -34,7 +37,7 @@ SOURCES = (
     GATE / "portal.py",
     SIGN_ON / "openid" / "authenticator.py",
     *(PACKAGE / "core" / "sign_on" / f"{name}.py" for name in ("sessions", "failures")),
-    *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons")),
+    *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons", "queue/failed_starts")),
 )
 NAMED = {
     PACKAGE / "core" / "wording.py": ("PLACE",),
@@ -47,6 +50,10 @@ NAMED = {
 }
 """Constants that are translated where they are shown."""
 DATA = (
+    "Small GPU",
+    "Medium GPU",
+    "Large GPU",
+    "Part of a GPU",
     "CPU only",
     "Whole GPU",
     "a whole GPU",

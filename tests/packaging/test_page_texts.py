@@ -113,7 +113,7 @@ def test_a_script_says_nothing_by_itself(path: Path) -> None:
     sentences = [text for asked, text in literals if not asked and re.search(r"[A-Za-z]{2} [A-Za-z]", text)]
     # the hub's own words, a note for whoever looks into the browser's console, classes of a style
     own = {"Spawn cancelled", "no notification:", "use strict"}
-    assert set(sentences) == own | {each for each in sentences if each.startswith("btn ")}
+    assert {each for each in sentences if not each.startswith(("btn ", "#"))} <= own
     assert len(texts_of_script()) > 40
 
 

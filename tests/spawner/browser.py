@@ -32,3 +32,9 @@ def log_in(page: Page, hub: Hub, name: str, then: str = "/hub/spawn") -> None:
     page.fill("input[name=password]", "any")
     page.click("[type=submit]")
     page.wait_for_url(lambda url: "/login" not in url)
+
+
+def leave(page: Page) -> None:
+    """Leave the line, or cancel a start: the page asks."""
+    page.click("#gpu-leave-words")
+    page.click("#gpu-leave")

@@ -277,7 +277,7 @@ def test_a_lease_is_not_held_for_hours_by_a_server_that_lacks_something_else_tha
         hub.spawn("ada", {"offer": ONE})
         said = events(hub, "ada")
         assert said[-1]["failed"]
-        assert "No machine has enough free memory for it now. The server was not started within 4 s" in str(said[-1])
+        assert "No machine has enough free memory for it now. Your server did not start within 4 s" in str(said[-1])
         until(lambda: not cluster.pods)
         until(lambda: [m.how for m in service.told_of(Ended)] == ["failed"])
 
@@ -298,7 +298,7 @@ def test_a_server_on_a_silent_machine_is_never_deleted_by_force_and_its_owner_re
         hub.spawn("ada", {"offer": ONE})
         said = events(hub, "ada")
         assert said[-1]["failed"]
-        assert f"Your last server is still being ended. The server was not started within {LIMIT} s" in str(said[-1])
+        assert f"Your last server is still being ended. Your server did not start within {LIMIT} s" in str(said[-1])
 
         def long_ago(pod: dict[str, Any]) -> None:
             pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"

@@ -142,9 +142,9 @@ c.JupyterHub.spawner_class = SlowToLaunch
         hub.spawn("ada", {"offer": ONE})
         ended = until(lambda: service.told_of(Ended), what="the failed start was told")
         assert ended[0].how == "failed"
-        assert "within 1 s" in ended[0].message
+        assert (ended[0].reason, ended[0].seconds) == ("too-slow", 1.0)
         page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada").text
-        assert "The server was not started within 1 s" in page
+        assert "Your server did not start within 1 s" in page
         assert "failed to start in 1 seconds" in hub.log()
 
 

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hub_extensions.core.cluster.unschedulable import why_unschedulable
+from hub_extensions.core.wording import foreign
 
 Json = Mapping[str, Any]
 
@@ -49,6 +50,7 @@ class PodState:
         exit_code: of the server's container; None: it has not ended, or it is not known.
         lacks_other: it has no machine for want of something that is no GPU, and all machines are there: waiting for
             GPUs to be given back does not help.
+        log_tail: the last lines that the server's program wrote, as they are; "" where they are not known.
     """
 
     reason: str
@@ -57,6 +59,7 @@ class PodState:
     final: bool = False
     exit_code: int | None = None
     lacks_other: bool = False
+    log_tail: str = ""
 
 
 def pod_state(
@@ -171,6 +174,10 @@ def _condition(pod: Json, kind: str) -> Json:
     return next((one for one in conditions if one.get("type") == kind), {})
 
 
+TAIL_IN_LOG = 200
+"""So much of what a server's program wrote is in a line of the hub's log, where nothing of it breaks the line."""
+
+
 def _text(reason: object, message: object) -> str:
     return ": ".join(str(part) for part in (reason, message) if part)
 
@@ -246,18 +253,19 @@ def _over(view: _PodView) -> PodState | None:
 
 
 def _exited(ended: Json, log: str, *, final: bool) -> PodState:
-    code = ended.get("exitCode")
-    log = _text(ended.get("reason") or log, ended.get("message"))
+    code, tail = ended.get("exitCode"), str(ended.get("message") or "")
+    log = _text(ended.get("reason") or log, foreign(tail, TAIL_IN_LOG))
     if code == 0:
         return PodState(ENDED_BY_ITSELF, "The server ended by itself.", log, final=final, exit_code=0)
     with_code = "" if code is None else f" with exit code {code}"
-    return PodState("crashed", f"The server crashed{with_code}.", log, final=final, exit_code=code)
+    return PodState("crashed", f"The server crashed{with_code}.", log, final=final, exit_code=code, log_tail=tail)
 
 
 def _out_of_memory(ended: Json, *, final: bool) -> PodState:
     text = "The server needed more memory than it has and was ended."
-    log = _text("OOMKilled", ended.get("message"))
-    return PodState("out-of-memory", text, log, final=final, exit_code=ended.get("exitCode"))
+    tail = str(ended.get("message") or "")
+    log = _text("OOMKilled", foreign(tail, TAIL_IN_LOG))
+    return PodState("out-of-memory", text, log, final=final, exit_code=ended.get("exitCode"), log_tail=tail)
 
 
 def _evicted_why(message: str) -> str:

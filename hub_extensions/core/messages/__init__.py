@@ -36,6 +36,7 @@ from hub_extensions.core.messages.hub import (
     TicketStatus,
 )
 from hub_extensions.core.messages.notices import WebhookNotice
+from hub_extensions.core.messages.overview import FailedStart, FailedStarts, UserOverview
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
 from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progress, Report, ServerState
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
@@ -50,6 +51,8 @@ __all__ = [
     "DrainState",
     "EndEvent",
     "Ended",
+    "FailedStart",
+    "FailedStarts",
     "FailedStop",
     "Figures",
     "ForecastRecord",
@@ -85,6 +88,7 @@ __all__ = [
     "TicketStatus",
     "UsagePage",
     "UsageRecord",
+    "UserOverview",
     "Wait",
     "WebhookNotice",
 ]

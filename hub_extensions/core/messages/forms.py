@@ -87,6 +87,7 @@ class FormState:
         silent: offers that a machine of the cluster has which does not answer.
         default_offer: what the admin has preselected for whoever has not chosen before; None: nothing.
         rule: what `culling` says, as a reason; None: "", or an older service.
+        peak_memory_bytes: the most GPU memory that one of the user's last three uses held; None: not known.
     """
 
     offers: tuple[OfferState, ...]
@@ -101,3 +102,4 @@ class FormState:
     silent: tuple[OfferId, ...] = ()
     default_offer: OfferId | None = None
     rule: Reason | None = None
+    peak_memory_bytes: int | None = None

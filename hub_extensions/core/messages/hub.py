@@ -67,6 +67,7 @@ class TicketStatus:
         since: joined at.
         alternatives: offers that are free right now and smaller, then others that are likely to be had sooner.
         simulated: the GPUs do not exist; the waiting page has to say so.
+        usual_start_seconds: from admission until ready, as starts on this offer usually took; None: not known.
     """
 
     ticket: str
@@ -84,6 +85,7 @@ class TicketStatus:
     alternatives: tuple[OfferState, ...] = ()
     grant: LeaseGrant | None = None
     simulated: bool = False
+    usual_start_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +103,17 @@ class Ended:
     """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start).
 
     `message` is for the user, `reason` for the metric.
+
+    Attributes:
+        seconds: the limit that a failed start passed; 0: none. log: the last lines of its server's log; "": not known.
     """
 
     attempt: int
     how: str
     message: str = ""
     reason: str = ""
+    seconds: float = 0.0
+    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -278,6 +278,10 @@ def size_of(offer: Sized) -> tuple[float, int, int]:
 
 # Words, in the order of the form
 
+OWN_CARD = "A whole card for you alone, with all of its memory and cores."
+OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."
+"""Our sentences about offers that nobody else is in: how private they are, which the form tells once."""
+
 
 def cpu_offer() -> GpuOffer:
     """The offer without a GPU."""
@@ -308,12 +312,12 @@ def _of_pool(
     sms = _least(device.sm_count for device in devices)
     if pool == GPU:
         kind, title, total = OfferKind.WHOLE, "Whole GPU", sms
-        text = "A whole card for you alone, with all of its memory and cores."
+        text = OWN_CARD
     else:
         kind, title = OfferKind.MIG, f"MIG {MigProfile.parse(pool).name}"
         totals = {sm_of_product(device.product) for device in devices}
         total = totals.pop() if len(totals) == 1 else None
-        text = "Your own memory and cores: nobody else on the card can slow you down or crash you."
+        text = OWN_PART
     return GpuOffer(
         id=pool,
         kind=kind,

@@ -6,7 +6,8 @@
 | waiting  | admitted | waiting  | ended | ended |        | ended     | ended    | ended   | waiting  | waiting      |
 | admitted |          | admitted | ended | ended | ended  | ended     |          | ended   | admitted | waiting      |
 
-A waiting one that loses the right to one of its offers (RIGHT_LOST) goes on with the others.
+A waiting one that loses the right to one of its offers (RIGHT_LOST) goes on with the others. One that FAILED leaves its
+places behind for the next ticket of its server, once in a row (``failed_starts.py``): none -> waiting by ASKED, there.
 
 | lease    | ADMITTED | ADOPTED | STARTED  | READY   | its ticket ends | SUPERSEDED | GONE or CULLED | DEVICE_LOST |
 | -------- | -------- | ------- | -------- | ------- | --------------- | ---------- | -------------- | ----------- |
@@ -178,7 +179,10 @@ class LeaseReading:
 
 
 def wanted_offers_of(
-    offers: Sequence[OfferId], ticket: Ticket | None, new_place: Callable[[], int]
+    offers: Sequence[OfferId],
+    ticket: Ticket | None,
+    new_place: Callable[[], int],
+    left: Sequence[WantedOffer] = (),
 ) -> tuple[WantedOffer, ...]:
     """The places for the offers asked for: one that it waits for is kept, all others share a new one at the end.
 
@@ -186,9 +190,11 @@ def wanted_offers_of(
 
     Args:
         ticket: the server's live ticket; None: it has none. new_place: makes a place; not called where none is needed.
+        left: the places that a failed start of this server left behind, for a ticket that begins.
     """
     keeps = ticket is not None and ticket.admitted_offer in (None, *offers)
-    had = {choice.offer: choice.place for choice in ticket.wanted_offers} if ticket is not None and keeps else {}
+    before = ticket.wanted_offers if ticket is not None and keeps else left if ticket is None else ()
+    had = {choice.offer: choice.place for choice in before}
     fresh = new_place() if any(offer not in had for offer in offers) else 0
     return tuple(WantedOffer(offer, had.get(offer, fresh)) for offer in offers)
 
@@ -285,6 +291,11 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
     return Step(
         replace(ticket, state=state), ENDS[event], replace(lease, state=after) if lease is not None and after else None
     )
+
+
+def places_left(ticket: Ticket) -> tuple[WantedOffer, ...]:
+    """The places that a ticket leaves behind whose admitted start fails; none where it was not admitted."""
+    return ticket.wanted_offers if (ticket.state, Event.FAILED) in TICKETS else ()
 
 
 def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:

@@ -23,7 +23,7 @@ from hub_extensions.core.culling import CullPolicy, RuledServer
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
-from hub_extensions.hub_service.engine import drains, presenters
+from hub_extensions.hub_service.engine import drains, overview, presenters
 from hub_extensions.hub_service.engine.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
@@ -110,6 +110,7 @@ class Engine:
         allowance = timedelta(seconds=settings.start_seconds)
         state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance, settings)
         state.policies.read_first()
+        state.foresight.past.learn((await store.usage()).uses)
         await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
         engine = cls(settings, store, state, hub, gpus, apart)
         await engine.watcher.refresh()
@@ -201,6 +202,8 @@ class Engine:
         users = {user.name for user in await self.hub.users()}
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
+            self.state.foresight.past.forget(gone)
+            await self.state.commit(self.state.notices.without_failures_of(gone))
             self.forecaster.reload_soon()
             log.info("a deleted user's records were anonymised")
 
@@ -274,6 +277,7 @@ class Engine:
             silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
             default_offer=next((offer for offer in offers if offer == self.state.offer_config.default_offer), None),
             rule=culling.culling_rule(*policies),
+            peak_memory_bytes=self.state.foresight.past.peak_of(user),
         )
 
     def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
@@ -347,6 +351,15 @@ class Engine:
         known |= {(lease.user, lease.server) for lease in self.state.leases.values() if lease.user == user}
         states = (self.server_state(*key) for key in sorted(known))
         return tuple(state for state in states if state is not None)
+
+    def overview(self, user: str) -> messages.UserOverview:
+        """Where this user stands: for the hub's home, and for the page of a start."""
+        mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
+        return overview.overview(self.state, user, self.queue.states_of(mine), self.servers_of(user))
+
+    def failed_starts(self) -> messages.FailedStarts:
+        """Starts that failed, for admins."""
+        return overview.failed_starts(self.state)
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""

@@ -34,6 +34,7 @@ from hub_extensions.core.queue.outlook import (
 from hub_extensions.core.queue.progress import OVERDUE, taken
 from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.clock import RunningClock
+from hub_extensions.hub_service.engine.past_uses import PastUses
 
 ServerKey = tuple[str, str]
 UNREAD = 20_000
@@ -50,6 +51,7 @@ class Foresight:
         given: ticket -> forecasts that have not come true yet. records: pool -> the last that did.
         joins: pool -> the last of those that were given at a join.
         progress: what servers say of their own end, and when that is in running time.
+        past: what uses that began or are over say of the next.
     """
 
     def __init__(self) -> None:
@@ -61,6 +63,7 @@ class Foresight:
         self.records: dict[str, deque[Given]] = {}
         self.joins: dict[str, deque[Given]] = {}
         self.progress: dict[ServerKey, tuple[Progress, datetime]] = {}
+        self.past = PastUses()
         self._judged: dict[str, Accuracy] = {}
 
     def note_change(self) -> None:
@@ -183,6 +186,7 @@ class Foresight:
         """These were written."""
         if changes.tickets or changes.leases:
             self.revision += 1
+        self.past.remember(changes)
         self.stays.extend(stay for stay in map(stay_of, changes.usage) if stay is not None)
         for server in changes.gone_facts:
             self.progress.pop(server, None)

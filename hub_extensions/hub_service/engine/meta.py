@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from hub_extensions.core.culling import RoutesRenewed, ServerReturn
 from hub_extensions.core.notices import Sending
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.failed_starts import KeptFailure
 
 CLOCK = "clock"
 POOL_NAMES = "pool-names"
@@ -22,9 +23,11 @@ SENDINGS = "sendings"
 POOL_SIZES = "pool-sizes"
 RETURNS = "returns"
 ROUTES_RENEWED = "routes-renewed"
+FAILED_STARTS = "failed-starts"
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
+_FAILURES: TypeAdapter[tuple[KeptFailure, ...]] = TypeAdapter(tuple[KeptFailure, ...])
 _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 
 
@@ -78,3 +81,16 @@ def read_offers(kept: str) -> tuple[GpuOffer, ...]:
 def write_offers(offers: tuple[GpuOffer, ...]) -> str:
     """As `read_offers` reads them."""
     return _OFFERS.dump_json(offers).decode()
+
+
+def read_failures(kept: str) -> tuple[KeptFailure, ...]:
+    """Starts that failed, the oldest first; none where another version wrote them otherwise."""
+    try:
+        return _FAILURES.validate_json(kept)
+    except ValidationError:
+        return ()
+
+
+def write_failures(failures: tuple[KeptFailure, ...]) -> str:
+    """As `read_failures` reads them."""
+    return _FAILURES.dump_json(failures).decode()

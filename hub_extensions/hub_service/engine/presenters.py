@@ -146,8 +146,10 @@ def waiting(
     )
 
 
-def admitted(ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock) -> TicketMessage:
-    """What an admitted ticket is told, with its grant."""
+def admitted(
+    ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock, usual: float | None = None
+) -> TicketMessage:
+    """What an admitted ticket is told, with its grant. `usual`: how many seconds such a start usually takes."""
     return TicketMessage(
         ticket=ticket.id,
         attempt=ticket.attempt,
@@ -163,6 +165,7 @@ def admitted(ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clo
         wait=None,
         grant=given,
         simulated=simulated,
+        usual_start_seconds=usual,
     )
 
 

@@ -19,7 +19,7 @@ from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue import failed_starts, lifecycle
 from hub_extensions.core.queue.admission import admit, refuse_to_join
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import (
@@ -162,11 +162,12 @@ class Tickets:
     async def _write_ask(
         self, ask: messages.Ask, live: Ticket | None, now: datetime, transaction: Transaction
     ) -> Ticket:
+        left = failed_starts.places_of(self.state.notices.failures, ask.user, ask.server, now)
         wanted = Ticket(
             id=secrets.token_hex(8),
             user=ask.user,
             server=ask.server,
-            wanted_offers=lifecycle.wanted_offers_of(ask.offers, live, self.state.new_place),
+            wanted_offers=lifecycle.wanted_offers_of(ask.offers, live, self.state.new_place, left),
             joined=now,
             groups=ask.groups,
             options=ask.options,
@@ -221,14 +222,8 @@ class Tickets:
             if ticket.attempt != report.attempt and not unwanted:
                 return
             if report.how == "failed":
-                if ticket.state is not TicketState.ADMITTED:
-                    return
-                log_message = f"start failed: {report.message}"
-                reason = explain("start-failed", log_message=log_message)
-                if report.message:
-                    reason = explain("start-failed-why", why=report.message, log_message=log_message)
-                self.state.count("start-failed", report.reason or "unknown")
-                await transaction.end_ticket(ticket, Event.FAILED, reason, actor="hub", evidence=report.reason)
+                if ticket.state is TicketState.ADMITTED:
+                    await transaction.start_failed(ticket, report)
             else:
                 await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"), actor="user")
 
@@ -469,7 +464,8 @@ class Tickets:
                 return presenters.not_there(ticket, NOT_READ, self.state.clock)
             given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
             simulated = bool(offer and offer.simulated)
-            return presenters.admitted(ticket, given, title, simulated, self.state.clock)
+            usual = self.state.foresight.past.usual_start(chosen)
+            return presenters.admitted(ticket, given, title, simulated, self.state.clock, usual)
         view = view or self._view()
         verdict = view.verdicts.of(ticket)
         if verdict is None:

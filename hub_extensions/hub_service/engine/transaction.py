@@ -12,22 +12,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeVar
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
 from hub_extensions.core import messages
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.notices import Delivery, channels_of, turn_notices
+from hub_extensions.core.offer_texts import default_title
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue import failed_starts, lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.forecast_record import noted
+from hub_extensions.hub_service.engine.meta import FAILED_STARTS, write_failures
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.usage import followed
 
@@ -108,9 +111,20 @@ class Transaction:
     # -------------------------------------------------------------- tickets
 
     async def end_ticket(
-        self, ticket: Ticket, event: Event, reason: Reason, *, actor: str = SERVICE, evidence: str = ""
+        self,
+        ticket: Ticket,
+        event: Event,
+        reason: Reason,
+        *,
+        actor: str = SERVICE,
+        evidence: str = "",
+        meta: Mapping[str, str] | None = None,
     ) -> None:
-        """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already."""
+        """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already.
+
+        Args:
+            meta: what is noted with it.
+        """
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
         notices = (NoticeRow(now, ticket.user, ticket.server, reason.message),) if how in NOTIFIED_LATER else ()
@@ -120,11 +134,41 @@ class Transaction:
                 leases=step.leases,
                 journal=(self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence),),
                 notices=notices,
+                meta=meta or {},
             )
         )
         self.state.count("ended", how.value)
         answer = "ended" if how is TicketEnd.LEFT else "refuse"
         self.publish(presenters.over(ticket, answer, reason, self.state.clock))
+
+    async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
+        """An admitted start failed, and its ticket ends; whoever had no fault in it keeps the place once."""
+        reason = failed_starts.failure(report.reason, report.message, report.seconds)
+        chosen = ticket.admitted_offer or CPU
+        offer, clock = self.state.offer(chosen), self.state.clock
+        start = messages.FailedStart(
+            at=clock.utc_now(),
+            user=ticket.user,
+            server=ticket.server,
+            offer=chosen,
+            title=offer.title if offer else default_title(chosen),
+            reason=replace(reason, log_message=""),
+            cause=report.reason,
+            log=report.log[-failed_starts.LOG_LENGTH :],
+        )
+        places = lifecycle.places_left(ticket)
+        kept = failed_starts.with_failure(
+            self.state.notices.failures, start, places, clock.now() + failed_starts.KEPT_FOR
+        )
+        self.state.count("start-failed", report.reason or "unknown")
+        meta = {FAILED_STARTS: write_failures(kept)}
+        await self.end_ticket(ticket, Event.FAILED, reason, actor="hub", evidence=report.reason, meta=meta)
+
+    def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
+        """A start that was ready: of those that failed before nobody is told any more."""
+        kept = self.state.notices.failures
+        after = failed_starts.after_ready(kept, ticket.user, ticket.server)
+        return {} if after == kept else {FAILED_STARTS: write_failures(after)}
 
     async def ready(self, ticket: Ticket, lease: Lease | None) -> messages.TicketStatus:
         """A ticket ends the good way: its server is ready."""
@@ -139,6 +183,7 @@ class Transaction:
                 facts=(facts,),
                 journal=(self.ticket_row("ready", ticket, ticket.admitted_offer or "", actor="hub"),),
                 deliveries=self._turn_notices(ticket, facts),
+                meta=self._after_ready(ticket),
             )
         )
         self.state.count("ended", TicketEnd.READY.value)

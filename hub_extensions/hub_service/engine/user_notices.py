@@ -1,5 +1,7 @@
 """The notices' part of the state: what users are told at their next page, and what is on its way to them.
 
+Why a start failed is told until a later one is ready.
+
 It follows the changes that are written, like the rest of the state. Not here: who sends (``notifier.py``).
 """
 
@@ -10,7 +12,14 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
 from hub_extensions.core.notices import Delivery, NoticeConfig, Sending
-from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings
+from hub_extensions.core.queue.failed_starts import KeptFailure
+from hub_extensions.hub_service.engine.meta import (
+    FAILED_STARTS,
+    SENDINGS,
+    read_failures,
+    read_sendings,
+    write_failures,
+)
 
 NOTICES_LAST = timedelta(hours=24)
 
@@ -21,12 +30,14 @@ class UserNotices:
     Attributes:
         config: how they are told.
         deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
+        failures: starts that failed, the oldest first.
     """
 
     def __init__(self, config: NoticeConfig) -> None:
         self.config = config
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
+        self.failures: tuple[KeptFailure, ...] = ()
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
@@ -36,6 +47,7 @@ class UserNotices:
             notices: the latest first.
         """
         self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
+        self.failures = read_failures(stored.meta.get(FAILED_STARTS, "[]"))
         self.deliveries = {each.key: each for each in stored.deliveries}
         for notice in reversed(notices):
             self._by_user.setdefault(notice.user, []).append(notice)
@@ -50,11 +62,18 @@ class UserNotices:
             self._by_user.setdefault(notice.user, []).append(notice)
         if SENDINGS in changes.meta:
             self.sendings = read_sendings(changes.meta[SENDINGS])
+        if FAILED_STARTS in changes.meta:
+            self.failures = read_failures(changes.meta[FAILED_STARTS])
 
     def recent(self, user: str, now: datetime) -> tuple[NoticeRow, ...]:
         """What this user is to be told at the next page (the last 24 h)."""
         since = now - NOTICES_LAST
         return tuple(notice for notice in self._by_user.get(user, ()) if notice.at >= since)
+
+    def without_failures_of(self, user: str) -> Changes:
+        """The changes by which nothing is kept of a deleted user's failed starts."""
+        kept = tuple(each for each in self.failures if each.start.user != user)
+        return Changes() if kept == self.failures else Changes(meta={FAILED_STARTS: write_failures(kept)})
 
     def forget_old(self, now: datetime) -> None:
         """Keep what is still told."""

@@ -5,15 +5,30 @@ Not here: the texts themselves (``hub_extensions/locale``), and what a page says
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import re
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.core.translation import Catalogue
+from hub_extensions.core.translation import Catalogue, halves
+from hub_extensions.spawner.pages.overview import (
+    KEPT,
+    HomeEntry,
+    NotRunningView,
+    failed_view,
+    home_entries,
+    last_offers,
+    overview_of,
+    place_in,
+)
 
-SCRIPT = Path(__file__).parent / "templates" / "gpu_waiting.js"
+REPORTED_SECONDS = 1.0
+"""So long the page of a failed start waits for its report, with which its place is kept."""
+SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 
 
 class PageReader:
@@ -26,6 +41,31 @@ class PageReader:
             static_url: of the names that every page of the hub has the one that is a method of its request.
         """
         return catalogue_of(getattr(static_url, "__self__", None))
+
+    async def gpu_not_running(self, hub_message: str | None, t: Catalogue) -> NotRunningView:
+        """What ``not_running.html`` shows. `hub_message`: why this hub's last start failed; "" where none did."""
+        spawner: Any = self
+        start = spawner._gpu_start
+        if start is not None and start.reported is not None and not start.reported.done():
+            await asyncio.wait({start.reported}, timeout=REPORTED_SECONDS)
+        if spawner._gpu_record is not None:
+            return NotRunningView(KEPT)
+        known = await overview_of(spawner)
+        failed = failed_view(known, spawner.name, hub_message or "", spawner.user_options or {}, t)
+        return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed)
+
+    async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
+        """The block of the hub's home."""
+        spawner: Any = self
+        if not spawner.gpu_service_url:
+            return ()
+        known = await overview_of(spawner)
+        return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
+
+    @staticmethod
+    def gpu_halves(text: str) -> tuple[str, str]:
+        """What stands before and behind the time in a text."""
+        return halves(text)
 
     def gpu_words(self, t: Catalogue) -> Mapping[str, str]:
         """What the waiting page's script says, in another language; what is missing stays English there."""
@@ -42,4 +82,5 @@ def catalogue_of(handler: object) -> Catalogue:
 @functools.cache
 def texts_of_script() -> tuple[str, ...]:
     """Every text that the waiting page's script says by itself."""
-    return tuple(dict.fromkeys(re.findall(r'\bt\("([^"\\]+)"', SCRIPT.read_text(encoding="utf-8"))))
+    said = (re.findall(r'\bt\("([^"\\]+)"', script.read_text(encoding="utf-8")) for script in SCRIPTS)
+    return tuple(dict.fromkeys(text for texts in said for text in texts))

@@ -20,13 +20,23 @@ import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, OfferState, Wait
-from hub_extensions.core.offer_texts import default_title, free_text, gives, likely_text, when_text
-from hub_extensions.core.offers.model import OfferKind
+from hub_extensions.core.offer_texts import (
+    default_title,
+    enough_text,
+    free_text,
+    likely_text,
+    plain_name,
+    size,
+    what_it_is,
+    when_text,
+)
+from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.spawner.pages.overview import last_offers, offers_in
 from hub_extensions.spawner.pages.reader import catalogue_of
 from hub_extensions.spawner.pages.texts import (
     clock,
@@ -49,6 +59,8 @@ ISOLATION = {
     "none needed": "no GPU, nothing to separate",
 }
 """How one side of an offer is separated, in words; the sides are memory, fault, compute and access."""
+OURS = (OWN_CARD, OWN_PART)
+"""Descriptions that say how private an offer is, which stands below all of them."""
 KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 """What a card's pill says, by the sign of the figure."""
 
@@ -58,14 +70,18 @@ class OfferRow:
     """One card of the form, in words.
 
     Attributes:
+        name: plain, with its size. what: it is, for whoever knows. text: the admin's own words.
         percent: of one device; 0: none, or several. known: ``free``, ``full`` or ``unknown``, as the sign says.
         suggestion: another offer (id, title) that starts sooner, and the sentence.
     """
 
     id: OfferId
     title: str
+    name: str
+    size: str
+    what: str
     text: str
-    gives: str
+    enough: str
     percent: int
     known: str
     sign: str
@@ -75,6 +91,7 @@ class OfferRow:
     simulated: bool
     selected: bool
     note: str
+    private: str
     isolation: tuple[tuple[str, str], ...]
     suggestion: tuple[OfferId, str, str] | None
 
@@ -120,7 +137,7 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    saved = _saved_options(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_offers(spawner)
+    saved = offers_in(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_offers(spawner)
     notify = _wants_notice(spawner)
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
@@ -128,11 +145,6 @@ async def render_form(spawner: Any) -> str:
     return above + form_html(
         state, saved=saved, away_since=away, notice_hint=spawner.gpu_notice_hint, notify=notify, t=t
     )
-
-
-def last_offers(spawner: Any) -> tuple[OfferId, ...]:
-    """The offers of this server's last start, in the user's order; none where there was none that can be read."""
-    return _saved_options(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
 
 
 def form_html(
@@ -159,10 +171,10 @@ def form_html(
     default = state.default_offer if state else None
     chosen = wanted[0] if wanted else default if default in listed else _first_free(offers)
     also = [offer for offer in wanted[1:] if offer in saved and offer != chosen]
-    as_of = state.as_of if state else None
+    as_of, peak = (state.as_of, state.peak_memory_bytes) if state else (None, None)
     return _template("form.html").render(
         t=t,
-        rows=[_row(offer, offers, selected=offer.id == chosen, t=t) for offer in offers],
+        rows=[_row(offer, offers, selected=offer.id == chosen, peak=peak, t=t) for offer in offers],
         nothing_free=None if chosen else _nothing_free(offers, t),
         also=also,
         simulated=bool(state and state.simulated),
@@ -257,13 +269,18 @@ def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
     return (utc(min(known)), clock(min(known))) if known else None
 
 
-def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: Catalogue) -> OfferRow:
+def _row(
+    offer: OfferState, offers: Sequence[OfferState], *, selected: bool, peak: int | None, t: Catalogue
+) -> OfferRow:
     sign, free = free_text(offer, offer.waiting, t)
     return OfferRow(
         id=offer.id,
         title=t(offer.title),
-        text=t(offer.description) or isolation_text(offer, t),
-        gives=gives(offer, t),
+        name=plain_name(offer, offers, t),
+        size=size(offer, t),
+        what=what_it_is(offer, t),
+        text="" if offer.description in OURS else t(offer.description),
+        enough=enough_text(offer, offers, peak, t),
         percent=round(100 * offer.share) if offer.share <= 1 else 0,
         known="full" if offer.free and not offer.wait.now else KNOWN[sign],
         sign=sign,
@@ -273,6 +290,7 @@ def _row(offer: OfferState, offers: Sequence[OfferState], *, selected: bool, t: 
         simulated=offer.simulated,
         selected=selected,
         note=_note(offer, t),
+        private=isolation_text(offer, t),
         isolation=tuple((t(name), t(ISOLATION.get(value, value))) for name, value in offer.isolation.items()),
         suggestion=_suggestion(offer, offers, t),
     )
@@ -316,16 +334,6 @@ def _wants_notice(spawner: Any) -> bool:
         return parse_notify(linked or spawner.user_options or getattr(spawner.orm_spawner, "user_options", None))
     except UserOptionsError:
         return False
-
-
-def _saved_options(options: object, spawner: Any) -> tuple[OfferId, ...]:
-    """The offers of the last start; one that cannot be read any more is simply not preselected."""
-    if not options:
-        return ()
-    try:
-        return tuple(spawner.gpu_offers_of(options))
-    except UserOptionsError:
-        return ()
 
 
 @functools.cache

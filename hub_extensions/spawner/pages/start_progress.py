@@ -58,6 +58,7 @@ class Start:
         grant: the lease, once admitted.
         over: the service knows already that this start ended (it refused, or ended the ticket): report nothing.
         accepted: its record in the hub's database, until the service has answered.
+        begun: when the server itself was begun to be started. reported: the report of its end, under way.
     """
 
     offers: tuple[OfferId, ...]
@@ -67,6 +68,8 @@ class Start:
     over: bool = False
     last: TicketStatus | None = None
     accepted: AcceptedStart | None = None
+    begun: datetime | None = None
+    reported: asyncio.Future[Any] | None = None
     _first: ProgressEvent | None = None
     _events: deque[tuple[int, ProgressEvent]] = field(default_factory=lambda: deque(maxlen=LOG_EVENTS - 1))
     _count: int = 0
@@ -87,6 +90,11 @@ class Start:
     def wants_gpu(self) -> bool:
         """CPU only is not among the acceptable offers."""
         return CPU not in self.offers
+
+    @property
+    def offer(self) -> OfferId:
+        """What it was admitted to; CPU only without a lease."""
+        return self.grant.offer if self.grant is not None else CPU
 
     def report(
         self, progress: int, gpu: Mapping[str, Any], texts: Texts, *, html: str = "", key: object = None
@@ -211,12 +219,13 @@ def _report_held_up(start: Start, reason: str) -> None:
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
     """The event for an admitted start."""
-    offer = start.grant.offer if start.grant else CPU
+    offer, start.begun = start.offer, start.begun or datetime.now(timezone.utc)
     gpu = {
         "state": "starting",
         "offer": offer,
         "offers": list(start.offers),
         "simulated": offer != CPU and start.last is not None and start.last.simulated,
+        **_steps(start),
     }
 
     def texts(t: Catalogue) -> dict[str, Any]:
@@ -224,6 +233,12 @@ def report_starting(start: Start, titles: Mapping[str, str]) -> None:
         return {"message": _starts(offer, title, t), "offer_title": title}
 
     start.report(60, gpu, texts)
+
+
+def _steps(start: Start) -> dict[str, Any]:
+    """Since when the server is being started, and how long that usually takes; None is not known."""
+    usual = start.last.usual_start_seconds if start.last is not None else None
+    return {"since": None if start.begun is None else utc(start.begun), "usual_seconds": usual}
 
 
 def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
@@ -234,14 +249,14 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
     """The event for an admitted start whose pod is on its way: held by the cluster, or being started."""
     if not state.message:
         return
-    offer = start.grant.offer if start.grant else CPU
-    held = state.reason in HELD
+    offer, held = start.offer, state.reason in HELD
     gpu = {
         "state": "held" if held else "starting",
         "why": {"reason": state.reason, "params": {}},
         "offer": offer,
         "offers": list(start.offers),
         "simulated": False,
+        **_steps(start),
     }
 
     def texts(t: Catalogue) -> dict[str, Any]:

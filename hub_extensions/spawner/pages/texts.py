@@ -49,7 +49,7 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
 
 
 def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """The wait of one offer: ``starts now``, ``you would be 2nd in line, likely 25–70 min``, or why it is unknown."""
+    """The wait of one offer: ``starts now``, ``you would be 2nd in line, likely about 1 h``, or why it is unknown."""
     if offer.wait.now:
         return t("starts now")
     if offer.free is None or offer.queue:  # of another's line no place is known

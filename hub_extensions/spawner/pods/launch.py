@@ -284,4 +284,4 @@ class Launch:
     def _failed(self, state: PodState) -> Exception:
         text = f"{state.message} {ADVICE.get(state.reason, START_AGAIN)}"
         log = f"{self.spawner._log_name}: {state.reason}: {state.log_message or state.message}"
-        return spawn_errors.refusal(text, reason=state.reason, log_message=log, status=503)
+        return spawn_errors.refusal(text, reason=state.reason, log_message=log, status=503, log_tail=state.log_tail)

@@ -59,6 +59,7 @@ c.JupyterHub.spawner_class = "hub_extensions.spawner.local.GpuDemoSpawner"
 c.SimpleLocalProcessSpawner.home_dir_template = {str(folder / "homes" / "{username}")!r}
 c.Spawner.cmd = [{sys.executable!r}, "-m", "jupyterhub.singleuser"]
 c.Spawner.default_url = "/lab"
+c.Spawner.start_timeout = 120
 c.Spawner.http_timeout = 120  # JupyterLab's first answer takes longer than 30 s where several start on few cores
 c.Spawner.environment = {{
     {MARK!r}: {str(folder)!r},

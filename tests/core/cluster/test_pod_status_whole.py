@@ -105,15 +105,26 @@ WHOLE: list[tuple[dict[str, Any] | None, PodState]] = [
     ),
     (
         on_n1(CRASH, restarts=1),
-        PodState("crashed", "The server crashed with exit code 3.", "Error: trace", final=False, exit_code=3),
+        PodState(
+            "crashed",
+            "The server crashed with exit code 3.",
+            "Error: trace",
+            final=False,
+            exit_code=3,
+            log_tail="trace",
+        ),
     ),
     (
         on_n1(CRASH, restarts=2),
-        PodState("crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3),
+        PodState(
+            "crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3, log_tail="trace"
+        ),
     ),
     (
         never_again(on_n1(CRASH)),
-        PodState("crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3),
+        PodState(
+            "crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3, log_tail="trace"
+        ),
     ),
     (
         with_status(on_n1(), phase="Failed", reason="DeadlineExceeded"),

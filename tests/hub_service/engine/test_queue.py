@@ -115,6 +115,32 @@ async def test_another_offer_taken_after_admission_brings_that_offers_device(tmp
         assert r.engine.leases() == (), "neither device is held"
 
 
+async def test_who_had_no_fault_in_a_failed_start_keeps_the_place_once_also_over_a_restart(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        ada = await r.ask("ada", "mig-1g.5gb")
+        await r.ask("ben", "mig-1g.5gb")
+        await r.ask("cleo", "mig-1g.5gb")
+        await r.engine.ended(ada.ticket, Ended(ada.attempt, "failed", "", "no-answer", 120.0, "a line of its log"))
+        await r.engine.watcher.refresh()
+        assert r.positions() == {"ben": 0, "cleo": 1}, "the device went to the next"
+        (told,) = r.engine.overview("ada").failed
+        assert told.reason.reason == "start-no-answer" and told.kept_until is not None and told.log == ""
+        assert r.engine.overview("ben").failed == () and r.engine.overview("ben").tickets[0].grant is None
+    async with room(tmp_path, small(0)) as r:
+        assert r.engine.overview("ada").failed[0].kept_until is not None
+        ada = await r.ask("ada", "mig-1g.5gb")
+        assert r.positions() == {"ben": 0, "ada": 1, "cleo": 2}, "before who came after her"
+        ben = next(each for each in r.engine.queue.states() if each.user == "ben")
+        await r.left(ben)
+        await r.engine.watcher.refresh()
+        await r.engine.ended(ada.ticket, Ended(ada.attempt, "failed", "", "no-answer", 120.0))
+        failures = r.engine.failed_starts()
+        assert failures.last_day == 2 and [each.log for each in failures.latest] == ["", "a line of its log"]
+        await r.engine.watcher.refresh()
+        await r.ask("ada", "mig-1g.5gb")
+        assert r.positions() == {"cleo": 0, "ada": 1}, "cleo has it now; a second failure keeps no place"
+
+
 async def test_leaving_frees_the_place_and_the_device(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         ada = await r.ask("ada", "mig-1g.5gb")

@@ -325,7 +325,7 @@ async def test_likely_waits_say_of_when_they_are(service: Running) -> None:
     service.engine.offers = (replace(service.engine.offers[0], wait=likely), *service.engine.offers[1:])
     text = await page(service, "ada-token")
     assert 'Likely waits as of <time datetime="2026-11-20T12:00:00Z">' in text
-    assert "likely 25–70 min, at most 2 h 10 min<p>1 of 5 T usually ends within the hour.</p>" in text
+    assert "likely 25 min to 1 h 10 min, at most 2 h 10 min<p>1 of 5 T usually ends within the hour.</p>" in text
 
 
 async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service: Running) -> None:
@@ -357,8 +357,8 @@ async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
 
 
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
-    assert wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25–70 min, at most 2 h 10 min"
-    assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25–70 min (rough)"
+    assert wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 1 h 10 min, at most 2 h 10 min"
+    assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25 min to 1 h 10 min (rough)"
     assert wait_text(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, at most 2 h 10 min"
     assert wait_text(Wait(False, None, None, None, None, None, note="few-data")) == "few data yet"
     assert wait_text(Wait(False, None, None, None, None, None)) == "wait not known"

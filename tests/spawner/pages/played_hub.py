@@ -18,6 +18,8 @@ from typing import Any
 import jinja2
 from jupyterhub._data import DATA_FILES_PATH
 
+from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.spawner.pages.overview import NotRunningView, failed_view
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
 from tests.patience import patient
 
@@ -127,10 +129,16 @@ def _event(event: dict[str, Any]) -> str:
 def _render(name: str, *, place: str = "", **more: Any) -> str:
     """As JupyterHub renders it: asynchronously, ours before its own."""
 
-    async def gpu_place() -> str:
-        return place
+    async def gpu_not_running(hub_message: str, t: Catalogue) -> NotRunningView:
+        return NotRunningView(place, failed_view(None, "", hub_message, {"offer": "mig-1g.5gb"}))
 
-    spawner = SimpleNamespace(name="", gpu_page={"event": None, "gpu": {}, "wants_gpu": True}, gpu_place=gpu_place)
+    spawner = SimpleNamespace(
+        name="",
+        gpu_page={"event": None, "gpu": {}, "wants_gpu": True},
+        gpu_not_running=gpu_not_running,
+        gpu_catalogue=lambda static_url: ENGLISH,
+        gpu_halves=halves,
+    )
     user = SimpleNamespace(name="ben", escaped_name="ben", spawners={"": spawner})
     stock = jinja2.FileSystemLoader(Path(DATA_FILES_PATH, "templates"))
     loaders = [

@@ -12,7 +12,7 @@ from hub_extensions.core.messages import Ask
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import Hub, until
 from tests.patience import patient
-from tests.spawner.browser import browser_page, log_in
+from tests.spawner.browser import browser_page, leave, log_in
 from tests.spawner.real_hub import ours
 
 pytestmark = [pytest.mark.hub, pytest.mark.needs("browser")]
@@ -58,8 +58,8 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
         page.wait_for_function("document.title.startsWith('(1) in line')")
         assert page.inner_text("#gpu-headline") == "You are 1st in line for MIG 1g.5gb"
         assert "Why: All 1 are in use" in page.inner_text("#gpu-why")
-        page.wait_for_function("document.getElementById('gpu-history').innerText.includes('joined as 1st')")
-        assert page.inner_text("#gpu-alternatives") == "Take MIG 2g.10gb instead – starts now"
+        page.wait_for_function("document.getElementById('gpu-history').textContent.includes('joined as 1st')")
+        assert page.inner_text("#gpu-alternatives") == "Take MIG 2g.10gb: now"
         service.release("ada")
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
         assert service.told_of(Ask)[-1].options == {"offer": ONE, "notify_when_ready": True}
@@ -77,7 +77,7 @@ def test_taking_another_offer_goes_to_the_server_without_another_click(
     hub.spawn("ben", {"offer": ONE}, "exam")
     with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
-        page.click("text=Take MIG 2g.10gb instead")
+        page.click("text=Take MIG 2g.10gb: now")
         page.wait_for_url("**/user/ben/exam/**", timeout=patient(30000))
     assert service.told_of(Ask)[-1].offers == (BIG, ONE)
     assert hub.server("ben") is None
@@ -91,7 +91,7 @@ def test_leaving_the_line_leaves_with_the_right_server(hub: Hub, service: GpuSer
     hub.spawn("ben", {"offer": ONE}, "exam")
     with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
-        page.click("#gpu-leave")
+        leave(page)
         page.wait_for_url("**/hub/spawn/ben/exam", timeout=patient(20000))
     assert hub.ready("ben")
     until(lambda: ("ben", "exam") not in service.tickets, 10)

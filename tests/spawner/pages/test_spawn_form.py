@@ -51,9 +51,9 @@ def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
 
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
     html = form_html(state(SMALL, BIG, CPU))
-    for words in ("4.75 GiB · 14 of 98 SMs", "2 of 5 free", "starts now", "0 of 1 free", "always", "no GPU"):
+    for words in ("Small GPU", "· 4.75 GiB", "MIG 1g.5gb, A100, 14 of 98 SMs", "2 of 5 free", "0 of 1 free", "always"):
         assert words in html
-    assert "you would be 2nd in line, likely 25–70 min, at most 2 h 10 min" in html
+    assert "you would be 2nd in line, likely 25 min to 1 h 10 min, at most 2 h 10 min" in html
     assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("starts now")
 
 
@@ -74,7 +74,7 @@ def test_a_gpu_that_starts_now_or_the_last_choice_is_selected_and_else_nothing_s
     assert checked(full) == []
     assert "No GPU is free now." in full
     assert re.findall(r'data-take="([^"]*)" data-go hidden>([^<]*)<', full) == [
-        ("mig-2g.10gb", "Join the line for MIG 2g.10gb, likely 25–70 min"),
+        ("mig-2g.10gb", "Join the line for MIG 2g.10gb, likely 25 min to 1 h 10 min"),
         ("cpu", "Start without a GPU"),
     ]
     assert full.count(" required") == 2, "a browser sends nothing without a choice"

@@ -56,10 +56,10 @@ async def test_a_likely_range_that_moves_is_an_event_and_its_time_only_every_fiv
         report_waiting(start, replace(STATE, wait=moved), {})
     events = await heard(start, 5)
     assert [event["gpu"]["likely"] for event in events] == [  # type: ignore[index]
-        "likely 25–70 min",
-        "likely 25–65 min",
-        "likely 25–65 min",
-        "likely 25–65 min (rough)",
+        "likely 25 min to 1 h 10 min",
+        "likely 25 min to 1 h 5 min",
+        "likely 25 min to 1 h 5 min",
+        "likely 25 min to 1 h 5 min (rough)",
         "few data yet",
     ]
     assert "few data yet" in json.dumps(events), "the hub writes them as JSON"
@@ -82,7 +82,7 @@ async def test_an_event_says_the_same_in_every_language() -> None:
         "Olet jonossa sijalla 3: Kokonainen GPU. Kaikki T (2) ovat varattuina. 2 henkilöä on edelläsi."
     )
     assert finnish["alternatives"][0]["when"] == "todennäköisesti 5–10 min"
-    assert finnish["at_most"] == "enintään 84 min"
+    assert finnish["at_most"] == "enintään 1 h 24 min"
 
 
 async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:

@@ -13,7 +13,7 @@ from hub_extensions.core.messages import Ended
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import Hub, until
 from tests.patience import patient
-from tests.spawner.browser import browser_page, log_in
+from tests.spawner.browser import browser_page, leave, log_in
 from tests.spawner.real_hub import ours
 
 pytestmark = [pytest.mark.hub, pytest.mark.needs("browser")]
@@ -22,6 +22,10 @@ BIG = "mig-2g.10gb"
 FULL = "The GPU service cannot write its records now: its disk is full."
 EXAM_IS_SLOW = """
 c.Spawner.environment = {"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.name == "exam" else "0"}
+"""
+BEN_IS_SLOW = """
+c.Spawner.environment = {"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.user.name == "ben" else "0"}
+c.Spawner.http_timeout = 2
 """
 RECORDER = """
 window.Notification = class {
@@ -111,8 +115,8 @@ def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
             page.wait_for_selector("#gpu-headline:has-text('Olet jonossa sijalla 1: MIG 1g.5gb')")
             page.wait_for_function("document.title.startsWith('(1) jonossa')")
             assert page.locator("#gpu-waiting").get_attribute("lang") == "fi-FI"
-            assert page.inner_text("#gpu-leave") == "Poistu jonosta"
-            assert "liityit jonoon sijalla 1" in page.inner_text("#gpu-history")
+            assert page.inner_text("#gpu-leave-words") == "Poistu jonosta …"
+            assert "liityit jonoon sijalla 1" in page.text_content("#gpu-history")
             assert "Take" not in page.inner_text("#gpu-waiting")
         ben, address = hub.login("ben"), f"{hub.url}/hub/spawn-pending/ben"
         plain = ben.get(address, headers={"Accept-Language": "ja,en;q=0.5"}).content.decode()
@@ -132,16 +136,52 @@ def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_s
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
         page.wait_for_selector("#gpu-headline:has-text('Your server is starting on MIG 2g.10gb.')")
         assert page.is_visible("text=simulated GPU")
-        assert page.inner_text("#gpu-leave") == "Stop the start"
+        assert page.inner_text("#gpu-leave-words") == "Cancel the start …"
+        assert page.is_hidden("#gpu-close"), "nothing is promised of a place that is not waited in"
         plain = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben/exam").text
         assert '<p id="gpu-simulated"><span' in plain, "also without script"
-        assert ">Stop the start</button>" in plain
-        page.click("#gpu-leave")
+        assert "Cancel the start" in plain and "GPU reserved" in plain
+        leave(page)
         page.wait_for_url("**/hub/spawn/ben/exam", timeout=patient(30000))
         assert hub.ready("ben")
         assert hub.server("ben", "exam") is None
         until(lambda: ("ben", "exam") not in service.held, 15, "its GPU is given back")
         assert [ended.how for ended in service.told_of(Ended)] == ["left"]
+
+
+@pytest.mark.hub
+def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_hub(
+    tmp_path: Path, service: GpuServiceInATest, browser: Browser
+) -> None:
+    """The stock hub says "Server at http://127.0.0.1:… didn't respond", and after a restart nothing at all."""
+    told = "Your server was started and did not answer within 2 s, so it was ended. Your GPU was given back."
+    with hub_with_ada(tmp_path, service, BEN_IS_SLOW) as hub:
+        with browser_page(browser) as page:
+            hub.spawn("ben", {"offer": BIG})
+            log_in(page, hub, "ben", "/hub/spawn-pending/ben")
+
+            def shown() -> list[str]:
+                page.wait_for_selector(f"#gpu-refused-text:text-is('{told}')")
+                assert "127.0.0.1" not in page.inner_text("body") and "Spawn failed" not in page.inner_text("body")
+                assert page.inner_text("h1") == "Your server was not started"
+                return page.locator("#gpu-refused p, #gpu-refused button, #gpu-refused a").all_inner_texts()
+
+            live = shown()
+            assert live[-2:] == ["Try again with MIG 2g.10gb", "Choose another"] and "Your place is kept" in live[1]
+            page.reload()
+            assert shown() == live
+            hub.terminate()
+            hub.start()
+            page.goto(f"{hub.url}/hub/spawn-pending/ben")
+            assert shown() == live
+            page.goto(f"{hub.url}/hub/home")
+            assert told in page.inner_text("#gpu-home [data-kind=failed]")
+            page.click("#gpu-home [data-kind=failed] a")
+            page.wait_for_selector("#gpu-form")
+        assert "Traceback" not in hub.log()
+        assert [(each.how, each.reason, each.seconds) for each in service.told_of(Ended)] == [
+            ("failed", "no-answer", 2.0)
+        ]
 
 
 def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
@@ -213,11 +253,11 @@ def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest
         held: list[object] = []
         page.route("**/hub/api/users/ben/server?*", lambda route: held.append(route))  # noqa: PLW0108  as above
         page.wait_for_function("document.title.startsWith('(1) in line')")
-        assert page.inner_text("#gpu-leave") == "Leave the line"
-        page.click("#gpu-leave")
+        assert page.inner_text("#gpu-leave-words") == "Leave the line …"
+        leave(page)
         page.wait_for_selector("text=Leaving the line.")
         service.release("cem")
-        other.wait_for_selector("text=Take MIG 2g.10gb instead")
+        other.wait_for_selector("text=Take MIG 2g.10gb: now")
         assert page.locator("#gpu-actions button:enabled:visible").count() == 0
         assert page.inner_text("#gpu-alternatives") == ""
         held[0].continue_()  # type: ignore[attr-defined]
@@ -245,7 +285,7 @@ def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.wait_for_selector("#gpu-headline:has-text('You are 1st in line')")
         page.route("**/hub/api/users/ben/server?*", too_busy)
-        page.click("#gpu-leave")
+        leave(page)
         page.wait_for_url("**/hub/spawn/ben", timeout=patient(20000))
     assert len(asked) == (1 if ended else 2)
 

@@ -88,11 +88,15 @@ def changes(as_json: Any, ask: PodAsk, pod: Any, shm: str = "") -> dict[str, Any
     return difference(before, after)
 
 
-LABELS = {f"metadata.labels.{LEASE_LABEL}": "l1", f"metadata.labels.{OFFER_LABEL}": "mig-1g.5gb"}
+LABELS = {
+    f"metadata.labels.{LEASE_LABEL}": "l1",
+    f"metadata.labels.{OFFER_LABEL}": "mig-1g.5gb",
+    "spec.container.terminationMessagePolicy": "FallbackToLogsOnError",
+}
 ENV = [{"name": "HOME", "value": "/home/ada"}]
 
 
-def test_mig_changes_limits_tolerations_and_labels_and_nothing_else(as_json: Any) -> None:
+def test_mig_changes_limits_tolerations_labels_and_what_is_kept_of_a_log_and_nothing_else(as_json: Any) -> None:
     assert changes(as_json, MIG, a_pod()) == {
         **LABELS,
         "spec.container.resources.limits.nvidia.com/mig-1g.5gb": "1",

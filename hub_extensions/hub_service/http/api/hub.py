@@ -92,6 +92,17 @@ class HubForm(JsonRoute):
         self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
 
 
+class HubOverview(JsonRoute):
+    """GET: where one user stands: tickets, servers, and starts that failed."""
+
+    who = Who.HUB
+
+    async def get(self) -> None:
+        """Query: user."""
+        self.only_queries("user")
+        self.answer(self.engine.overview(self.get_query_argument("user")))
+
+
 class HubCulling(JsonRoute):
     """GET: what would happen to each running server; for `jupyterhub-gpu cull --dry-run` beside the service."""
 

@@ -29,6 +29,7 @@ from hub_extensions.core.messages import (
     TicketInfo,
     TicketStatus,
     UsagePage,
+    UserOverview,
 )
 from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
@@ -277,6 +278,20 @@ ROUTES: tuple[Address, ...] = (
         {
             "get": Method(
                 "What one user's form needs.", None, FormState, query=FORM_QUERY, needed=("user",), errors=(400,)
+            )
+        },
+    ),
+    Address(
+        "hub/overview",
+        hub.HubOverview,
+        {
+            "get": Method(
+                "Where one user stands: what waits, starts, runs and failed.",
+                None,
+                UserOverview,
+                query=(("user", "whose"),),
+                needed=("user",),
+                errors=(400,),
             )
         },
     ),

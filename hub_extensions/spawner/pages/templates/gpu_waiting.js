@@ -5,7 +5,9 @@
   if (!page) { return; }
   var RETRY_SECONDS = 3, STOP_TRIES = 20, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
   var WORDS = JSON.parse(el("gpu-words").textContent), LANGUAGE = page.lang;
-  var LEAVE = t("Leave the line"), STOP = t("Stop the start"), CPU = "cpu";
+  var DOTS = 12, CPU = "cpu";
+  // How far the clock of this browser is ahead of the hub's.
+  var skew = page.dataset.now ? Date.now() - Date.parse(page.dataset.now) : 0;
   var NOT_KNOWN = t("The start failed, and the hub does not know why. Start it again.");
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
@@ -13,7 +15,7 @@
   // A page about a server that does not run may stand at any address: the start is looked for at its own.
   var here = location.pathname.indexOf(hub + "spawn-pending/") === 0 ? location.href
     : new URL(page.dataset.here + "?next=" + encodeURIComponent(location.pathname + location.search), location.href).href;
-  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", happened = 0, startedAt = null, usual = null, outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
   // A text of this page in the language it was made in, with its parts put in for %1 and %2.
@@ -46,6 +48,9 @@
     time.textContent = clock(at);
     item.append(time, " " + text);
     el("gpu-history").append(item);
+    happened = el("gpu-history").children.length;
+    el("gpu-count").textContent = "(" + happened + ")";
+    el("gpu-happened").hidden = false;
   }
 
   // ------------------------------------------------------------ the hub's API
@@ -101,7 +106,9 @@
   }
 
   // ------------------------------------------------------------ what the person can do
-  function busy(is) { el("gpu-actions").querySelectorAll("button").forEach(function (item) { item.disabled = is; }); }
+  function busy(is) {
+    page.querySelectorAll("#gpu-actions button, #gpu-leave-ask button").forEach(function (item) { item.disabled = is; });
+  }
   function failed(error) {
     var was = leaving, event = missed;
     leaving = false;
@@ -113,7 +120,7 @@
   function leave() {
     leaving = true;
     busy(true);
-    el("gpu-action-status").textContent = el("gpu-leave").textContent === LEAVE ? t("Leaving the line.") : t("Stopping the start.");
+    el("gpu-action-status").textContent = el("gpu-leave").dataset.line ? t("Leaving the line.") : t("Cancelling the start.");
     giveUp(STOP_TRIES).then(function () { location.assign(page.dataset.form); }).catch(failed);
   }
   function take(offer, words, others) {
@@ -147,22 +154,6 @@
     }).catch(failed);
   }
   function promise(on) { if (el("gpu-close")) { el("gpu-close").hidden = !on; } }
-  function alternatives(list, others) {
-    var box = el("gpu-alternatives");
-    var key = list.map(function (item) { return item.offer + " " + item.when; }).join("\n");
-    if (box.dataset.key === key) { return; }
-    box.dataset.key = key;
-    box.replaceChildren.apply(box, list.map(function (item) {
-      var button = document.createElement("button");
-      button.type = "button";
-      button.className = "btn me-1 " + (item.now ? "btn-primary" : "btn-outline-contrast");
-      button.textContent = t("Take %1 instead – %2", item.title, item.when);
-      button.title = item.gives;
-      button.addEventListener("click", function () { take(item.offer, item.title, others); });
-      return button;
-    }));
-  }
-
   // ------------------------------------------------------------ notification
   function notifyLine(on) { el("gpu-notify-line").hidden = !(on && "Notification" in window); }
   function consent() {
@@ -179,6 +170,7 @@
     }
   }
 
+{% include "gpu_card.js" %}
   // ------------------------------------------------------------ what the hub says
   function figures(gpu) {
     var wait = gpu.wait, parts = gpu.likely ? [gpu.likely] : [];
@@ -189,18 +181,23 @@
     return parts.join(" · ");
   }
   function age(gpu) { return gpu.wait && gpu.wait.as_of ? t("as of %1", clock(gpu.wait.as_of)) : ""; }
-  function noFigures() { el("gpu-figures").textContent = el("gpu-as-of").textContent = ""; }
   function waiting(gpu) {
     waitedInLine = true;
-    el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
+    noFigures();
+    asks(page.dataset.gpu === "1", gpu.place);
     var headline = gpu.headline || gpu.message;
+    if (gpu.position) {
+      el("gpu-place").textContent = gpu.place;
+      el("gpu-place").hidden = false;
+      dots(gpu.ahead || 0);
+    }
     el("gpu-headline").textContent = headline;
     el("gpu-as-of").textContent = age(gpu);
     el("gpu-figures").textContent = figures(gpu);
     el("gpu-why").textContent = gpu.reason && gpu.position ? t("Why: %1", gpu.reason) : "";
     el("gpu-simulated").hidden = !gpu.simulated;
     alternatives(gpu.alternatives || [], gpu.offers || []);
-    promise(true);
+    promise(gpu.position > 0);
     notifyLine(true);
     el("gpu-cpu").hidden = !page.dataset.cpuServer;
     if (gpu.position && (gpu.position !== lastPlace || outage)) {
@@ -217,10 +214,11 @@
   function starting(gpu) {
     el("gpu-headline").textContent = gpu.message;
     noFigures();
+    steps(gpu);
     el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
-    el("gpu-leave").textContent = STOP;
-    promise(true);
+    asks(false, "");
+    promise(false);
     alternatives([], []);
     el("gpu-cpu").hidden = true;
     history(gpu.at, gpu.offer === CPU ? t("starting") : t("starting on %1", gpu.offer_title));
@@ -234,8 +232,8 @@
     noFigures();
     el("gpu-why").textContent = t("Why: %1", gpu.reason);
     el("gpu-simulated").hidden = true;
-    el("gpu-leave").textContent = page.dataset.gpu === "1" ? LEAVE : STOP;
-    promise(true);
+    asks(page.dataset.gpu === "1", "");
+    promise(page.dataset.gpu === "1");
     alternatives([], []);
     notifyLine(true);
     el("gpu-cpu").hidden = !page.dataset.cpuServer || page.dataset.gpu !== "1";
@@ -259,26 +257,43 @@
     history(gpu.at, short);
     outage = true;
   }
-  function refused(text) {
+  function refused(text, card) {
     over = true;
     stopListening();
     el("gpu-reconnecting").hidden = true;
     el("gpu-actions").hidden = true;
+    noLeaving();
     notifyLine(false);
     promise(false);
-    el("gpu-headline").textContent = t("The server was not started");
+    el("gpu-headline").textContent = t("Your server was not started");
     noFigures();
     el("gpu-why").textContent = "";
-    show("gpu-refused-text", text);
+    if (card) {
+      el("gpu-refused").replaceWith(document.importNode(card, true));
+      times(el("gpu-refused"));
+    } else { show("gpu-refused-text", text); }
     el("gpu-refused").hidden = false;
     title(t("Not started"));
-    notify(text);
+    notify(el("gpu-refused-text").textContent);
+  }
+  // What failed is said by the page that says it after a reload, too; the hub's own words where that cannot be had.
+  function startFailed(text) {
+    over = true;
+    stopListening();
+    look().then(function (answer) { return answer.type === "opaqueredirect" ? "" : answer.text(); }).then(function (got) {
+      var card = new DOMParser().parseFromString(got, "text/html").getElementById("gpu-refused");
+      refused(text, card && !card.hidden ? card : null);
+    }).catch(function () { refused(text); });
   }
   function ready() {
     over = true;
     stopListening();
+    var shown = !el("gpu-steps").hidden;
     el("gpu-headline").textContent = t("Your server is ready");
     noFigures();
+    el("gpu-steps").hidden = !shown;
+    opening();
+    noLeaving();
     el("gpu-why").textContent = "";
     el("gpu-actions").hidden = true;
     promise(false);
@@ -334,7 +349,7 @@
     if (event.failed) {
       // a hub that is stopped says the same as a person's stop: look before telling
       if (event.message === "Spawn cancelled") { stopListening(); retry(0, false); return; }
-      refused((event.message || "").replace(/^Spawn failed: /, "") || NOT_KNOWN);
+      startFailed((event.message || "").replace(/^Spawn failed: /, "") || NOT_KNOWN);
       return;
     }
     var gpu = inWords(event);
@@ -379,10 +394,6 @@
       began = now.started;
     });
   }
-  function failure(page) {
-    var text = page.getElementById("gpu-failed");
-    return (text && text.dataset.message) || NOT_KNOWN;
-  }
   function reconnecting(hubIsAway) {
     var kept = page.dataset.place === "unknown" ? "" : t("Your place is kept.") + " ";
     show("gpu-reconnecting", hubIsAway
@@ -413,7 +424,9 @@
         var fresh = new DOMParser().parseFromString(got.text, "text/html");
         var again = fresh.getElementById("gpu-waiting"), place = again ? again.dataset.place : "";
         // the hub's own page about a failed start has a link to try again; a proxy without a hub has none
-        if (fresh.getElementById("start") && got.answer.status >= 400) { refused(failure(fresh)); return; }
+        var card = fresh.getElementById("gpu-refused");
+        if (card && !card.hidden) { refused("", card); return; }
+        if (fresh.getElementById("start") && got.answer.status >= 500) { refused(NOT_KNOWN); return; }
         needHub(got.answer);
         if (again && again.dataset.progress) {
           page.dataset.place = "";
@@ -448,7 +461,13 @@
       });
   }
 
-  el("gpu-leave").addEventListener("click", leave);
+  if (el("gpu-leave")) {
+    el("gpu-leave").addEventListener("click", leave);
+    el("gpu-stay").addEventListener("click", function () { el("gpu-leave-ask").open = false; el("gpu-leave-words").focus(); });
+    el("gpu-leave").hidden = el("gpu-stay").hidden = false;
+    if (location.hash === "#gpu-leave-ask") { el("gpu-leave-ask").open = true; }
+  }
+  setInterval(count, 1000);
   el("gpu-cpu").addEventListener("click", cpuMeanwhile);
   el("gpu-notify").addEventListener("change", consent);
   times(page);

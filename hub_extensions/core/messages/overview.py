@@ -1,0 +1,64 @@
+"""Where one user stands, in one answer: what waits, starts, runs and failed. For the hub's home and a page of a start.
+
+Not here: what may be chosen (``forms.py``), and what a server's own panel shows (``server.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from hub_extensions.core.messages.forms import Notice
+from hub_extensions.core.messages.hub import TicketStatus
+from hub_extensions.core.messages.server import ServerState
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStart:
+    """An admitted start that failed.
+
+    Attributes:
+        user: None for anybody but its owner and admins.
+        offer: that it was admitted to; ``cpu``: without a GPU. title: of it, in the admin's words.
+        reason: what happened. cause: a word for it, as the metric has it; "": not known.
+        before: how many starts of this server had failed in a row before this one.
+        kept_until: its user's place is kept until then; None: it is not.
+        log: the last lines of the server's log, for admins; "": not known, or not the reader's.
+    """
+
+    at: datetime
+    user: str | None
+    server: str
+    offer: OfferId
+    title: str
+    reason: Reason
+    cause: str = ""
+    before: int = 0
+    kept_until: datetime | None = None
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserOverview:
+    """One user's tickets and servers.
+
+    Attributes:
+        tickets: live ones, without their grants. servers: that hold a GPU or run, without what else could be had.
+        notices: why a server was stopped, of the last day. failed: last starts that failed, one a server, and after
+            which none was ready.
+    """
+
+    tickets: tuple[TicketStatus, ...]
+    servers: tuple[ServerState, ...]
+    notices: tuple[Notice, ...] = ()
+    failed: tuple[FailedStart, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FailedStarts:
+    """Starts that failed, for admins: how many in the last day, and the last of them, newest first."""
+
+    last_day: int
+    latest: tuple[FailedStart, ...]

@@ -1,0 +1,199 @@
+"""Where a user stands, as the hub's pages say it: the block of the home page, and a server that does not run.
+
+What waits, what starts, what runs and when it stops, why something was stopped, and why a start failed. Pure, but for
+the one question to the service, which no page waits for longer than a second.
+Not here: the pages (``templates/gpu_home.html``, ``templates/not_running.html``), and the queue (the service keeps it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
+from hub_extensions.core.messages import FailedStart, ServerState, TicketStatus, UserOverview
+from hub_extensions.core.offer_texts import at_most_text, default_title, likely_text
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
+from hub_extensions.core.queue.failed_starts import sentence
+from hub_extensions.core.reasons import translated
+from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.wording import about, ordinal
+from hub_extensions.spawner.pages.texts import clock, utc
+
+KEPT = "kept"
+UNKNOWN = "unknown"
+NONE = ""
+AWAY = "away"
+RUNS = ("running", "lost", "none")
+"""States of a lease whose server runs; CPU only has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeEntry:
+    """One server's entry on the hub's home.
+
+    Attributes:
+        kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away``: the service does not answer.
+        text: its main part. more: the rest.
+        at: the moment that `text` is about, with its clock; None: it is about now. It stands before the text.
+        keep: *keep* would move the end of it.
+    """
+
+    server: str
+    kind: str
+    text: str
+    more: str = ""
+    at: tuple[str, str] | None = None
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FailedView:
+    """A failed start on its page.
+
+    Attributes:
+        text: what, why, and that the GPU was given back. at: when, with its clock; None: not known.
+        title: of the offer to try again with; "": not known. again: the form's fields for it; empty: ask the form.
+        kept: until when the place is kept, with its clock; None: it is not.
+        often: it is not the first in a row.
+    """
+
+    text: str
+    at: tuple[str, str] | None = None
+    title: str = ""
+    again: tuple[tuple[str, str], ...] = ()
+    kept: tuple[str, str] | None = None
+    often: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NotRunningView:
+    """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE."""
+
+    place: str
+    failed: FailedView | None = None
+
+
+async def overview_of(spawner: Any) -> UserOverview | None:
+    """None: the service does not answer, or does not know the question."""
+    try:
+        return await spawner._gpu_service.overview(spawner.user.name)  # type: ignore[no-any-return]
+    except ServiceAway:
+        return None
+    except ServiceRefused as error:
+        spawner.log.warning("%s: where its user stands is not known: %s", spawner._log_name, error)
+        return UserOverview((), ())
+
+
+def last_offers(spawner: Any) -> tuple[OfferId, ...]:
+    """The offers of this server's last start, in the user's order; none where there was none that can be read."""
+    return offers_in(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
+
+
+def offers_in(options: object, spawner: Any) -> tuple[OfferId, ...]:
+    """The offers that user options name; of those that cannot be read any more none."""
+    if not options:
+        return ()
+    try:
+        return tuple(spawner.gpu_offers_of(options))
+    except UserOptionsError:
+        return ()
+
+
+def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
+    """KEPT, NONE, or UNKNOWN: a GPU was chosen last, and the service does not answer."""
+    if overview is None:
+        return UNKNOWN if any(offer != CPU for offer in last) else NONE
+    return KEPT if any(ticket.server == server for ticket in overview.tickets) else NONE
+
+
+def failed_view(
+    overview: UserOverview | None, server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
+) -> FailedView | None:
+    """The failed start of a server; None: nobody knows of one.
+
+    Args:
+        hub_message: this hub's own sentence, of a start of its time; "": it knows none. options: of the last start.
+    """
+    known = overview.failed if overview is not None else ()
+    start = next((each for each in known if each.server == server), None)
+    again = _fields(options)
+    if start is not None and hub_message and not sentence(start.reason, start.offer).startswith(hub_message):
+        start = None  # of an earlier one
+    if start is None:
+        return FailedView(t(hub_message), again=again) if hub_message else None
+    return FailedView(
+        sentence(start.reason, start.offer, t),
+        _moment(start.at),
+        t(start.title),
+        again,
+        None if start.kept_until is None else _moment(start.kept_until),
+        start.before > 0,
+    )
+
+
+def home_entries(
+    overview: UserOverview | None, titles: Mapping[str, str], now: datetime, t: Catalogue = ENGLISH
+) -> tuple[HomeEntry, ...]:
+    """The entries of the hub's home, servers in the order of their names; what is over last.
+
+    Args:
+        overview: None: the service does not answer.
+    """
+    if overview is None:
+        return (HomeEntry("", AWAY, t("Your GPU: not known now, the GPU service does not answer.")),)
+    live = {server.server: _server(server, now, t) for server in overview.servers if server.lease_state in RUNS}
+    live |= {ticket.server: _ticket(ticket, titles, t) for ticket in overview.tickets}
+    over = {each.server: (each.at, _failed(each, t)) for each in overview.failed}
+    for notice in sorted(overview.notices, key=lambda notice: notice.at):
+        if notice.server not in over or over[notice.server][0] < notice.at:
+            over[notice.server] = notice.at, HomeEntry(notice.server, "ended", notice.text, at=_moment(notice.at))
+    past = (over[server][1] for server in sorted(over) if server not in live)
+    return (*(live[server] for server in sorted(live)), *past)
+
+
+def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> HomeEntry:
+    offer = ticket.offer or (ticket.offers[0] if ticket.offers else CPU)
+    title = t(titles.get(offer, default_title(offer)))
+    if ticket.answer != "wait":
+        return HomeEntry(ticket.server, "starting", t("Your server is starting on %1.", title))
+    if ticket.position < 1:
+        return HomeEntry(ticket.server, "waiting", t("Waiting for %1.", title), translated(ticket.reason, t))
+    figures = [] if ticket.wait is None else [likely_text(ticket.wait, t), at_most_text(ticket.wait, t)]
+    text = t("You are %1 in line for %2", ordinal(ticket.position, t), title)
+    return HomeEntry(ticket.server, "waiting", text, ", ".join(filter(None, figures)))
+
+
+def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeEntry:
+    title = t(server.title or default_title(server.offer))
+    text = t("Running on %1", title) if server.offer != CPU else t("Running without a GPU")
+    end = server.countdown
+    if end is None:
+        return HomeEntry(server.server, "running", text)
+    left = about(max(0.0, (end.stops_at - now).total_seconds()), t)
+    return HomeEntry(
+        server.server, "running", text, t("stops in %1: %2", left, translated(end.reason, t)), keep=end.can_keep
+    )
+
+
+def _failed(start: FailedStart, t: Catalogue) -> HomeEntry:
+    return HomeEntry(start.server, "failed", sentence(start.reason, start.offer, t), at=_moment(start.at))
+
+
+def _moment(at: datetime) -> tuple[str, str]:
+    return utc(at.astimezone(timezone.utc)), clock(at)
+
+
+def _fields(options: object) -> tuple[tuple[str, str], ...]:
+    """The form's fields of the last start; none where it has others than ours, which only the form can give."""
+    if not isinstance(options, Mapping) or not set(options) <= set(OWN_KEYS):
+        return ()
+    several = options.get("offers") or [options.get("offer")]
+    offers = [each for each in ([several] if isinstance(several, str) else several) if isinstance(each, str)]
+    if not offers:
+        return ()
+    fields = [("offer", offers[0]), *(("also", offer) for offer in offers[1:])]
+    return (*fields, *([(NOTIFY, "1")] if options.get(NOTIFY) is True else []))

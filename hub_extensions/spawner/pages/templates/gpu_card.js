@@ -1,0 +1,71 @@
+  // ------------------------------------------------------------ what the card shows; a part of gpu_waiting.js
+  // Leaving is asked: the words are of a place in line, or of a start.
+  function asks(inLine, place) {
+    if (!el("gpu-leave-ask")) { return; }
+    el("gpu-leave-ask").hidden = false;
+    el("gpu-leave").hidden = el("gpu-stay").hidden = false;
+    el("gpu-leave-words").textContent = inLine ? t("Leave the line …") : t("Cancel the start …");
+    el("gpu-leave").textContent = inLine ? t("Leave the line") : t("Cancel the start");
+    el("gpu-leave-question").textContent = place ? t("You are %1. Leave?", place) : inLine ? t("Leave?") : t("Your server is not started then.");
+    el("gpu-leave").dataset.line = inLine ? "1" : "";
+  }
+  function noLeaving() { if (el("gpu-leave-ask")) { el("gpu-leave-ask").hidden = true; } }
+  function alternatives(list, others) {
+    var box = el("gpu-alternatives");
+    var key = list.map(function (item) { return item.offer + " " + item.when; }).join("\n");
+    if (box.dataset.key === key) { return; }
+    box.dataset.key = key;
+    box.replaceChildren.apply(box, list.map(function (item) {
+      var button = document.createElement("button");
+      button.type = "button";
+      button.className = "btn me-1 btn-outline-contrast";
+      button.textContent = item.now ? t("Take %1: now", item.title) : t("Take %1: %2", item.title, item.when);
+      button.title = item.gives;
+      button.addEventListener("click", function () { take(item.offer, item.title, others); });
+      return button;
+    }));
+  }
+
+  function noFigures() {
+    el("gpu-figures").textContent = el("gpu-as-of").textContent = "";
+    el("gpu-place").hidden = el("gpu-dots").hidden = true;
+    el("gpu-steps").hidden = true;
+    moves(false);
+    startedAt = null;
+  }
+  function moves(on) { el("gpu-bar").hidden = !on; }
+  function dots(ahead) {
+    var items = [];
+    for (var number = 0; number < Math.min(ahead, DOTS); number += 1) { items.push(document.createElement("li")); }
+    if (ahead > DOTS) { items.push(dot("gpu-rest", "+ " + (ahead - DOTS))); }
+    el("gpu-dots").replaceChildren.apply(el("gpu-dots"), items.concat(dot("gpu-you", ""), dot("gpu-rest", t("you"))));
+    el("gpu-dots").hidden = false;
+  }
+  function dot(look, text) {
+    var item = document.createElement("li");
+    item.className = look;
+    item.textContent = text;
+    return item;
+  }
+  function seconds(count) {
+    return count < 60 ? t("%1 s", count) : t("%1 min", Math.floor(count / 60)) + (count % 60 ? " " + t("%1 s", count % 60) : "");
+  }
+  // The steps of a start; the second one counts.
+  function steps(gpu) {
+    startedAt = gpu.since ? Date.parse(gpu.since) + skew : null;
+    usual = gpu.usual_seconds || null;
+    el("gpu-steps").hidden = false;
+    el("gpu-step-reserved").hidden = gpu.offer === CPU;
+    moves(true);
+    count();
+  }
+  function count() {
+    if (startedAt === null) { return; }
+    var gone = Math.max(0, Math.round((Date.now() - startedAt) / 1000));
+    el("gpu-gone").textContent = "(" + (usual ? t("%1, usually %2", seconds(gone), seconds(Math.round(usual))) : seconds(gone)) + ")";
+  }
+  function opening() {
+    startedAt = null;
+    el("gpu-step-server").dataset.step = "done";
+    el("gpu-step-opening").dataset.step = "now";
+  }

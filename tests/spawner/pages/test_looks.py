@@ -1,0 +1,308 @@
+"""How every page of ours at the hub looks, in each of its states: axe, widths, the keyboard, and what it weighs.
+
+Our templates in JupyterHub's own page, with its own style, from values: no hub and no service. With
+PICTURES=<folder> each state is kept as a picture, light and dark, 1280 and 360 px wide. What the pages do is the
+business of ``test_in_browser.py`` and ``test_waiting_page.py``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jinja2
+import pytest
+from jupyterhub._data import DATA_FILES_PATH
+from playwright.sync_api import Browser, Page, Route
+
+from hub_extensions.adapters.gpu_service import ServiceAway
+from hub_extensions.core.messages import (
+    Countdown,
+    FailedStart,
+    FormState,
+    Notice,
+    OfferState,
+    ServerState,
+    TicketStatus,
+    UserOverview,
+    Wait,
+)
+from hub_extensions.core.offers.model import cpu_offer
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import failure
+from hub_extensions.core.reasons import explain
+from hub_extensions.core.translation import ENGLISH, halves
+from hub_extensions.spawner.pages.overview import NotRunningView, failed_view, home_entries
+from hub_extensions.spawner.pages.spawn_form import TEMPLATES, form_html
+from hub_extensions.spawner.pages.start_progress import Start, report_starting, report_unanswered, report_waiting
+from tests.browser.live_page import axe_source
+from tests.fakes.service import an_offer
+
+pytestmark = [pytest.mark.whole, pytest.mark.needs("browser")]
+
+NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
+FEW = OfferId("mig-1g.5gb")
+HUB = "http://hub.test/hub/"
+STOCK = Path(DATA_FILES_PATH)
+PICTURES = os.environ.get("PICTURES", "")
+MOST_BYTES = 25_000
+AXE = """only => axe.run([['#spawn_form'], ['.gpu-waiting'], ['#gpu-home'], ['#gpu-refused']]
+  .filter(([each]) => document.querySelector(each)),
+  {resultTypes: ['violations'], ...(only.length ? {runOnly: only} : {})})
+  .then(found => found.violations.flatMap(
+    rule => rule.nodes.map(node => `${rule.id}: ${node.failureSummary} in ${node.html}`)))"""
+LONG = Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, explain("in-use", total=1, title="MIG 2g.10gb", ahead=1))
+
+
+def full(offer: OfferState, waiting: int = 1) -> OfferState:
+    return replace(offer, free=0, waiting=waiting, wait=LONG)
+
+
+SMALL = an_offer(FEW, free=2, total=5, share=1 / 7, product="A100")
+MEDIUM = an_offer("mig-2g.10gb", free=1, total=1, gib=9.75, share=2 / 7, product="A100", sm_count=28)
+LARGE = an_offer("mig-3g.20gb", free=1, total=2, gib=19.62, share=3 / 7, product="A100", sm_count=42)
+WHOLE = an_offer("gpu", free=1, total=1, gib=39.4, kind="whole", title="Whole GPU", product="A100", sm_count=98)
+NO_GPU = replace(an_offer("cpu", free=None, total=None, gib=None), description=cpu_offer().description)
+NOT_KNOWN = replace(WHOLE, free=None, wait=replace(LONG, p10_seconds=None, at_most_seconds=None,
+                                                   reason=explain("unknown-inventory", ahead=0.0)))  # fmt: skip
+OF_A_COURSE = "Course notebooks: small is enough."
+MANY = tuple(replace(WHOLE, title=f"Course {number}", description=OF_A_COURSE) for number in range(8))
+
+
+def form(*offers: OfferState, **more: Any) -> FormState:
+    return FormState(offers, simulated=False, as_of=NOW, culling="Stops when its GPU is idle for 30 min.",
+                     gpu_servers=(), **more)  # fmt: skip
+
+
+def waiting(position: int) -> Start:
+    start = Start((OfferId("mig-2g.10gb"),))
+    start.ticket = "t"
+    report_waiting(start, ticket(position), {})
+    return start
+
+
+def ticket(position: int, server: str = "", answer: str = "wait") -> TicketStatus:
+    return TicketStatus("t", 1, "ben", server, answer, (OfferId("mig-2g.10gb"),), OfferId("mig-2g.10gb"), position,
+                        position - 1, NOW, explain("in-use", total=1, title="MIG 2g.10gb", ahead=float(position - 1)),
+                        LONG, (SMALL,), usual_start_seconds=20.0)  # fmt: skip
+
+
+def starting() -> Start:
+    start = Start((OfferId("mig-2g.10gb"),))
+    start.last = ticket(0, answer="admit")
+    start.grant = SimpleNamespace(offer=OfferId("mig-2g.10gb"))  # type: ignore[assignment]
+    report_starting(start, {})
+    return start
+
+
+def away(kept: bool) -> Start:
+    start = Start((OfferId("mig-2g.10gb"),), ticket="t" if kept else None)
+    report_unanswered(start, ServiceAway("no answer", NOW))
+    return start
+
+
+FAILURE = FailedStart(NOW, "ben", "", OfferId("mig-2g.10gb"), "MIG 2g.10gb", failure("no-answer", "", 120.0),
+                      kept_until=NOW + timedelta(minutes=15))  # fmt: skip
+
+
+def a_server(server: str, minutes: float) -> ServerState:
+    end = Countdown(NOW + timedelta(minutes=minutes), "idle", explain("idle", idle=1320.0), True, True)
+    return ServerState("ben", server, FEW, "MIG 1g.5gb", None, 1 / 7, None, True, False, "running", end, None, None,
+                       False, (), ())  # fmt: skip
+
+
+OVERVIEW = UserOverview(
+    (ticket(2), ticket(0, "exam", "admit")),
+    (a_server("thesis", 8),),
+    (Notice(NOW, "old", "Your server was stopped: its GPU was idle for 30 min."),),
+    (replace(FAILURE, server="lab"),),
+)
+
+
+def page_of(name: str, **values: Any) -> str:
+    """As the hub renders it, in its own page."""
+    stock = jinja2.FileSystemLoader(STOCK / "templates")
+    loaders = [jinja2.PrefixLoader({"templates": stock}, "/"), jinja2.FileSystemLoader(TEMPLATES), stock]
+    env = jinja2.Environment(loader=jinja2.ChoiceLoader(loaders), autoescape=True, enable_async=True)
+    names = {"base_url": "/hub/", "prefix": "/", "spawn_url": "/hub/spawn/ben", "xsrf": "x", "parsed_scopes": {},
+             "static_url": lambda path, **_: f"/hub/static/{path}", "server_name": "", "services": [],
+             "default_server": SimpleNamespace(active=True), "url": "/user/ben", "login_url": "/hub/login"}  # fmt: skip
+    with ThreadPoolExecutor(1) as apart:  # the browser's driver runs a loop in this thread
+        rendered = env.get_template(name).render_async(**{**names, **values})
+        return apart.submit(asyncio.run, rendered).result()  # type: ignore[arg-type]
+
+
+def a_user(start: Start | None = None, overview: NotRunningView | None = None) -> dict[str, Any]:
+    event = start.latest if start else None
+
+    async def gpu_not_running(*_: object) -> NotRunningView:
+        return overview or NotRunningView("")
+
+    async def gpu_home(t: Any) -> object:
+        return home_entries(OVERVIEW, {}, NOW, t)
+
+    spawner = SimpleNamespace(
+        name="",
+        gpu_page={"event": event, "gpu": event["gpu"] if event else {}, "wants_gpu": True, "unopened_minutes": "15",
+                  "now": (NOW + timedelta(seconds=12)).isoformat(), "notify": "", "notice_hint": "",
+                  "cpu_server": "cpu"},
+        gpu_not_running=gpu_not_running, gpu_home=gpu_home, gpu_halves=halves, gpu_catalogue=lambda _: ENGLISH,
+    )  # fmt: skip
+    user = SimpleNamespace(name="ben", escaped_name="ben", spawner=spawner, spawners={"": spawner},
+                           json_escaped_name="ben", server_url=lambda name="": f"/user/ben/{name}")  # fmt: skip
+    return {"user": user, "spawner": spawner}
+
+
+def spawn(state: FormState | None, **more: Any) -> Callable[[], str]:
+    return lambda: page_of("spawn.html", spawner_options_form=form_html(state, **more), **a_user())
+
+
+def pending(start: Start | None) -> Callable[[], str]:
+    """With a stream of events that says the last one, and then nothing."""
+    event = (
+        "" if start is None else f"setTimeout(() => this.onmessage({{data: {json.dumps(json.dumps(start.latest))}}}));"
+    )
+    stream = f"<script>window.EventSource = function () {{ this.close = () => null; {event} }};</script>"
+    return lambda: stream + page_of("spawn_pending.html", progress_url="/hub/progress", **a_user(start))
+
+
+def failed() -> str:
+    view = failed_view(UserOverview((), (), (), (FAILURE,)), "", "", {"offer": "mig-2g.10gb"})
+    return page_of("not_running.html", failed=True, failed_message="", **a_user(None, NotRunningView("", view)))
+
+
+STATES: dict[str, Callable[[], str]] = {
+    "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
+    "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
+    "form-12": spawn(form(SMALL, full(MEDIUM), LARGE, *MANY, NO_GPU)),
+    "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU)),
+    "form-unknown": spawn(form(SMALL, MEDIUM, NO_GPU), away_since="2026-11-20T14:02:00Z"),
+    "asking": pending(None),
+    "waiting-1": pending(waiting(1)),
+    "waiting-7": pending(waiting(7)),
+    "waiting-20": pending(waiting(20)),
+    "starting": pending(starting()),
+    "away": pending(away(True)),
+    "away-not-kept": pending(away(False)),
+    "failed": failed,
+    "home": lambda: page_of("home.html", **a_user()),
+}
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(timezone_id="UTC", locale="en-GB", reduced_motion="reduce")
+    page = context.new_page()
+    page.clock.install(time=NOW + timedelta(seconds=12))
+    yield page
+    context.close()
+
+
+def show(page: Page, html: str) -> None:
+    """The page as a hub would serve it; a stream of events never says anything, and nothing else is asked."""
+
+    def answer(route: Route) -> None:
+        path = route.request.url.removeprefix("http://hub.test/hub/")
+        file = STOCK / path.split("?")[0]
+        if path == "page":
+            route.fulfill(body=html, content_type="text/html")
+        elif path.startswith("static/") and file.is_file():
+            route.fulfill(path=file)
+        elif path.startswith("logo"):
+            route.fulfill(path=STOCK / "static/images/jupyterhub-80.png")
+        else:
+            route.fulfill(status=404, body="")
+
+    page.unroute_all(behavior="ignoreErrors")
+    page.route("**/*", answer)
+    page.goto(f"{HUB}page", wait_until="load")
+
+
+def look(page: Page, scheme: str, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 740 if width < 500 else 900})
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    page.evaluate("scheme => document.documentElement.setAttribute('data-bs-theme', scheme)", scheme)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_every_state_fits_and_has_no_findings_of_axe(tab: Page, state: str) -> None:
+    show(tab, STATES[state]())
+    tab.evaluate(axe_source())
+    wrong: list[str] = []
+    for scheme in ("light", "dark"):
+        for width in (1280, 360):
+            look(tab, scheme, width)
+            if PICTURES:
+                Path(PICTURES).mkdir(parents=True, exist_ok=True)
+                tab.screenshot(path=Path(PICTURES) / f"{state}-{scheme}-{width}.png", full_page=True)
+        wrong += [f"{scheme}: {each}" for each in tab.evaluate(AXE, [] if scheme == "light" else ["color-contrast"])]
+    look(tab, "light", 320)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 320, "nothing is cut off"
+    assert wrong == []
+
+
+def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
+    show(tab, STATES["form-2"]())
+    look(tab, "light", 360)
+    for item in (*tab.locator(".gpu-row").all(), tab.locator("#spawn_form [type=submit]")):
+        box = item.bounding_box()
+        assert box is not None and box["y"] + box["height"] <= 740, item
+
+
+def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_its_seconds(tab: Page) -> None:
+    show(tab, STATES["asking"]())
+    assert tab.inner_text("#gpu-headline") == "Asking for your GPU …"
+    assert "kept" not in tab.inner_text("#gpu-card") and tab.title() == "Waiting – JupyterHub"
+    show(tab, STATES["starting"]())
+    assert "kept" not in tab.inner_text("#gpu-card")
+    tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text(', usually 20 s)')")
+    assert tab.inner_text("#gpu-step-reserved") == "GPU reserved"
+
+
+def test_leaving_is_asked_by_the_keyboard_alone(tab: Page) -> None:
+    show(tab, STATES["waiting-7"]())
+    tab.focus("#gpu-leave-words")
+    tab.keyboard.press("Enter")
+    assert tab.inner_text("#gpu-leave-question") == "You are 7th. Leave?"
+    tab.keyboard.press("Tab")
+    tab.keyboard.press("Tab")
+    assert tab.evaluate("document.activeElement.id") == "gpu-stay"
+    tab.keyboard.press("Enter")
+    assert not tab.is_visible("#gpu-leave-question")
+
+
+def test_without_script_and_with_forced_colours_everything_is_said_and_has_a_way_on(browser: Browser) -> None:
+    context = browser.new_context(
+        java_script_enabled=False, forced_colors="active", viewport={"width": 360, "height": 740}
+    )
+    page = context.new_page()
+    show(page, STATES["waiting-7"]())
+    assert page.inner_text("#gpu-headline") == "You are 7th in line for MIG 2g.10gb"
+    assert page.inner_text("#gpu-figures") == "likely 25 min to 1 h 10 min · at most 2 h 10 min"
+    page.click("#gpu-leave-words")
+    assert page.get_attribute("#gpu-leave-ask a:visible", "href") == "/services/gpu/"
+    show(page, STATES["failed"]())
+    assert page.locator("#gpu-refused form[method=post] button").is_visible()
+    show(page, STATES["form-full"]())
+    assert page.locator("input[name=offer]:checked").count() == 0 and page.is_visible("#spawn_form [type=submit]")
+    assert page.evaluate("getComputedStyle(document.querySelector('.gpu-pill')).borderTopColor") != "rgba(0, 0, 0, 0)"
+    context.close()
+
+
+@pytest.mark.parametrize("state", ["form-12", "waiting-20", "failed", "home"])
+def test_a_page_of_ours_weighs_little(state: str) -> None:
+    whole = STATES[state]()
+    weight = len(gzip.compress(whole.encode()))
+    print(f"{state}: {weight} bytes with the hub's own markup, gzip")
+    assert weight < MOST_BYTES
+    assert re.search(r"<script[^>]+src=\"(?!/hub/static/)", whole) is None, "nothing comes from elsewhere"
