@@ -17,8 +17,8 @@ START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
 TEMPLATES = (
-    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
-    *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
+    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "plain_frame", "error", "your_gpu", "audit")),
+    *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending", "gpu_away")),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),
 )
@@ -28,6 +28,7 @@ SOURCES = (
     PAGES / "labels.py",
     PAGES / "pages.py",
     PAGES / "audit.py",
+    PAGES / "own_uses.py",
     PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",
@@ -41,6 +42,7 @@ NAMED = {
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
+    PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS",),
     PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),
     PACKAGE / "gate" / "pages.py": ("FAILED",),
