@@ -192,7 +192,7 @@ class YourGpu(Page):
             "servers": servers,
             "uses": uses,
             "ended": None if tickets or servers else ended_lately(uses, datetime.now(timezone.utc)),
-            "has_default": any(not each.server for each in (*tickets, *servers)),
+            "has_default": "" in {*(each.server for each in tickets), *(each.server for each in servers)},
             "likely_as_of": min((o.wait.as_of for o in form.offers if o.wait.as_of is not None), default=None),
             "xsrf": self.xsrf_token.decode(),
             "admin": person.may(ApiAction.LIST_ALL),
