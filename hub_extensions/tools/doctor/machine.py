@@ -67,9 +67,7 @@ def proxy() -> Iterator[Diagnosis]:
 def jupyterlab() -> Iterator[Diagnosis]:
     """Is JupyterLab here? Where servers run from another environment, or in pods, it need not be."""
     if find_spec("jupyterlab") is None:
-        fix = (
-            "Where users' servers run from this environment: pip install jupyterlab. [server] does not bring it."
-        )
+        fix = "Where users' servers run from this environment: pip install jupyterlab. [server] does not bring it."
         yield Diagnosis("jupyterlab", "warning", "JupyterLab is not installed here.", fix)
     else:
         yield Diagnosis("jupyterlab", "ok", f"JupyterLab {version('jupyterlab')} is installed.")

@@ -20,11 +20,11 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import explain
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
 from tests.browser.live_page import axe_source
 from tests.fakes.engine import NOW as STARTS_NOW
 from tests.fakes.engine import offer
+from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
 from tests.machine_needs import CHROMIUM_FLAGS
 from tests.patience import patient
@@ -79,7 +79,7 @@ async def running(service: Running) -> None:
     service.engine.run_server("ada", "")
     known = service.engine.servers[("ada", "")]
     assert known.countdown is not None
-    counted = replace(known.countdown, stops_at=stops, reason=explain("idle-since", quiet=1320.0))
+    counted = replace(known.countdown, stops_at=stops, reason=because("Idle for 22 min."))
     service.engine.servers[("ada", "")] = replace(known, countdown=counted, ends_at=stops + timedelta(hours=5))
 
 
@@ -138,7 +138,7 @@ async def picture(page: Page, name: str) -> None:
         await page.screenshot(path=f"{PICTURES}/own-{name}.png", full_page=True)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 async def test_every_state_of_ones_own_page_can_be_read_in_light_and_dark_and_on_a_phone(
     service: Running, browser: Browser
 ) -> None:
