@@ -43,6 +43,7 @@ from hub_extensions.spawner.config.loader import Sections, check_together, read_
 from hub_extensions.spawner.config.notice_checks import check_notices
 from hub_extensions.spawner.config.pod_settings import cluster_config
 from hub_extensions.spawner.config.spawner_classes import default_spawner, servers_are_pods
+from hub_extensions.spawner.pages.away import away_page
 
 ROLE_NAME = "gpu-service"
 SERVICE_SCOPES = (
@@ -103,7 +104,7 @@ def apply(c: Any) -> None:
     _note_place(c, sections.service, apart, notes)
     _add_service(c, settings, apart, notes, may_be_led_to)
     _add_roles(c, apart, notes)
-    _add_templates(c)
+    _add_templates(c, resolve=collected is None)
     _add_spawner(c, settings, notes)
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
@@ -350,8 +351,12 @@ def _grant_service(roles: list[dict[str, Any]], scopes: tuple[str, ...], notes: 
     roles.append({"name": ROLE_NAME, "description": description, "services": [SERVICE_NAME], "scopes": list(scopes)})
 
 
-def _add_templates(c: Any) -> None:
+def _add_templates(c: Any, *, resolve: bool) -> None:
     """Ours come after an admin's own folders and before JupyterHub's: the hub takes the first that has a template."""
+    words = value_of(c, "JupyterHub", "template_vars", {})
+    c.JupyterHub.template_vars = {"gpu_away": away_page(f"/services/{SERVICE_NAME}"), **words}
+    if resolve:
+        _add_page_frame(c)
     folder = str(TEMPLATES)
     value = c.JupyterHub.template_paths if "template_paths" in c.JupyterHub else []
     if not isinstance(value, LazyConfigValue):
@@ -360,6 +365,15 @@ def _add_templates(c: Any) -> None:
         return
     # `c.JupyterHub.template_paths.append(…)`: JupyterHub would put its own folder first, and ours would never be found.
     c.JupyterHub.template_paths = [*value.get_value([]), folder]
+
+
+def _add_page_frame(c: Any) -> None:
+    """JupyterHub calls its setting deprecated, and has no other for an address of the hub's own."""
+    from hub_extensions.spawner.pages.page_frame import frame_handler  # JupyterHub's handlers take their time to load
+
+    ours = frame_handler(SERVICE_NAME)
+    others = value_of(c, "JupyterHub", "extra_handlers", [])
+    c.JupyterHub.extra_handlers = [*(each for each in others if each[0] != ours[0]), ours]
 
 
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:

@@ -46,6 +46,7 @@ _STOP = _Purpose("stop", 60.0, 16)
 _IDENTIFY = _Purpose("identify", 10.0, 32)
 _IDENTIFY_UNPROVED = _Purpose("identify unproved", 10.0, 4)
 _UP = _Purpose("up", 5.0, 2)
+_FRAME = _Purpose("frame", 3.0, 4)
 
 
 class HubAway(Exception):
@@ -244,6 +245,14 @@ class HubApi:
         """What the hub's configuration says in a service's field ``info``. Needs ``read:services``."""
         info = _mapping(_parsed(await self._ask(_UP, "GET", f"/services/{_quoted(name)}"))).get("info")
         return info if isinstance(info, dict) else {}
+
+    async def page_frame(self, user: str, language: str) -> str:
+        """One of the hub's own pages without contents, as a user sees it; HTML. Our ``configure(c)`` put it there."""
+        path = "/gpu/frame?" + urlencode({"user": user})
+        answer = await self._ask(_FRAME, "GET", path, headers={"Accept-Language": language})
+        if answer.code != 200:
+            raise HubRefused(answer.code, _message(answer))
+        return answer.body.decode(errors="replace")
 
     async def own_token(self) -> str:
         """The hub's name for our token; "": it tells none. A hub that ran without our service gives it a new one.

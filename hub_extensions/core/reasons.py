@@ -304,6 +304,10 @@ TO_THE_HUB: Mapping[str, Text] = {
     "not-your-group-any-more": "{offer} is no longer for your groups. Choose another offer.",
     "right-lost": "{offer} is no longer for your groups. Your place for your other offers is kept.",
     "no-such-user": "Your account is gone from the hub.",
+    "no-account": (
+        "This hub starts each server as its user's own account on the machine, and you have none there. Tell an "
+        "administrator of this hub."
+    ),
     # over
     "ended": "Your place in line has ended. Choose again.",
     "left": "You left the line.",

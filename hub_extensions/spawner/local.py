@@ -8,6 +8,7 @@ Not here: GPUs (``base.py``).
 from __future__ import annotations
 
 import asyncio
+import pwd
 import signal
 from collections.abc import Mapping
 from typing import Any
@@ -17,6 +18,8 @@ from traitlets import Integer
 
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.server_processes import HUB_MARK, mark_of
+from hub_extensions.core.reasons import explain
+from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 
@@ -105,6 +108,18 @@ def _end_earlier_attempts(lease: str) -> None:
 
 class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types
     """Servers as processes of the system's own accounts, under a GPU lease."""
+
+    def start(self) -> asyncio.Future[Any]:
+        """Refused where its user has no account: the hub's own start would end in a KeyError, its GPU held."""
+        try:
+            pwd.getpwnam(self.user.name)
+        except KeyError:
+            reason = explain("no-account")
+            log = f"{self._log_name}: this machine has no account {self.user.name!r} (doctor --config says what to do)"
+            error = spawn_errors.refusal(reason.message, reason=reason.reason, log_message=log, status=409)
+            spawn_errors.spare_the_count(self, error)
+            raise error from None
+        return super().start()
 
 
 class GpuDemoSpawner(_KnownProcess, SimpleLocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types

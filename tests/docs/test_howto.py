@@ -50,7 +50,6 @@ def plain_config(folder: Path, ports: list[int], *before: str) -> str:
             "c.JupyterHub.service_check_interval = 0",  # a check while the hub stops is a traceback of the hub's own
             f"c.JupyterHub.services = [{{'name': 'test', 'api_token': {TOKEN!r}}}]",
             f"c.JupyterHub.load_roles = [{role!r}]",
-            f"c.SimpleLocalProcessSpawner.home_dir_template = {str(folder / 'homes' / '{username}')!r}",
             f"c.Spawner.cmd = [{sys.executable!r}, '-m', 'jupyterhub.singleuser']",
             f"c.Spawner.environment = {{'HOWTO_TEST': {str(folder)!r}}}",
             f"c.Spawner.start_timeout = c.Spawner.http_timeout = {int(patient(120))}",
@@ -166,13 +165,21 @@ def test_the_five_steps_lead_to_a_server_with_a_gpu_and_back(
     steps, ports = blocks(), free_ports(4)
     config = account.folder / "jupyterhub_config.py"
     hub = Hub(f"http://127.0.0.1:{ports[0]}")
-    ours = "c.JupyterHub.spawner_class = 'hub_extensions.spawner.local.GpuDemoSpawner'"
+    # the lines for a hub that is not root, as this one; the package need not be installed here
+    ours = steps[3][2].replace("/home/me/hub-homes", str(account.folder / "homes"))
+    ours = ours.replace('"gpu-demo"', "'hub_extensions.spawner.local.GpuDemoSpawner'")
 
     # Step 3: the block of the page at the end of what was there.
     config.write_text(plain_config(account.folder, ports, ours) + steps[3][0])
     config.chmod(0o644)
 
-    # Step 4: check, restart, health.
+    # Step 4: check, restart, health. Without the lines for it the check says what is wrong, and gives them.
+    config.write_text(plain_config(account.folder, ports) + steps[3][0])
+    wrong, _ = account.popen(sys.executable, "-m", "hub_extensions.tools.cli", *steps[4][0].split()[1:]).communicate(
+        timeout=patient(60)
+    )
+    assert "wrong" in wrong and 'c.JupyterHub.spawner_class = "gpu-demo"' in wrong, wrong
+    config.write_text(plain_config(account.folder, ports, ours) + steps[3][0])
     check, health = steps[4][0].split(), steps[4][1].replace("8000", str(ports[0])).split()[-1]
     checked, _ = account.popen(sys.executable, "-m", "hub_extensions.tools.cli", *check[1:]).communicate(
         timeout=patient(60)
@@ -195,7 +202,8 @@ def test_the_five_steps_lead_to_a_server_with_a_gpu_and_back(
         until(lambda: not servers(account.folder), 60)
 
     # Going back: the old spawner_class, and servers start as before.
-    config.write_text(plain_config(account.folder, ports, "c.JupyterHub.spawner_class = 'simple'") + steps[3][0])
+    simple = [ours.splitlines()[1], "c.JupyterHub.spawner_class = 'simple'"]
+    config.write_text(plain_config(account.folder, ports, *simple) + steps[3][0])
     with running(account, config, hub, lambda: hub.answers(health)):
         hub.api("/users/ben/server", {})
         until(lambda: hub.server("ben").get("ready"), READY_SECONDS)

@@ -77,7 +77,9 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert lost == []
 
 
-@pytest.mark.parametrize("page", [DOCS / "student.md", ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [DOCS / "student.md", DOCS / "student-more.md", ROOT / "README.md"], ids=lambda page: page.name
+)
 def test_texts_for_users_use_the_agreed_words(page: Path) -> None:
     text = page.read_text().lower()
     found = re.findall(r"\b(queue\w*|culled|culls|allocatable|vgpu|reap\w*|please|workspace|eta)\b|!(?!\[)", text)

@@ -81,6 +81,9 @@ class EngineInMemory:
         self.failed_stops = SimpleNamespace(alarms={}, info=lambda: self.culling_view.failed_stops)
         self.culling_view = messages.CullingView(NOON, (), ())
         self.rows: tuple[JournalRow, ...] = ()
+        self.uses: tuple[messages.UsageRecord, ...] = (
+            messages.UsageRecord("l1", "ben", "", OfferId("gpu"), "gpu", 1000, NOON, "idle"),
+        )
         self._queues: list[asyncio.Queue[messages.TicketStatus]] = []
 
     @property
@@ -107,8 +110,8 @@ class EngineInMemory:
         self.told.append(("usage", user, before))
         if before not in (None, "next-page"):
             raise ValueError(before)
-        record = messages.UsageRecord("l1", user or "ben", "", OfferId("gpu"), "gpu", 1000, NOON, "idle")
-        return messages.UsagePage((record,), "next-page" if before is None else None)
+        uses = tuple(replace(each, user=user or each.user) for each in self.uses)
+        return messages.UsagePage(uses, "next-page" if before is None else None)
 
     def publish(self, state: messages.TicketStatus) -> None:
         for queue in self._queues:

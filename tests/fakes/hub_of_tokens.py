@@ -25,6 +25,7 @@ class HubOfTokens:
         self.asked: list[str] = []
         self.started: list[tuple[str, Any]] = []
         self.start_answer = (202, "")
+        self.frame: str | None = None
         self._server: HTTPServer | None = None
         sockets = bind_sockets(0, "127.0.0.1", family=socket.AF_INET)
         self._sockets = sockets
@@ -43,6 +44,7 @@ class HubOfTokens:
             (r"/hub/api/users", _Users, {"hub": self}),
             (r"/hub/api/users/([^/]+)", _User, {"hub": self}),
             (r"/hub/api/users/([^/]+)/servers?(?:/([^/]*))?", _Start, {"hub": self}),
+            (r"/hub/api/gpu/frame", _Frame, {"hub": self}),
             (r"/hub/api/?", _Up, {"hub": self}),
         ]
         self._server = HTTPServer(Application(routes, log_function=lambda handler: None))
@@ -104,6 +106,16 @@ class _Start(_Base):
             self.finish({"status": status, "message": message})
             return
         self.hub.started.append((f"{name}/{server or ''}", json.loads(self.request.body or b"{}")))
+
+
+class _Frame(_Base):
+    """A page of the hub without contents; an older hub has none."""
+
+    def get(self) -> None:
+        self.by_service()
+        if self.hub.frame is None or self.get_query_argument("user") not in self.hub.users:
+            raise HTTPError(404)
+        self.finish(self.hub.frame)
 
 
 class _Up(_Base):

@@ -32,6 +32,17 @@ c.JupyterHub.load_roles += [
       "scopes": ["users:activity!user", "access:servers!server", "access:services!service=gpu"]}},
 ]
 c.Authenticator.allowed_users = {{"ada", "ben", "root-admin"}}
+
+from hub_extensions.configuration import TEMPLATES
+from hub_extensions.spawner.pages.away import away_page
+from hub_extensions.spawner.pages.page_frame import frame_handler
+
+c.JupyterHub.extra_handlers = [frame_handler("gpu")]
+c.JupyterHub.template_vars = {{"gpu_away": away_page("/services/gpu"), "announcement": "Closed on <b>Friday</b>"}}
+c.JupyterHub.template_paths = [{templates!r}, str(TEMPLATES)]
+"""
+OWN_PAGE = """{% extends "templates/page.html" %}
+{% block nav_bar_left_items %}{{ super() }}<li class="nav-item">{{ user.name }} of our university</li>{% endblock %}
 """
 ROOT = Path(__file__).resolve().parents[2]
 ACCESS = "access:services!service=gpu"
@@ -50,7 +61,11 @@ def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
         offers=OfferConfig(simulate="lab-a100"),
     )
     settings.dump(state / "service.json")
-    text = CONFIG.format(config=str(state / "service.json"), port=settings.port, root=str(ROOT))
+    templates = folder / "templates"
+    templates.mkdir()
+    (templates / "page.html").write_text(OWN_PAGE)
+    facts = {"config": str(state / "service.json"), "port": settings.port, "root": str(ROOT)}
+    text = CONFIG.format(**facts, templates=str(templates))
     with Hub(folder / "hub", text, warm=False) as running:
         running.secret = settings.hub_secret  # type: ignore[attr-defined]
         until(
@@ -92,6 +107,41 @@ def test_a_user_comes_in_by_oauth_without_a_question(hub: Hub) -> None:
     _, text = page_of(hub, "ada")
     assert "Your GPU" in text and "ada" in text
     assert "2g.10gb" in text and "The machine" not in text
+
+
+def test_the_page_stands_in_the_hubs_own_with_an_admins_templates(hub: Hub) -> None:
+    _, text = page_of(hub, "ada")
+    for part in ('id="dark-theme-toggle"', 'id="logout"', "/hub/logout", "css/style.min.css", "<b>Friday</b>"):
+        assert part in text, part
+    assert "ada of our university" in text and "<title>Your GPU</title>" in text
+    assert "Admin</a>" not in text and "Admin</a>" in page_of(hub, "root-admin")[1]
+    scripts = re.findall(r"<script[^>]*>", text)
+    assert len(scripts) == 5 and all(" src=" in each for each in scripts)
+
+
+def test_nobody_but_the_service_gets_the_hubs_page_of_somebody(hub: Hub) -> None:
+    def status(token: str, user: str = "ada") -> int:
+        headers = {"Authorization": f"token {token}"}
+        url = f"{hub.url}/hub/api/gpu/frame?user={user}"
+        return requests.get(url, headers=headers, timeout=patient(10)).status_code
+
+    assert status("api-token-" * 4) == 200 and status("api-token-" * 4, "nobody") == 404
+    assert status(token_of(hub, "root-admin")) == 403
+    page = hub.login("ada").get(f"{hub.url}/hub/api/gpu/frame?user=ada", timeout=patient(10))
+    assert page.status_code == 403
+
+
+def test_where_the_service_is_away_the_hub_says_what_that_means_in_every_language(hub: Hub) -> None:
+    def said(asked: str) -> str:
+        """What the proxy shows, as it asks the hub for it."""
+        return requests.get(f"{hub.url}/hub/error/503?url={asked}", timeout=patient(10)).text
+
+    for asked in ("/services/gpu/", "/services/gpu/audit%3Fdays=7", "/services/gpu"):
+        text = said(asked)
+        assert "The GPU service is not answering" in text and "GPU-palvelu ei vastaa" in text, asked
+        assert "Running servers go on, and keep their GPU." in text and "Your server appears to be down" not in text
+    for asked in ("/user/ada/", "/services/gpus/", ""):
+        assert "Your server appears to be down" in said(asked), asked
 
 
 def test_an_admin_gets_the_machine(hub: Hub) -> None:

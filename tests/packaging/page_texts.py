@@ -17,10 +17,10 @@ START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
 TEMPLATES = (
-    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
+    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "plain_frame", "error", "your_gpu", "audit")),
     *(
         START / "templates" / f"{name}.html"
-        for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home")
+        for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home", "gpu_away")
     ),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),
@@ -31,6 +31,7 @@ SOURCES = (
     PAGES / "labels.py",
     PAGES / "pages.py",
     PAGES / "audit.py",
+    PAGES / "own_uses.py",
     PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",
@@ -44,6 +45,7 @@ NAMED = {
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
+    PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS",),
     PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),
     PACKAGE / "gate" / "pages.py": ("FAILED",),

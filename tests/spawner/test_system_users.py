@@ -97,3 +97,11 @@ def test_a_restarted_hub_still_knows_the_servers_of_its_accounts(hub: Hub, servi
     until(lambda: hub.server("daemon") is None)
     left = {process.owner for process in procfs.marked() if process.lease in (first, second)}
     assert left == {"nobody"}
+
+
+def test_who_has_no_account_is_told_so_and_holds_no_gpu(hub: Hub, service: GpuServiceInATest) -> None:
+    hub.add_users("nobody-of-this-name")
+    answer = hub.api("POST", "users/nobody-of-this-name/server", {"offer": ONE})
+    assert answer.status_code == 409, answer.text
+    assert "you have none there" in answer.json()["message"]
+    assert not service.told

@@ -14,19 +14,22 @@ from tornado.web import Application, HTTPError
 
 from hub_extensions.adapters.json_log import log_request
 from hub_extensions.adapters.listeners import StrangerListens, check_place
-from hub_extensions.hub_service.http.api.base import NothingHere, Parts
+from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
 from hub_extensions.hub_service.http.auth import cookie_secret
 from hub_extensions.hub_service.http.limits import BoundedServer
 from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
+from hub_extensions.hub_service.http.pages.frame import Frames
 from hub_extensions.hub_service.http.pages.pages import (
     GiveUp,
     KeepOn,
     Leave,
     LoginCallback,
+    Nowhere,
     StaticFile,
     YourGpu,
+    error_page,
     make_environment,
     read_static,
 )
@@ -58,11 +61,13 @@ def make_app(parts: Parts) -> Application:
     specs.append(URLSpec(HEALTH_ANYWHERE, HealthRoute, given))
     return Application(
         specs,
-        default_handler_class=NothingHere,
+        default_handler_class=Nowhere,
         default_handler_args=given,
         cookie_secret=cookie_secret(parts.auth.hub_secret),
         log_function=log_request,
         pages=make_environment(parts.base_url),
+        frames=Frames(parts.hub),
+        error_page=error_page,
         static_files=read_static(),
     )
 

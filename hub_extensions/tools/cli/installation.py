@@ -83,7 +83,8 @@ def doctor(config: Path | None, as_json: bool) -> None:
             screen.print(SIGNS[finding.state], style=COLOURS[finding.state], end="  ")
             screen.print(finding.text, markup=False)
             if finding.fix and finding.state != "ok":
-                screen.print(f"         {finding.fix}", markup=False)
+                for line in finding.fix.splitlines():
+                    screen.print(f"         {line}", markup=False)
     sys.exit(1 if failed(findings) else 0)
 
 

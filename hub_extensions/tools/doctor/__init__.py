@@ -12,9 +12,19 @@ from traitlets.config import Config
 from traitlets.config.loader import ConfigFileNotFound, PyFileConfigLoader
 
 from hub_extensions.configuration import dry_run, settings_of
+from hub_extensions.tools.doctor.accounts import accounts
 from hub_extensions.tools.doctor.config import apart, culling, grace, limits, notices, prometheus, sign_on, wiring
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
-from hub_extensions.tools.doctor.machine import gpus, hub_version, other_accounts, package, place_of_gpus, proxy, python
+from hub_extensions.tools.doctor.machine import (
+    gpus,
+    hub_version,
+    jupyterlab,
+    other_accounts,
+    package,
+    place_of_gpus,
+    proxy,
+    python,
+)
 from hub_extensions.tools.doctor.service import (
     clock,
     database,
@@ -30,7 +40,7 @@ from hub_extensions.tools.doctor.service import (
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
     """Look at the machine and, where one is given, at a ``jupyterhub_config.py``."""
-    findings = [*python(), *hub_version(), *proxy(), *package()]
+    findings = [*python(), *hub_version(), *proxy(), *jupyterlab(), *package()]
     if config is None:
         return (*findings, *gpus(None), *other_accounts())
     loaded, problem = load_config(config)
@@ -38,7 +48,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
         return (*findings, *gpus(None), problem)
     settings = settings_of(loaded)
     findings += [problem, *place_of_gpus(settings, apart=apart(loaded)), *wiring(loaded), *limits(loaded)]
-    findings += sign_on(loaded)
+    findings += [*accounts(loaded, settings), *sign_on(loaded)]
     if apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."
         health = health_of(settings, secret_apart(loaded, settings.shared_secret))
@@ -65,5 +75,10 @@ def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
         text = f"{path} does not load: {type(problem).__name__}: {problem}"
         return None, Diagnosis("config", "problem", text, "The hub would not start with it either; correct the file.")
     if notes:
-        return loaded, Diagnosis("config", "warning", f"{path} loads. " + " ".join(map(sentence, notes)), "See each.")
+        return loaded, Diagnosis(
+            "config",
+            "warning",
+            f"{path} loads. " + " ".join(map(sentence, notes)),
+            "Read what was left alone, and change it where it was not meant.",
+        )
     return loaded, Diagnosis("config", "ok", f"{path} loads.")

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.util import find_spec
 from itertools import chain
 
 from hub_extensions.adapters import procfs
@@ -35,7 +36,7 @@ def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
 
 def python() -> Iterator[Diagnosis]:
     """Which Python this is."""
-    yield Diagnosis("python", "ok", f"Python {'.'.join(map(str, sys.version_info[:3]))} at {sys.executable}.")
+    yield Diagnosis("python", "ok", f"This is Python {'.'.join(map(str, sys.version_info[:3]))}, at {sys.executable}.")
 
 
 def hub_version() -> Iterator[Diagnosis]:
@@ -48,7 +49,7 @@ def hub_version() -> Iterator[Diagnosis]:
         return
     numbers = tuple(int(part) for part in found.split(".")[:2] if part.isdigit())
     if OLDEST_HUB <= numbers < NEWEST_HUB:
-        yield Diagnosis("jupyterhub", "ok", f"JupyterHub {found}.")
+        yield Diagnosis("jupyterhub", "ok", f"JupyterHub {found} is installed.")
     else:
         yield Diagnosis("jupyterhub", "problem", f"JupyterHub {found} is not supported.", "Use 5.3 or newer, below 7.")
 
@@ -57,10 +58,19 @@ def proxy() -> Iterator[Diagnosis]:
     """Is JupyterHub's own proxy here?"""
     where = shutil.which("configurable-http-proxy")
     if where is None:
-        fix = "npm install -g configurable-http-proxy, or set the proxy your hub uses in its configuration."
-        yield Diagnosis("proxy", "warning", "configurable-http-proxy is not on the PATH.", fix)
+        fix = "Install it (npm install -g configurable-http-proxy), or name another proxy in the hub's configuration."
+        yield Diagnosis("proxy", "warning", "JupyterHub's proxy, configurable-http-proxy, is not on the PATH.", fix)
     else:
-        yield Diagnosis("proxy", "ok", f"configurable-http-proxy is {where}.")
+        yield Diagnosis("proxy", "ok", f"JupyterHub's proxy is at {where}.")
+
+
+def jupyterlab() -> Iterator[Diagnosis]:
+    """Is JupyterLab here? Where servers run from another environment, or in pods, it need not be."""
+    if find_spec("jupyterlab") is None:
+        fix = "Where users' servers run from this environment: pip install jupyterlab. [server] does not bring it."
+        yield Diagnosis("jupyterlab", "warning", "JupyterLab is not installed here.", fix)
+    else:
+        yield Diagnosis("jupyterlab", "ok", f"JupyterLab {version('jupyterlab')} is installed.")
 
 
 def package() -> Iterator[Diagnosis]:
@@ -175,9 +185,9 @@ def other_accounts() -> Iterator[Diagnosis]:
         yield Diagnosis("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")
         return
     unseen = procfs.unreadable()
-    text = "This account cannot look into other accounts' processes"
+    text = "This account is not root and cannot look into other accounts' processes"
     fix = (
-        "Only matters where servers run under other accounts than the hub (gpu-local): run the hub as root there, else "
-        "a process that outlives its server keeps its GPU held."
+        "Nothing has to be done where servers run as the hub's own account. With gpu-local run the hub as root, else a "
+        "process that outlives its server keeps its GPU held."
     )
     yield Diagnosis("processes", "warning", text + (f" ({unseen} run now)." if unseen else "."), fix)

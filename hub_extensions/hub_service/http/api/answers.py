@@ -19,9 +19,8 @@ from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, OlderHub, SignAgain
 
 OUR_FAULT = Problem.of(explain("our-fault"))
-HUB_AWAY = Problem(
-    "The hub is not answering, so nobody can tell who you are. Try again in a minute.", reason="hub-away"
-)
+HUB_IS_AWAY = "The hub is not answering, so nobody can tell who you are. Try again in a minute."
+HUB_AWAY = Problem(HUB_IS_AWAY, reason="hub-away")
 
 AGAIN = Problem("Sign this again, with the time and life of this answer.", reason="sign-again")
 OLDER_HUB = Problem(

@@ -173,15 +173,24 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         status, problem = problem_of(error, status_code)
         super().send_error(status, problem=problem, **kwargs)
 
+    def wants_page(self) -> bool:
+        """Somebody looks at this in a browser."""
+        return "text/html" in self.request.headers.get("Accept", "")
+
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """The `Problem` as JSON."""
+        """The `Problem` as JSON, for people as a page."""
         problem: Problem = kwargs["problem"]
         if status_code == 503:
             self.set_header("Retry-After", "5")
         if not self._may_read:
             # before the body is read tornado closes the connection afterwards: a proxy has to know
             self.set_header("Connection", "close")
-        self.answer(problem, status_code)
+        if not self.wants_page():
+            self.answer(problem, status_code)
+            return
+        self.set_status(status_code)
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(self.settings["error_page"](self, problem, status_code))
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Any:
         """The end of the answer; to the hub it is signed."""
@@ -289,17 +298,6 @@ class JsonRoute(Route):
         for name in self.request.query_arguments:
             if name not in known and name != "_xsrf":
                 raise BadInput(f"{name!r} is not a query argument here. Known: {', '.join(known) or 'none'}.", name)
-
-
-class NothingHere(JsonRoute):
-    """Every address without a route: nothing is said about what might be there."""
-
-    who = Who.ANYBODY
-
-    async def prepare(self) -> None:
-        """404 for everybody."""
-        await self.parts.refusals.slow_down()
-        raise HTTPError(404)
 
 
 def _too_large() -> BadInput:

@@ -75,6 +75,8 @@ class Audit(Page):
 class AuditFile(Audit):
     """GET: the same rows as CSV, to keep."""
 
+    framed = False
+
     async def get(self) -> None:
         """The newest rows, up to 50,000."""
         self.set_header("Content-Type", "text/csv; charset=utf-8")

@@ -6,16 +6,19 @@ Not here: any number that the engine did not say.
 
 from __future__ import annotations
 
+import contextlib
 from datetime import datetime, timezone
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
+from urllib.parse import urlencode
 
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.httputil import HTTPInputError, parse_body_arguments
-from tornado.web import HTTPError
+from tornado.web import HTTPError, RequestHandler
 
 from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.adapters.page_templates import page_templates
 from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.access import ApiAction, Person
@@ -27,12 +30,15 @@ from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import labels
+from hub_extensions.hub_service.http.pages.frame import PLACES, Frame
+from hub_extensions.hub_service.http.pages.own_uses import ended_lately, own_uses
 
 REFRESH_SECONDS = 10
 POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+    "default-src 'none'; style-src {}; script-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+"""Style, scripts and letters are the hub's and ours; the pictures in the hub's style stand in it as ``data:``."""
 STATIC = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
 
 
@@ -41,12 +47,28 @@ class Page(Route):
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
+    framed: ClassVar[bool] = True
+    """It is shown, in a frame of the hub's."""
+    frame: Frame | None = None
 
     def set_default_headers(self) -> None:
-        """Pages may load their own style and script, and nothing else."""
+        """Pages may load the hub's and their own style and script, and nothing else."""
         super().set_default_headers()
-        self.set_header("Content-Security-Policy", POLICY)
+        self.set_header("Content-Security-Policy", POLICY.format("'self'"))
         self.set_header("Referrer-Policy", "same-origin")
+
+    async def prepare(self) -> None:
+        """As every route, and what the hub's own pages look like to this reader."""
+        await super().prepare()
+        if self.framed and isinstance(self.caller, Person):
+            await self.take_frame(self.caller.name)
+
+    async def take_frame(self, name: str) -> None:
+        """Stand in the hub's own page, where the hub gives it."""
+        self.frame = await self.settings["frames"].of(name, self.catalogue.language)
+        if self.frame is not None and self.frame.styles:
+            styles = " ".join(("'self'", *self.frame.styles))
+            self.set_header("Content-Security-Policy", POLICY.format(styles))
 
     def not_logged_in(self) -> Person:
         """The login for somebody who looks at a page; 403 for forms and scripts."""
@@ -62,15 +84,9 @@ class Page(Route):
             return
         super().send_error(status_code, **kwargs)
 
-    def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """The error as a page, with the way back."""
-        problem: Problem = kwargs["problem"]
-        self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.set_status(status_code)
-        if not self._may_read:
-            self.set_header("Connection", "close")
-        message = translated(Reason(problem.reason, problem.message, problem.params), self.catalogue)
-        self.finish(self.rendered("error.html", message=message, status=status_code))
+    def wants_page(self) -> bool:
+        """A page is one for whoever does not say otherwise."""
+        return "application/json" not in self.request.headers.get("Accept", "") or super().wants_page()
 
     @property
     def catalogue(self) -> Catalogue:
@@ -79,16 +95,40 @@ class Page(Route):
 
     def rendered(self, template: str, **values: Any) -> str:
         """A template with what every page has."""
-        environment: Environment = self.settings["pages"]
-        return environment.get_template(template).render(
-            prefix=self.parts.prefix,
-            base_url=self.parts.base_url,
-            person=self.caller if isinstance(self.caller, Person) else None,
-            t=self.catalogue,
-            refresh_seconds=REFRESH_SECONDS,
-            now=datetime.now(timezone.utc),
-            **values,
-        )
+        person = self.caller if isinstance(self.caller, Person) else None
+        return rendered(self, template, self.catalogue, person, self.frame, **values)
+
+
+def error_page(handler: Route, problem: Problem, status: int) -> str:
+    """What went wrong as a page, with the way back; in the hub's frame where the reader is known."""
+    t = catalogue_for(handler.request.headers.get("Accept-Language", ""))
+    person = handler.caller if isinstance(handler.caller, Person) else None
+    frame = handler.frame if isinstance(handler, Page) else None
+    if frame is None:
+        handler.set_header("Content-Security-Policy", POLICY.format("'self'"))
+    message = t(translated(Reason(problem.reason, problem.message, problem.params), t))
+    return rendered(handler, "error.html", t, person, frame, message=message, status=status)
+
+
+def rendered(
+    handler: RequestHandler,
+    template: str,
+    t: Catalogue,
+    person: Person | None = None,
+    frame: Frame | None = None,
+    **values: Any,
+) -> str:
+    """A page in its frame; without one of the hub's in the plain one."""
+    environment: Environment = handler.settings["pages"]
+    parts: Parts = handler.parts  # type: ignore[attr-defined]  # of every route, and of the login's end
+    known = {"prefix": parts.prefix, "base_url": parts.base_url, "person": person, "t": t}
+    return environment.get_template(template).render(
+        **known,
+        frame=frame or Frame(environment.get_template("plain_frame.html").render(known, places=PLACES)),
+        refresh_seconds=REFRESH_SECONDS,
+        now=datetime.now(timezone.utc),
+        **values,
+    )
 
 
 class Form(Page):
@@ -141,14 +181,19 @@ class YourGpu(Page):
         person, engine = self.person, self.engine
         user = user_of(person)
         form = form_for(engine, person)
-        tickets = engine.tickets(user)
+        tickets, servers = engine.tickets(user), engine.servers_of(user)
+        titles = {offer.id: offer.title for offer in form.offers}
+        uses = own_uses((await engine.usage(user, None)).uses, titles, self.catalogue)
         values: dict[str, Any] = {
             "form": form,
-            "titles": {offer.id: offer.title for offer in form.offers},
+            "titles": titles,
             "ahead": {offer.id: offer_texts.ahead(offer, tickets) for offer in form.offers},
             "simulated": {offer.id for offer in form.offers if offer.simulated},
             "tickets": tickets,
-            "servers": engine.servers_of(user),
+            "servers": servers,
+            "uses": uses,
+            "ended": None if tickets or servers else ended_lately(uses, datetime.now(timezone.utc)),
+            "has_default": "" in {*(each.server for each in tickets), *(each.server for each in servers)},
             "likely_as_of": min((o.wait.as_of for o in form.offers if o.wait.as_of is not None), default=None),
             "xsrf": self.xsrf_token.decode(),
             "admin": person.may(ApiAction.LIST_ALL),
@@ -191,8 +236,29 @@ class GiveUp(Form):
         await self.engine.give_up(self.get_body_argument("lease"), self.person.name)
 
 
+class Nowhere(Page):
+    """Every address without a route: a page for people. Nothing is said about what might be there."""
+
+    who = Who.ANYBODY
+
+    async def prepare(self) -> None:
+        """404 for everybody; who is known reads it in the hub's frame."""
+        await self.parts.refusals.slow_down()
+        if self.wants_page():
+            with contextlib.suppress(HubAway, HTTPError):
+                if name := await self.asked_of_hub(self.parts.auth.known_name(self)):
+                    await self.take_frame(name)
+        raise HTTPError(404)
+
+    def wants_page(self) -> bool:
+        """Programs call what is not there as often as people do."""
+        return Route.wants_page(self)
+
+
 class StaticFile(Page):
     """GET: the pages' style and script, from memory."""
+
+    framed = False
 
     def not_logged_in(self) -> Person:
         """No login for a style sheet."""
@@ -219,23 +285,17 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """What went wrong, and that one can try again."""
         t = catalogue_for(self.request.headers.get("Accept-Language", ""))
-        environment: Environment = self.settings["pages"]
-        template = environment.get_template("error.html")
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        self.finish(
-            template.render(
-                prefix=self.parts.prefix,
-                base_url=self.parts.base_url,
-                person=None,
-                t=t,
-                message=t("The login at the hub did not work. Open the page again to try once more."),
-                status=status_code,
-            )
-        )
+        message = t("The login at the hub did not work. Open the page again to try once more.")
+        self.finish(rendered(self, "error.html", t, message=message, status=status_code))
 
 
 def make_environment(base_url: str) -> Environment:
     """The templates, everything escaped."""
+
+    def start_url(offer: str) -> str:
+        return f"{base_url}hub/spawn?{urlencode({'opt-offer': offer})}"
+
     return page_templates(
         "hub_extensions.hub_service.http.pages",
         base_url,
@@ -245,6 +305,7 @@ def make_environment(base_url: str) -> Environment:
         translated=translated,
         halves=halves,
         cpu=CPU,
+        start_url=start_url,
         utc=timezone.utc,
     )
 

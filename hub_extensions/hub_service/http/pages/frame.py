@@ -1,0 +1,135 @@
+"""What stands around the contents of a page: the hub's own page where the hub gives it, else a plain one like it.
+
+The hub's scripts of its own (``src``) stay, and what stands in the page itself as a script is taken out: the pages'
+content security policy allows none. Not here: who makes the hub's page (``spawner/pages/page_frame.py``).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import time
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+from markupsafe import Markup
+
+from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.hub_service.http.auth import ShortMemory
+
+log = logging.getLogger("hub_extensions.hub_service.http.pages")
+
+TITLE, HEAD, MAIN = "@@gpu-title@@", "@@gpu-head@@", "@@gpu-main@@"
+"""The places to fill in; the second is the end of the page's head."""
+PLACES = {"title": TITLE, "head": HEAD, "main": MAIN}
+"""The same for a template."""
+REMEMBERED_SECONDS, REMEMBERED = 60.0, 512
+PAUSE_SECONDS = 30.0
+"""So long the hub is not asked again after it gave none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A page with places to fill in. `styles`: hashes of what stands in it as a style, for the policy."""
+
+    html: str
+    styles: tuple[str, ...] = ()
+
+    def around(self, title: str, head: str, main: str) -> Markup:
+        """The whole page. All three are HTML."""
+        filled = self.html.replace(TITLE, str(title).strip(), 1).replace(HEAD, str(head), 1)
+        return Markup(filled.replace(MAIN, str(main), 1))
+
+
+class Frames:
+    """The hub's frames, remembered for a short while."""
+
+    def __init__(self, hub: HubApi) -> None:
+        self._hub = hub
+        self._known: ShortMemory[Frame] = ShortMemory(REMEMBERED_SECONDS, REMEMBERED)
+        self._silent_until = 0.0
+
+    async def of(self, user: str, language: str) -> Frame | None:
+        """As this user sees it, in a language; None: the hub gives none now."""
+        if time.monotonic() < self._silent_until:
+            return None
+
+        async def ask() -> Frame:
+            return cleaned(await self._hub.page_frame(user, language))
+
+        try:
+            return await self._known.get(f"{language} {user}", ask)
+        except (HubAway, HubRefused, ValueError) as problem:
+            self._silent_until = time.monotonic() + PAUSE_SECONDS
+            log.debug("the hub gives no frame for a page: %s", problem)
+            return None
+
+
+def cleaned(page: str) -> Frame:
+    """The hub's page without scripts in it. Raises ValueError: a place to fill in is missing."""
+    reading = _Reading()
+    reading.feed(page)
+    reading.close()
+    html = "".join(reading.kept)
+    missing = [place for place in (TITLE, HEAD, MAIN) if place not in html]
+    if missing:
+        raise ValueError(f"the hub's page has no {', '.join(missing)}")
+    return Frame(html, tuple(reading.styles))
+
+
+class _Reading(HTMLParser):
+    """Copies a page. What is left out: scripts without ``src``, and the word that nothing works without script."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.kept: list[str] = []
+        self.styles: list[str] = []
+        self._left_out = ""
+        self._style: list[str] | None = None
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._left_out:
+            return
+        if tag == "noscript" or (tag == "script" and not dict(attrs).get("src")):
+            self._left_out = tag
+            return
+        if tag == "style":
+            self._style = []
+        self.kept.append(self.get_starttag_text() or "")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if not self._left_out and tag != "script":
+            self.kept.append(self.get_starttag_text() or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._left_out:
+            if tag == self._left_out:
+                self._left_out = ""
+            return
+        if tag == "style" and self._style is not None:
+            digest = hashlib.sha256("".join(self._style).encode()).digest()
+            self.styles.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+            self._style = None
+        self.kept.append(f"{HEAD}</head>" if tag == "head" else f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self._keep(data)
+        if self._style is not None:
+            self._style.append(data)
+
+    def handle_entityref(self, name: str) -> None:
+        self._keep(f"&{name};")
+
+    def handle_charref(self, name: str) -> None:
+        self._keep(f"&#{name};")
+
+    def handle_comment(self, data: str) -> None:
+        """A comment is for nobody here."""
+
+    def handle_decl(self, decl: str) -> None:
+        self._keep(f"<!{decl}>")
+
+    def _keep(self, text: str) -> None:
+        if not self._left_out:
+            self.kept.append(text)

@@ -1,0 +1,95 @@
+"""One's last uses as one's own page tells them: when, how long, how busy, how it ended; and what ended today.
+
+Not here: what a use is and how it ends (``core/usage``), and how it looks (``templates/your_gpu.html``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offer_texts import default_title
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.wording import about
+
+SHOWN = 10
+LATELY = timedelta(hours=24)
+"""So long the page says first how the last server ended, where none is there now."""
+STARTS_ANEW = frozenset({"idle", "unopened", "lifetime", "failed", "lost", "node-lost", "hub-stopped", "signed-out"})
+"""Ends that nobody asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnUse:
+    """One line. `began` and `ended` are moments; the rest is words. `unasked`: not its user's wish."""
+
+    began: datetime
+    ended: datetime
+    server: str
+    offer: OfferId
+    title: str
+    length: str
+    busy: str
+    end: str
+    unasked: bool
+
+
+def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: Catalogue) -> tuple[OwnUse, ...]:
+    """The last uses, as many as are shown."""
+    return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
+
+
+def ended_lately(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
+    """The last use, if it ended a short while ago and not by its user's wish."""
+    last = next(iter(uses), None)
+    return last if last is not None and last.unasked and now - last.ended < LATELY else None
+
+
+def _own_use(record: UsageRecord, titles: Mapping[OfferId, str], t: Catalogue) -> OwnUse:
+    seconds = record.held_seconds if record.ran_seconds is None else record.ran_seconds
+    return OwnUse(
+        began=record.ready or record.admitted or record.ended,
+        ended=record.ended,
+        server=record.server,
+        offer=record.offer,
+        title=t(titles.get(record.offer) or default_title(record.offer)),
+        length=t("not known") if seconds is None else about(seconds, t),
+        busy=busy_text(record, t),
+        end=end_text(record, t),
+        unasked=record.end in STARTS_ANEW,
+    )
+
+
+def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
+    """How busy its GPU was, as far as that was measured."""
+    if record.offer == CPU:
+        return t("no GPU")
+    if record.ready is None or record.mean_use_percent is None:
+        return t("use not known")
+    mean = f"{record.mean_use_percent:.0f}"
+    if record.use_measured is not None and record.use_measured < 0.9:
+        return t("%1 % busy, in the %2 % of the time that was measured", mean, f"{100 * record.use_measured:.0f}")
+    return t("%1 % busy", mean)
+
+
+def end_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
+    """How it ended."""
+    if record.end == "failed" and record.ready is None:
+        return t("the start failed")
+    return {
+        "user": t("stopped by hand"),
+        "idle": t("stopped: its GPU was idle") if record.offer != CPU else t("stopped: nobody used it"),
+        "unopened": t("stopped: nobody opened it"),
+        "lifetime": t("stopped: its time was over"),
+        "failed": t("the server broke down"),
+        "left": t("given up before it was ready"),
+        "lost": t("its GPU was gone"),
+        "node-lost": t("its machine was gone"),
+        "admin": t("ended by an admin"),
+        "hub-stopped": t("ended while the hub or the GPU service was away"),
+        "reclaimed": t("its GPU was taken back"),
+        "signed-out": t("stopped: you were signed out"),
+    }.get(record.end, t("not known how it ended"))

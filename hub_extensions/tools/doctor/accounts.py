@@ -1,0 +1,77 @@
+"""Where each server is its user's own account: can the hub start it as that, and is there one for everybody?
+
+Not here: what a start does without one (``spawner/local.py`` refuses it).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from traitlets.config import Config
+
+from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.hub_service.setup.settings import Settings
+from hub_extensions.tools.doctor.diagnosis import Diagnosis
+
+ONE_ACCOUNT = """or let every server run as the hub's own, which suits a trial and people who trust each other.
+Above configure(c):
+c.JupyterHub.spawner_class = "gpu-demo"
+c.SimpleLocalProcessSpawner.home_dir_template = "/a/folder/of/the/hub/{username}"
+"""
+MOST_NAMED = 5
+
+
+def accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
+    """Of a hub whose servers are processes of system accounts."""
+    if not _starts_as_users(value_of(config, "JupyterHub", "spawner_class")):
+        return
+    # who looks need not be who runs the hub: its folder says whose it is, once it is there
+    uid = settings.folder.stat().st_uid if settings.folder.exists() else os.geteuid()
+    yield from findings(uid, _people(config), _account_of, bool(_of_authenticator(config, "create_system_users")))
+
+
+def findings(
+    uid: int, people: frozenset[str], account_of: Callable[[str], int | None], makes_accounts: bool
+) -> Iterator[Diagnosis]:
+    """What is wrong with these accounts.
+
+    Args:
+        uid: of the hub. people: whom the configuration names. account_of: name -> uid; None: there is none.
+        makes_accounts: the hub makes those that are missing.
+    """
+    if uid != 0 and not (people and all(account_of(name) == uid for name in people)):
+        text = f"The hub runs as uid {uid}, which may start no server as another account, and gpu-local starts each so."
+        yield Diagnosis("accounts", "problem", text, f"Run the hub as root, {ONE_ACCOUNT}".strip())
+        return
+    missing = sorted(name for name in people if account_of(name) is None)
+    if not missing or makes_accounts:
+        return
+    named = ", ".join(missing[:MOST_NAMED]) + (" and others" if len(missing) > MOST_NAMED else "")
+    text = f"This machine has no account for {named}, and gpu-local starts each server as its user's own."
+    yield Diagnosis("accounts", "problem", text, f"Make the accounts (adduser), {ONE_ACCOUNT}".strip())
+
+
+def _starts_as_users(chosen: Any) -> bool:
+    if isinstance(chosen, type):
+        return any(base.__name__ == "GpuLocalSpawner" for base in chosen.__mro__)
+    return str(chosen) == "gpu-local" or str(chosen).endswith(".GpuLocalSpawner")
+
+
+def _people(config: Config) -> frozenset[str]:
+    found = [_of_authenticator(config, "allowed_users"), _of_authenticator(config, "admin_users")]
+    return frozenset(str(name) for each in found if isinstance(each, (set, list, tuple, frozenset)) for name in each)
+
+
+def _of_authenticator(config: Config, name: str) -> Any:
+    sections = [section for section in config if section.endswith("Authenticator") and name in config[section]]
+    return config[sections[0]][name] if sections else None
+
+
+def _account_of(name: str) -> int | None:
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
