@@ -83,6 +83,8 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "access-ended": "An admin ended your access to this hub.",
     "account-disabled": "Your account is disabled.",
     "account-not-allowed": "Your account may not use this hub any more.",
+    "given-back": "You gave its GPU back.",
+    "given-back-for-cpu": "You gave its GPU back. It starts again without one.",
     "gpu-in-use": "Its GPU is in use.",
     "gpu-used-just-now": "Its GPU was used just now.",
     "use-not-known": "The use of its GPU is not known, so it is not stopped for idleness.",
@@ -126,6 +128,8 @@ TO_THE_PANEL: Mapping[str, Text] = {
         "You have pressed Keep once in {day:duration}, which is all; again in {wait:duration}.",
         "You have pressed Keep {times:number} times in {day:duration}, which is all; again in {wait:duration}.",
     ),
+    # giving the GPU back was refused
+    "give-back-no-gpu": "This server has no GPU to give back.",
     # a server's warnings
     "gpu-lost": "The GPU of this server is gone from the machine. Save your work and stop the server.",
     "runs-without-gpu": (

@@ -17,6 +17,7 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from hub_extensions.core.messages import ServerState
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import LONGEST_SECONDS, SHORTEST_SECONDS
@@ -82,19 +83,17 @@ class HistoryHandler(PanelHandler):
         self.finish(encode(self._live.history()))
 
 
-class KeepHandler(PanelHandler):
-    """POST gpu/keep: ask the service to keep this server; its answer, or its refusal in its words."""
+class LinkHandler(PanelHandler):
+    """A route that passes on what the user wants of the service."""
 
     def initialize(self, link: ServiceLink) -> None:
         """What it speaks for."""
         self._link = link
 
-    @web.authenticated
-    @authorized
-    async def post(self) -> None:
-        """See the class."""
+    async def pass_on(self, wanted: Awaitable[ServerState]) -> None:
+        """Answer with the service's answer, or its refusal in its words."""
         try:
-            state = await self._link.keep()
+            state = await wanted
         except RequestRefused as refused:
             self.set_status(refused.status)
             self.finish(encode(refused.problem))
@@ -102,12 +101,28 @@ class KeepHandler(PanelHandler):
         self.finish(encode(state))
 
 
-class SavedHandler(PanelHandler):
-    """POST gpu/saved: the panel has saved the open notebooks."""
+class KeepHandler(LinkHandler):
+    """POST gpu/keep: ask the service to keep this server."""
 
-    def initialize(self, link: ServiceLink) -> None:
-        """What it speaks for."""
-        self._link = link
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """See the class."""
+        await self.pass_on(self._link.keep())
+
+
+class GiveBackHandler(LinkHandler):
+    """POST gpu/give-back: give this server's GPU back. `?cpu=1`: it comes back without one."""
+
+    @web.authenticated
+    @authorized
+    async def post(self) -> None:
+        """See the class."""
+        await self.pass_on(self._link.give_back(self.get_query_argument("cpu", "") == "1"))
+
+
+class SavedHandler(LinkHandler):
+    """POST gpu/saved: the panel has saved the open notebooks."""
 
     @web.authenticated
     @authorized
@@ -123,15 +138,11 @@ class SavedHandler(PanelHandler):
         self.finish()
 
 
-class WarnedHandler(PanelHandler):
+class WarnedHandler(LinkHandler):
     """POST gpu/warned: a page has shown the warning of a stop.
 
     It takes no body and answers 304: a proxy counts a body, and an answer below 300, as use of the server.
     """
-
-    def initialize(self, link: ServiceLink) -> None:
-        """What it speaks for."""
-        self._link = link
 
     @web.authenticated
     @authorized
@@ -245,6 +256,7 @@ ROUTES = (
     GpuHandler("/gpu/history", HistoryHandler, "live", "History"),
     GpuHandler("/gpu/live", LiveHandler, "live", "Push"),
     GpuHandler("/gpu/keep", KeepHandler, "link", "ServerState"),
+    GpuHandler("/gpu/give-back", GiveBackHandler, "link", "ServerState"),
     GpuHandler("/gpu/saved", SavedHandler, "link", ""),
     GpuHandler("/gpu/warned", WarnedHandler, "link", ""),
 )

@@ -1,4 +1,4 @@
-"""This server's talk to the GPU service: its state, its report, *keep*, with the server's own token.
+"""This server's talk to the GPU service: its state, its report, what its user asks; with the server's own token.
 
 The service decides; here nothing is decided. While it is away the last state is kept, with a reason since when.
 Not here: what the panel shows (``broadcast.py``), and the GPU (``sampler.py``).
@@ -18,7 +18,7 @@ from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.listeners import proving
-from hub_extensions.core.messages import Problem, Report, ServerState
+from hub_extensions.core.messages import GiveBack, Problem, Report, ServerState
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.before_stop import BeforeStop
 from hub_extensions.server_extension.codec import CodecError, decode, encode
@@ -159,6 +159,17 @@ class ServiceLink:
             Refused: the service refuses (its words), or does not answer (503).
         """
         self._take(await self._ask("POST", "api/server/keep", "{}"))
+        assert self.state is not None
+        return self.state
+
+    async def give_back(self, cpu: bool) -> ServerState:
+        """Give this server's GPU back: it stops, or with `cpu` comes back without one.
+
+        Raises:
+            Refused: as with `keep`.
+        """
+        self._take(await self._ask("POST", "api/server/give-back", encode(GiveBack(cpu))))
+        self.soon()
         assert self.state is not None
         return self.state
 

@@ -36,17 +36,45 @@ export interface IListener {
   ended(signedOut: boolean): void;
 }
 
-/** What our page of the server answers: ``absent``: there is none; ``signed-out``: not to this browser. */
-export type Answer = 'there' | 'absent' | 'signed-out';
+/**
+ * What answers at our page of the server: ``absent``: there is none; ``signed-out``: not to this browser; ``stopped``:
+ * the hub, in the place of a server that does not run; ``away``: nobody, or a proxy that cannot reach it.
+ */
+export type Answer = 'there' | 'absent' | 'signed-out' | 'stopped' | 'away';
+
+/** The hub's status for what is asked of a server that does not run. */
+const NOT_RUNNING = 424;
 
 /** Ask it: a connection that cannot be made does not say why. */
 export async function ask(settings: ServerConnection.ISettings): Promise<Answer> {
   const url = URLExt.join(settings.baseUrl, 'gpu', 'snapshot');
-  const { status } = await ServerConnection.makeRequest(url, {}, settings);
+  let answer: Response;
+  try {
+    answer = await ServerConnection.makeRequest(url, {}, settings);
+  } catch {
+    return 'away';
+  }
+  const { status, redirected } = answer;
   if (status === 404) {
     return 'absent';
   }
-  return status === 401 || status === 403 ? 'signed-out' : 'there';
+  if (status === 401 || status === 403 || redirected) {
+    return 'signed-out'; // a hub leads a browser that it does not know to its login
+  }
+  return status === NOT_RUNNING ? 'stopped' : status >= 500 ? 'away' : 'there';
+}
+
+/**
+ * Give this server's GPU back.
+ * @param cpu - whether the server comes back without one; else it stops.
+ * @throws Refusal with the service's own reason.
+ */
+export async function giveBack(
+  settings: ServerConnection.ISettings,
+  cpu: boolean
+): Promise<ServerState> {
+  const response = await post(settings, cpu ? 'give-back?cpu=1' : 'give-back');
+  return (await response.json()) as ServerState;
 }
 
 /**
@@ -140,9 +168,9 @@ export async function warned(settings: ServerConnection.ISettings): Promise<void
 
 async function post(
   settings: ServerConnection.ISettings,
-  what: 'keep' | 'saved'
+  what: 'keep' | 'saved' | 'give-back' | 'give-back?cpu=1'
 ): Promise<Response> {
-  const url = URLExt.join(settings.baseUrl, 'gpu', what);
+  const url = URLExt.join(settings.baseUrl, 'gpu') + `/${what}`;
   const response = await ServerConnection.makeRequest(
     url,
     { method: 'POST', body: '{}' },

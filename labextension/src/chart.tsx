@@ -5,7 +5,7 @@ import * as React from 'react';
 
 import { chartText } from './format';
 import type { Point } from './history';
-import { type Field, HEIGHT, minutes, paths, type Range, range, WIDTH } from './series';
+import { type Field, HEIGHT, minutes, paths, type Range, range, topOf, WIDTH } from './series';
 import type { IShown } from './seen';
 import { clock, percent, size } from './units';
 
@@ -16,8 +16,8 @@ interface IChart extends IShown {
   /** What it is now, or was last, in words. */
   value: string;
   old: boolean;
-  /** The value at the upper edge, where nothing was higher. */
-  top: number;
+  /** What it may be at most; 0 is not known. */
+  limit: number;
   /** A line at this value, below which something counts as idle; null: none. */
   below?: number | null;
 }
@@ -25,7 +25,9 @@ interface IChart extends IShown {
 export function Chart(props: IChart): JSX.Element {
   const { points, field, label, value, trans, now } = props;
   const found = range(points, field, now);
-  const top = Math.max(props.top, found?.highest ?? 0);
+  const { limit } = props;
+  // in percent everybody knows the whole; of a card's memory little may be in use
+  const top = field === 'used' ? limit : topOf(limit, found?.highest ?? 0);
   const { line, area } = paths(points, field, now, top);
   const written = (number: number): string => write(number, field, props);
   return (
@@ -40,8 +42,8 @@ export function Chart(props: IChart): JSX.Element {
         <svg viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" aria-hidden="true">
           <path className="jp-gpu-Area" d={area} />
           <path className="jp-gpu-Line" d={line} />
-          {top > props.top && props.top > 0 ? (
-            <path className="jp-gpu-Limit" d={`M0 ${HEIGHT * (1 - props.top / top)}H${WIDTH}`} />
+          {field === 'memory' && limit > 0 && limit <= top ? (
+            <path className="jp-gpu-Limit" d={`M0 ${HEIGHT * (1 - limit / top)}H${WIDTH}`} />
           ) : null}
           {props.below ? (
             <path className="jp-gpu-Limit" d={`M0 ${HEIGHT * (1 - props.below / top)}H${WIDTH}`} />

@@ -8,6 +8,7 @@ import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { isReached, keepLength } from './format';
+import { askAndGiveBack, canGiveBack } from './give-back';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
 import { keepAndTell } from './warning';
@@ -15,6 +16,7 @@ import { keepAndTell } from './warning';
 export const PANEL_ID = 'jupyterhub-gpu-panel';
 export const OPEN_COMMAND = 'jupyterhub-gpu:open';
 const KEEP_COMMAND = 'jupyterhub-gpu:keep';
+const GIVE_BACK_COMMAND = 'jupyterhub-gpu:give-back';
 const SETTINGS_COMMAND = 'jupyterhub-gpu:settings';
 const SETTINGS_EDITOR = 'settingeditor:open';
 
@@ -38,21 +40,29 @@ export function addCommands(
     isEnabled: () => canKeep(model),
     execute: () => keepAndTell(model, trans)
   });
+  commands.addCommand(GIVE_BACK_COMMAND, {
+    label: trans.__('Give the GPU Back …'),
+    caption: trans.__('Stop this server, or go on without a GPU'),
+    isEnabled: () => canGiveBack(model),
+    execute: () => askAndGiveBack(model, trans)
+  });
   commands.addCommand(SETTINGS_COMMAND, {
     label: trans.__('Settings of the GPU Panel'),
     caption: trans.__('Interval, unit, status bar and warning'),
     isEnabled: () => commands.hasCommand(SETTINGS_EDITOR),
     execute: () => commands.execute(SETTINGS_EDITOR, { query: 'GPU' })
   });
-  for (const command of [OPEN_COMMAND, KEEP_COMMAND, SETTINGS_COMMAND]) {
+  for (const command of [OPEN_COMMAND, KEEP_COMMAND, GIVE_BACK_COMMAND, SETTINGS_COMMAND]) {
     palette?.addItem({ command, category: trans.__('GPU') });
   }
-  let shown = keepCommandText(model, trans) + canKeep(model);
+  const state = (): string =>
+    [keepCommandText(model, trans), canKeep(model), canGiveBack(model)].join();
+  let shown = state();
   model.changed.connect(() => {
-    const now = keepCommandText(model, trans) + canKeep(model);
+    const now = state();
     if (now !== shown) {
       shown = now;
-      commands.notifyCommandChanged(KEEP_COMMAND); // not with every number: JupyterLab draws its palette anew
+      commands.notifyCommandChanged(); // not with every number: JupyterLab draws its palette anew
     }
   });
 }

@@ -101,6 +101,11 @@ function Device({
       ) : said === '' ? null : (
         <p className="jp-gpu-Note">{said}</p>
       )}
+      {reading.profile === null || shared || reading.product === '' ? null : (
+        <p className="jp-gpu-Note">
+          {trans.__('Your own part of one %1, cut by hardware (MIG).', reading.product)}
+        </p>
+      )}
       <div className="jp-gpu-Row">
         <span className="jp-gpu-Label">{trans.__('Memory')}</span>
         <span>{texts.memory}</span>
@@ -112,7 +117,7 @@ function Device({
         label={labels.memory}
         value={texts.memory}
         old={old}
-        top={memory.limit ?? reading.memory_total_bytes ?? 0}
+        limit={memory.limit ?? reading.memory_total_bytes ?? 0}
         {...shown}
       />
       {beside === '' ? null : <p className="jp-gpu-Note">{beside}</p>}
@@ -128,7 +133,7 @@ function Device({
           label={labels.use}
           value={texts.use}
           old={old}
-          top={100}
+          limit={100}
           below={below}
           {...shown}
         />

@@ -16,7 +16,9 @@ export function warnedOf(before: Countdown | null, end: EndEvent | null): Countd
     return null;
   }
   const countdown = end?.countdown;
-  return !countdown?.warn || isSame(countdown, before) ? before : countdown;
+  // who gave the GPU back knows it
+  const warns = countdown?.warn && countdown.cause !== 'given-back';
+  return !warns || isSame(countdown, before) ? before : countdown;
 }
 
 /** Whether a countdown has come to its end. */

@@ -74,16 +74,16 @@ const WRITTEN: Record<
 };
 
 /** What the panel has to show at all. */
-export type View = 'loading' | 'absent' | 'lost' | 'outdated' | 'cpu' | 'problem' | 'gpu';
+export type View =
+  'loading' | 'absent' | 'lost' | 'stopped' | 'outdated' | 'cpu' | 'problem' | 'gpu';
 
-/** Which view a snapshot calls for; `connection` counts only while there is none, or where it is outdated. */
+/** Which view a snapshot calls for; `connection` counts while there is none, and where nothing of it holds any more. */
 export function viewOf(snapshot: Snapshot | null, connection: Connection): View {
-  if (connection === 'outdated') {
-    return 'outdated';
+  if (connection === 'outdated' || connection === 'stopped') {
+    return connection;
   }
   if (snapshot === null) {
-    const isLost = connection === 'lost' || connection === 'signed-out';
-    return connection === 'absent' ? 'absent' : isLost ? 'lost' : 'loading';
+    return connection === 'absent' ? 'absent' : isAway(connection) ? 'lost' : 'loading';
   }
   if (snapshot.gpus.length > 0) {
     return 'gpu';
@@ -108,6 +108,9 @@ export function unreachedText(
     return trans.__(
       'You are signed out. Sign in again in another tab and come back: what is open on this page stays.'
     );
+  }
+  if (connection === 'stopped') {
+    return trans.__('This server does not run any more.');
   }
   if (connection !== 'lost') {
     return '';
@@ -394,9 +397,33 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
     : trans.__('Keep: %1 of %2 left in 24\u00a0h', keep.left, keep.of);
 }
 
-/** When the server stops by itself, while nothing is counted down. */
-export function ruleText(server: ServerState, now: number, trans: TranslationBundle): string {
-  return reasonText(server.rule, now, trans) || trans.__('No end is planned.');
+/** When the server ends by itself, in one line: "Ends at 15:43 at the latest, or when …"; "" when all is said above. */
+export function endText(server: ServerState, now: number, trans: TranslationBundle): string {
+  const { rule, ends_at, countdown } = server;
+  if (ends_at === null) {
+    return countdown ? '' : reasonText(rule, now, trans) || trans.__('No end is planned.');
+  }
+  const at = clock(ends_at, now);
+  const { idle, wanted, warn } = rule?.params ?? {};
+  if (countdown || typeof idle !== 'number' || typeof warn !== 'number') {
+    const ends = trans.__('Ends at %1 at the latest.', at);
+    return countdown ? ends : `${reasonText(rule, now, trans)} ${ends}`.trim();
+  }
+  const [limit, before] = [exactly(idle, trans), exactly(warn, trans)];
+  return typeof wanted === 'number'
+    ? trans.__(
+        'Ends at %1 at the latest, or when its GPU is idle for %2, or for %3 while somebody waits for one (you are warned %4 before).',
+        at,
+        limit,
+        exactly(wanted, trans),
+        before
+      )
+    : trans.__(
+        'Ends at %1 at the latest, or when its GPU is idle for %2 (you are warned %3 before).',
+        at,
+        limit,
+        before
+      );
 }
 
 /** The warning as one text: "This server stops at 14:52. Idle for 21 min.", and what that means for one's work. */
@@ -429,13 +456,18 @@ export function stopText(countdown: Countdown, now: number, trans: TranslationBu
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
 }
 
+/** Whether the server is not there for this page. */
+export function isAway(connection: Connection): boolean {
+  return connection === 'lost' || connection === 'signed-out' || connection === 'stopped';
+}
+
 /**
  * Whether the server's last word still holds: the connection is there, or was a moment ago.
  *
  * What is older tells nothing of the GPU, and its countdown runs to an end that may have moved.
  */
 export function isReached(snapshot: Snapshot, connection: Connection, now: number): boolean {
-  if (connection === 'lost' || connection === 'signed-out' || connection === 'outdated') {
+  if (isAway(connection) || connection === 'outdated') {
     return false;
   }
   return connection === 'open' || !isLongAgo(snapshot.at, snapshot, now);
@@ -459,7 +491,9 @@ export function statusText(
         ? trans.__('GPU: reload this page')
         : connection === 'signed-out'
           ? trans.__('GPU: signed out')
-          : trans.__('GPU: server not reached');
+          : connection === 'stopped'
+            ? trans.__('GPU: server stopped')
+            : trans.__('GPU: server not reached');
   }
   const parts: string[] = [];
   if (snapshot.gpus.some(reading => isOld(reading, snapshot, now))) {

@@ -2,9 +2,12 @@
  * Wires the parts into JupyterLab. Each can be disabled by itself; only the model is needed by the others.
  */
 import {
+  IConnectionLost,
+  ILabShell,
   ILayoutRestorer,
-  type JupyterFrontEnd,
-  type JupyterFrontEndPlugin
+  JupyterFrontEnd,
+  type JupyterFrontEndPlugin,
+  JupyterLab
 } from '@jupyterlab/application';
 import { ICommandPalette, Notification } from '@jupyterlab/apputils';
 import { IDocumentManager } from '@jupyterlab/docmanager';
@@ -13,10 +16,13 @@ import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator, nullTranslator, type TranslationBundle } from '@jupyterlab/translation';
 
 import { addCommands, confirmEnd, OPEN_COMMAND, PANEL_ID } from './commands';
+import { ServerGone } from './connection';
+import { openOnce } from './first-visit';
+import { askAndGiveBack } from './give-back';
 import { gpuIcon } from './icon';
 import { GpuModel, IGpuModel } from './model';
 import { GpuPanel } from './panel';
-import { saveOpenDocuments } from './save';
+import { saveOpenDocuments, unsavedIn } from './save';
 import { followSettings } from './settings';
 import { GpuStatus } from './status';
 import { speak } from './units';
@@ -69,21 +75,31 @@ const panel: JupyterFrontEndPlugin<void> = {
   id: 'jupyterhub-gpu:panel',
   description: 'The GPU panel in the right sidebar.',
   autoStart: true,
-  requires: [IGpuModel],
-  optional: [ITranslator, ILayoutRestorer],
+  requires: [IGpuModel, JupyterFrontEnd.IPaths],
+  optional: [ITranslator, ILayoutRestorer, ILabShell, ISettingRegistry],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
+    paths: JupyterFrontEnd.IPaths,
     translator: ITranslator | null,
-    restorer: ILayoutRestorer | null
+    restorer: ILayoutRestorer | null,
+    shell: ILabShell | null,
+    registry: ISettingRegistry | null
   ): void => {
     const trans = words(translator);
-    const widget = new GpuPanel(gpu, trans);
+    const widget = new GpuPanel(gpu, trans, {
+      hub: paths.urls,
+      giveBack: () => void askAndGiveBack(gpu, trans)
+    });
     widget.id = PANEL_ID;
     widget.title.icon = gpuIcon;
     widget.title.caption = trans.__('GPU of this server');
     app.shell.add(widget, 'right', { rank: 900 });
     restorer?.add(widget, PANEL_ID);
+    if (shell && registry) {
+      const open = (): void => shell.activateById(PANEL_ID);
+      void app.restored.then(() => openOnce(gpu, registry, open));
+    }
   }
 };
 
@@ -172,5 +188,33 @@ const save: JupyterFrontEndPlugin<void> = {
   }
 };
 
+const gone: JupyterFrontEndPlugin<IConnectionLost> = {
+  id: 'jupyterhub-gpu:gone',
+  description: 'Says why this server was stopped, in the place of the hub’s box.',
+  autoStart: true,
+  provides: IConnectionLost,
+  requires: [IGpuModel, JupyterFrontEnd.IPaths],
+  optional: [ITranslator, JupyterLab.IInfo, IDocumentManager],
+  activate: (
+    app: JupyterFrontEnd,
+    gpu: IGpuModel,
+    paths: JupyterFrontEnd.IPaths,
+    translator: ITranslator | null,
+    info: JupyterLab.IInfo | null,
+    manager: IDocumentManager | null
+  ): IConnectionLost => {
+    const server = new ServerGone({
+      model: gpu,
+      trans: words(translator),
+      lab: (translator ?? nullTranslator).load('jupyterlab'),
+      hub: paths.urls,
+      status: info,
+      unsaved: () => (manager ? [...unsavedIn(app.shell, manager)].map(({ path }) => path) : []),
+      restart: () => void app.commands.execute('hub:restart')
+    });
+    return server.connectionLost;
+  }
+};
+
 export { IGpuModel } from './model';
-export default [model, panel, status, commands, warning, save];
+export default [model, panel, status, commands, warning, save, gone];

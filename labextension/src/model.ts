@@ -10,7 +10,18 @@ import { Token } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { ask, endEventIn, keep, listen, Refusal, saved, warned, PROTOCOL_VERSION } from './api.js';
+import {
+  type Answer,
+  ask,
+  endEventIn,
+  giveBack,
+  keep,
+  listen,
+  Refusal,
+  saved,
+  warned
+} from './api.js';
+import { endIn, over, wordOf } from './end-event.js';
 import {
   fromSeries,
   shifted,
@@ -31,6 +42,7 @@ import type {
   Snapshot
 } from './messages';
 import { DEFAULTS, type GpuSettings } from './settings.js';
+import { Stopwatch } from './stopwatch.js';
 
 export type { GpuSettings, Point };
 
@@ -51,10 +63,10 @@ const ANSWERED_MS = 10_000;
 
 /**
  * How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps;
- * ``signed-out``: it is there, and not for this browser any more.
+ * ``signed-out``: it is there, and not for this browser any more; ``stopped``: the hub says that it does not run.
  */
 export type Connection =
-  'connecting' | 'open' | 'lost' | 'signed-out' | 'absent' | 'hidden' | 'outdated';
+  'connecting' | 'open' | 'lost' | 'signed-out' | 'stopped' | 'absent' | 'hidden' | 'outdated';
 
 /** How the last *keep* went. */
 export type Keeping = 'idle' | 'asking' | 'kept' | { refused: Problem | null };
@@ -65,6 +77,7 @@ export interface IGpuModel {
   /** Each device's last ten minutes, oldest first. */
   readonly history: ReadonlyMap<string, Point[]>;
   readonly connection: Connection;
+  /** How the last *keep* went, or what was refused of giving the GPU back. */
   readonly keeping: Keeping;
   readonly settings: GpuSettings;
   /** The last word about this server's end; null: none, or the service that knows is away. */
@@ -78,6 +91,8 @@ export interface IGpuModel {
   /** The server's time now, in ms: the browser's clock may be wrong, or jump. */
   now(): number;
   keep(): Promise<void>;
+  /** Give this server's GPU back: it stops, or with `cpu` comes back without one. A refusal is in `keeping`. */
+  giveBack(cpu: boolean): Promise<void>;
   /** The open notebooks are saved: tell the service. */
   saved(): Promise<void>;
   /** A warning of the stop was shown: tell the service. */
@@ -177,14 +192,21 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   async keep(): Promise<void> {
+    await this._asking(() => keep(this._parts.server), 'kept');
+  }
+
+  async giveBack(cpu: boolean): Promise<void> {
+    await this._asking(() => giveBack(this._parts.server, cpu), 'idle');
+  }
+
+  private async _asking(what: () => Promise<ServerState>, done: 'kept' | 'idle'): Promise<void> {
     if (this._keeping === 'asking') {
       return;
     }
     this._setKeeping('asking');
     try {
-      const server = await keep(this._parts.server);
-      this._takeServer(server);
-      this._setKeeping('kept');
+      this._takeServer(await what());
+      this._setKeeping(done);
       window.setTimeout(() => this._forgetKept(), KEPT_MS);
     } catch (error) {
       this._setKeeping({ refused: error instanceof Refusal ? error.problem : null });
@@ -361,37 +383,54 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   private async _lost(signedOut = false): Promise<void> {
     this._hangUp();
-    // asked once a loss: a request that is repeated would keep the server from ever being idle
-    let asks = this._retryMs === FIRST_RETRY_MS && !signedOut;
+    // asked once a loss, but where nobody answered: a request that is repeated would keep the server from ever being idle
+    const first = this._retryMs === FIRST_RETRY_MS;
+    let asks = !signedOut && (first || (this._unanswered && this._retryMs < LONGEST_RETRY_MS));
+    let found: Connection = signedOut ? 'signed-out' : 'lost';
     if (this._snapshot === null && !this._asked && !signedOut) {
       this._asked = true;
       asks = false;
-      const answer = await ask(this._parts.server).catch(() => 'there');
+      const answer = await ask(this._parts.server);
       if (answer === 'absent') {
         this._setConnection('absent');
         return;
       }
-      signedOut = answer === 'signed-out';
+      found = foundBy(answer);
     }
     if (this._disposed || document.hidden || this._hangUpNow !== null) {
       return; // nobody looks, or it was seen again meanwhile
     }
-    const wasSignedOut = signedOut || this._connection === 'signed-out';
-    this._setConnection(wasSignedOut ? 'signed-out' : 'lost');
+    const before = this._connection;
+    this._setConnection(before === 'signed-out' || before === 'stopped' ? before : found);
     if (asks) {
       void this._learnWhy();
     }
-    const wait = this._retryMs * (0.8 + 0.4 * Math.random());
+    const wait = this._retryMs;
     this._retryMs = Math.min(LONGEST_RETRY_MS, this._retryMs * 2);
-    this._retry = window.setTimeout(() => this._connect(), wait);
+    this._retryIn(this._connection === 'stopped' ? LONGEST_RETRY_MS : wait);
   }
 
-  /** Whether it is lost to this browser alone: its session has ended. */
+  /** Whether it is lost to this browser alone, whose session has ended; or stopped, as its hub says. */
   private async _learnWhy(): Promise<void> {
-    const answer = await ask(this._parts.server).catch(() => 'there');
-    if (!this._disposed && (this._connection === 'lost' || this._connection === 'signed-out')) {
-      this._setConnection(answer === 'signed-out' ? 'signed-out' : 'lost');
+    const answer = await ask(this._parts.server);
+    this._unanswered = answer === 'away';
+    const knows = this._connection === 'signed-out' || this._connection === 'stopped';
+    if (this._disposed || (this._connection !== 'lost' && !knows)) {
+      return;
     }
+    if (!this._unanswered || !knows) {
+      this._setConnection(foundBy(answer));
+    }
+    if (this._connection === 'stopped') {
+      this._retryMs = LONGEST_RETRY_MS; // it does not come back by itself: a question a minute
+      this._retryIn(LONGEST_RETRY_MS);
+    }
+  }
+
+  private _retryIn(milliseconds: number): void {
+    window.clearTimeout(this._retry);
+    const wait = milliseconds * (0.8 + 0.4 * Math.random());
+    this._retry = window.setTimeout(() => this._connect(), wait);
   }
 
   private _outdated(): void {
@@ -453,6 +492,7 @@ export class GpuModel implements IGpuModel, IDisposable {
   private _saving = false;
   private _savedAt = Infinity;
   private _asked = false;
+  private _unanswered = false;
   private _started = false;
   private _disposed = false;
   private _serverAt = 0;
@@ -466,40 +506,12 @@ export class GpuModel implements IGpuModel, IDisposable {
   private _saveAsked = new Signal<IGpuModel, void>(this);
 }
 
-/** Time since then. Of two clocks the one that went further: one stands while a laptop sleeps, one can be set back. */
-class Stopwatch {
-  restart(): void {
-    this._wall = Date.now();
-    this._steady = performance.now();
-  }
-
-  elapsed(): number {
-    return Math.max(Date.now() - this._wall, performance.now() - this._steady, 0);
-  }
-
-  private _wall = Date.now();
-  private _steady = performance.now();
-}
-
 function withNumbers(reading: GpuReading, all: Numbers[]): GpuReading {
   const numbers = all.find(one => one.uuid === reading.uuid);
   return numbers ? { ...reading, ...numbers } : reading;
 }
 
-/** What a snapshot says about the end; null while the service is away: its countdown stands still then. */
-function endIn(snapshot: Snapshot): EndEvent | null {
-  if (snapshot.server === null || snapshot.service_note !== null) {
-    return null;
-  }
-  const { countdown, save } = snapshot.server;
-  return countdown?.warn || save ? wordOf(snapshot.server, snapshot.at) : over(snapshot.at);
-}
-
-function wordOf(server: ServerState, at: string): EndEvent {
-  const { countdown, keep } = server;
-  return { version: PROTOCOL_VERSION, at, kind: server.save ? 'save' : 'warn', countdown, keep };
-}
-
-function over(at: string): EndEvent {
-  return { version: PROTOCOL_VERSION, at, kind: 'over', countdown: null, keep: null };
+/** What an answer of its page says of the connection that was lost. */
+function foundBy(answer: Answer): Connection {
+  return answer === 'signed-out' || answer === 'stopped' ? answer : 'lost';
 }

@@ -8,23 +8,27 @@ import * as React from 'react';
 
 import { Devices } from './device';
 import { warnedOf } from './end';
-import {
-  announcement,
-  freeNow,
-  isReached,
-  reasonText,
-  stopText,
-  unreachedText,
-  viewOf
-} from './format';
+import { announcement, freeNow, isReached, reasonText, stopText, viewOf } from './format';
+import { canGiveBack } from './give-back';
 import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
+import { awayText, COMES_BACK, type IHub, startLabel, starts, stopOf } from './stopped';
 import { Waits } from './waits';
 
+/** What the panel is given beside what it shows. */
+export interface IAround {
+  hub: IHub;
+  giveBack: () => void;
+}
+
 export class GpuPanel extends SeenWidget {
-  constructor(model: IGpuModel, trans: TranslationBundle) {
+  constructor(
+    model: IGpuModel,
+    trans: TranslationBundle,
+    private _around: IAround
+  ) {
     super(model, trans);
     this.addClass('jp-gpu-Panel');
   }
@@ -40,7 +44,7 @@ export class GpuPanel extends SeenWidget {
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
           <div>
-            <Top model={model} reached={reached} {...shown} />
+            <Top model={model} reached={reached} hub={this._around.hub} {...shown} />
           </div>
           <div>
             <Server
@@ -48,6 +52,7 @@ export class GpuPanel extends SeenWidget {
               note={note}
               keeping={model.keeping}
               keep={() => void model.keep()}
+              giveBack={canGiveBack(model) ? this._around.giveBack : null}
               {...shown}
             />
             {server && note === null ? (
@@ -56,7 +61,7 @@ export class GpuPanel extends SeenWidget {
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">
-          {unreachedText(model.connection, model.end, shown.now, trans)}{' '}
+          {awayText(model, shown.now, trans)}{' '}
           {announcement(snapshot, model.keeping === 'kept', shown.now, trans)}
         </div>
         <div className="jp-gpu-Heard" role="alert">
@@ -84,20 +89,24 @@ export class GpuPanel extends SeenWidget {
 function Top({
   model,
   reached,
+  hub,
   ...shown
-}: IShown & { model: IGpuModel; reached: boolean }): JSX.Element {
+}: IShown & { model: IGpuModel; reached: boolean; hub: IHub }): JSX.Element {
   const { snapshot, connection } = model;
   const { trans, now } = shown;
   const server = snapshot?.server ?? null;
   const view = viewOf(snapshot, connection);
+  // no snapshot, or none that holds any more
+  const nothing = view === 'lost' || view === 'outdated' || view === 'stopped';
   const said = reasonText(snapshot?.reason ?? null, now, trans);
-  const unreached = unreachedText(connection, model.end, now, trans);
+  const unreached = awayText(model, now, trans);
   const sentences = {
     loading: trans.__('Reading the GPU of this server.'),
     absent: trans.__(
       'The GPU part of this server is not installed or not switched on. Whoever runs this hub can change that.'
     ),
     outdated: unreached,
+    stopped: unreached,
     lost: unreached,
     cpu: said,
     problem: said || trans.__('Nothing is known about the GPU of this server.')
@@ -111,9 +120,7 @@ function Top({
           <span className="jp-gpu-Simulated">{trans.__('simulated GPU')}</span>
         ) : null}
       </header>
-      {unreached && view !== 'lost' && view !== 'outdated' ? (
-        <p className="jp-gpu-Warning">{unreached}</p>
-      ) : null}
+      {unreached && !nothing ? <p className="jp-gpu-Warning">{unreached}</p> : null}
       {connection === 'signed-out' ? (
         <p>
           <a href={model.signInUrl} target="_blank" rel="noreferrer">
@@ -121,7 +128,7 @@ function Top({
           </a>
         </p>
       ) : null}
-      {(view === 'outdated' ? [] : (server?.warnings ?? [])).map(warning => (
+      {(nothing ? [] : (server?.warnings ?? [])).map(warning => (
         <p className="jp-gpu-Warning" key={warning.reason}>
           {reasonText(warning, now, trans)}
         </p>
@@ -129,10 +136,11 @@ function Top({
       {view === 'gpu' && snapshot ? (
         <Devices model={model} snapshot={snapshot} said={said} {...shown} />
       ) : (
-        <p className={view === 'problem' ? 'jp-gpu-Warning' : undefined}>
+        <p className={view === 'problem' || view === 'stopped' ? 'jp-gpu-Warning' : undefined}>
           {view === 'gpu' ? '' : sentences[view]}
         </p>
       )}
+      {view === 'stopped' ? <Starts model={model} hub={hub} {...shown} /> : null}
       {view === 'cpu' && server && server.waits.length > 0 && reached ? (
         <p>
           {freeNow(server.waits, trans)}{' '}
@@ -140,5 +148,25 @@ function Top({
         </p>
       ) : null}
     </>
+  );
+}
+
+/** Where a server that does not run is started again; nothing while it comes back by itself. */
+function Starts({
+  model,
+  hub,
+  trans,
+  now
+}: IShown & { model: IGpuModel; hub: IHub }): JSX.Element | null {
+  const found = starts(hub, model.snapshot?.server ?? null, window.location.pathname);
+  const returns = stopOf(model, now)?.countdown.reason.reason === COMES_BACK;
+  return found.length === 0 || returns ? null : (
+    <p className="jp-gpu-Keep">
+      {found.map(({ kind, url }) => (
+        <a key={kind} className="jp-gpu-Small" href={url} target="_blank" rel="noreferrer">
+          {startLabel(kind, trans)}
+        </a>
+      ))}
+    </p>
   );
 }

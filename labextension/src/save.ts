@@ -15,6 +15,22 @@ export async function saveOpenDocuments(
   shell: JupyterFrontEnd.IShell,
   documents: IDocumentManager
 ): Promise<string[]> {
+  const failed: string[] = [];
+  await Promise.all(
+    [...unsavedIn(shell, documents)].map(async context => {
+      if (!(await isSaved(context))) {
+        failed.push(context.path);
+      }
+    })
+  );
+  return failed;
+}
+
+/** The open documents with changes that can be saved at all. */
+export function unsavedIn(
+  shell: JupyterFrontEnd.IShell,
+  documents: IDocumentManager
+): Set<DocumentRegistry.Context> {
   const contexts = new Set<DocumentRegistry.Context>();
   for (const area of ['main', 'down', 'left', 'right']) {
     for (const widget of shell.widgets(area)) {
@@ -24,15 +40,7 @@ export async function saveOpenDocuments(
       }
     }
   }
-  const failed: string[] = [];
-  await Promise.all(
-    [...contexts].map(async context => {
-      if (!(await isSaved(context))) {
-        failed.push(context.path);
-      }
-    })
-  );
-  return failed;
+  return contexts;
 }
 
 async function isSaved(context: DocumentRegistry.Context): Promise<boolean> {

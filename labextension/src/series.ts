@@ -60,6 +60,14 @@ export function paths(
   return { line, area };
 }
 
+/** A limit is in the picture where the greatest value came as near to it. */
+const IN_SIGHT = 2 / 3;
+
+/** The value at the upper edge: the greatest of the ten minutes, or a limit that it came near to. */
+export function topOf(limit: number, highest: number): number {
+  return highest === 0 || highest >= IN_SIGHT * limit ? Math.max(limit, highest) : highest;
+}
+
 /** The lowest and the highest that are known in the last ten minutes; null: nothing is. */
 export function range(points: readonly Point[], field: Field, now: number): Range | null {
   let found: Range | null = null;

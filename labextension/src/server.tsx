@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { keepLabel, keepLeft, reasonText, ruleText, secondsLeft } from './format';
+import { endText, keepLabel, keepLeft, reasonText, secondsLeft } from './format';
 import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
@@ -16,6 +16,8 @@ interface IServer extends IShown {
   note: Reason | null;
   keeping: Keeping;
   keep: () => void;
+  /** Asks how the GPU is given back; null: there is none to give, or nobody takes it now. */
+  giveBack: (() => void) | null;
 }
 
 export function Server(props: IServer): JSX.Element | null {
@@ -48,11 +50,13 @@ function Stop({
   server,
   keeping,
   keep,
+  giveBack,
   trans,
   now
 }: IServer & { server: ServerState }): JSX.Element {
   const { countdown } = server;
   const left = secondsLeft(countdown, now);
+  const ends = endText(server, now, trans);
   return (
     <>
       {countdown && left !== null ? (
@@ -68,9 +72,7 @@ function Stop({
             trans.__('Stopping now.')
           )}
         </p>
-      ) : (
-        <p>{ruleText(server, now, trans)}</p>
-      )}
+      ) : null}
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
           {server.keep.left > 0 ? (
@@ -92,10 +94,12 @@ function Stop({
             trans.__('The server did not answer. Nothing was changed.')}
         </p>
       ) : null}
-      {server.ends_at !== null ? (
+      {ends === '' ? null : <p>{ends}</p>}
+      {giveBack ? (
         <p>
-          {trans.__('Ends at the latest at')}{' '}
-          <time dateTime={server.ends_at}>{clock(server.ends_at, now)}</time>.
+          <button type="button" className="jp-gpu-Small" onClick={giveBack}>
+            {trans.__('Give the GPU back …')}
+          </button>
         </p>
       ) : null}
       {server.signs?.length ? (

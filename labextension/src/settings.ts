@@ -17,13 +17,16 @@ export interface GpuSettings {
   statusBar: 'both' | 'memory' | 'use' | 'nothing';
   /** Warn only when at most so many minutes are left; null: when the service warns. */
   warnMinutes: number | null;
+  /** The panel has opened by itself, or need not. */
+  opened: boolean;
 }
 
 export const DEFAULTS: GpuSettings = {
   intervalSeconds: 1,
   unit: 'GiB',
   statusBar: 'both',
-  warnMinutes: null
+  warnMinutes: null,
+  opened: false
 };
 
 const UNITS: readonly Unit[] = ['GiB', 'GB'];
@@ -31,12 +34,13 @@ const IN_STATUS_BAR: readonly GpuSettings['statusBar'][] = ['both', 'memory', 'u
 
 /** The choices in what JupyterLab read; an admin's overrides are not checked by it, so each is checked here. */
 export function readSettings(composite: ReadonlyPartialJSONObject): GpuSettings {
-  const { interval, unit, statusBar, warnBefore } = composite;
+  const { interval, unit, statusBar, warnBefore, opened } = composite;
   return {
     intervalSeconds: within(interval, 1, 60) ?? DEFAULTS.intervalSeconds,
     unit: UNITS.find(one => one === unit) ?? DEFAULTS.unit,
     statusBar: IN_STATUS_BAR.find(one => one === statusBar) ?? DEFAULTS.statusBar,
-    warnMinutes: within(warnBefore, 1, 60)
+    warnMinutes: within(warnBefore, 1, 60),
+    opened: opened === true
   };
 }
 

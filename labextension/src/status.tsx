@@ -5,6 +5,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { statusText } from './format';
+import { gpuIcon } from './icon';
 import type { IGpuModel } from './model';
 import { SeenWidget } from './seen';
 
@@ -23,6 +24,7 @@ export class GpuStatus extends SeenWidget {
     const text = statusText(snapshot, connection, settings, this.model.now(), this.trans);
     return text === '' ? null : (
       <button type="button" title={this.trans.__('Show the GPU panel')} onClick={this._open}>
+        <gpuIcon.react tag="span" className="jp-gpu-Icon" />
         {text}
       </button>
     );

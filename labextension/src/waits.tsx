@@ -1,5 +1,5 @@
 /**
- * How long the other offers would take, and why. A number of people, never their names.
+ * How long one would wait for the other offers that are full, and why. A number of people, never their names.
  */
 import * as React from 'react';
 
@@ -13,8 +13,9 @@ export function Waits({
   trans,
   now
 }: IShown & { offers: OfferState[]; hasGpu: boolean }): JSX.Element | null {
-  if (offers.length === 0) {
-    return null;
+  const full = offers.filter(offer => !offer.wait.now);
+  if (full.length === 0) {
+    return null; // there is nothing to wait for
   }
   // without a GPU the panel's head says already what could be had
   const take = hasGpu ? takeWords(offers, trans) : '';
@@ -24,13 +25,13 @@ export function Waits({
       <h3>{trans.__('Waits now')}</h3>
       {take === '' ? null : <p>{take}</p>}
       <dl>
-        {offers.map(offer => (
+        {full.map(offer => (
           <div className="jp-gpu-Wait" key={offer.id}>
             <dt className="jp-gpu-Row">
               <strong>{offer.title}</strong> <span>{freeText(offer, trans)}</span>
             </dt>
             <dd>{waitText(offer, trans)}</dd>
-            {offer.wait.now || offer.wait.reason === null ? null : (
+            {offer.wait.reason === null ? null : (
               <dd className="jp-gpu-Detail">{reasonText(offer.wait.reason, now, trans)}</dd>
             )}
           </div>

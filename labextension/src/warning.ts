@@ -7,11 +7,12 @@ import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import { isPast, lastWarning, warnedOf } from './end.js';
-import { keepLabel, lastWarningText, reasonText, warningText } from './format.js';
+import { isAway, keepLabel, lastWarningText, reasonText, warningText } from './format.js';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
 const MINUTE_MS = 60_000;
+const STEP_MS = 10_000;
 /** The reason of a server that came back without the GPU that it had. */
 const WITHOUT_GPU = 'runs-without-gpu';
 
@@ -56,7 +57,8 @@ export class Warning {
       this._takeBack();
       this._countdown = countdown;
     }
-    if (countdown && connection === 'lost' && isPast(countdown, this._model.now())) {
+    const past = countdown !== null && isPast(countdown, this._model.now());
+    if (connection === 'stopped' || (past && isAway(connection))) {
       this._dismiss(); // it has stopped as it said: there is nothing to keep any more
     }
     if (countdown === null || this._given === Given.last || end === null) {
@@ -87,10 +89,39 @@ export class Warning {
         callback: () => void keepAndTell(this._model, this._trans)
       });
     }
-    const text = this._given === Given.last ? lastWarningText : warningText;
-    const words = text(countdown, this._model.now(), this._trans);
-    this._id = Notification.warning(words, { actions, autoClose: false });
+    this._id = Notification.warning(this._words(countdown), { actions, autoClose: false });
     this._model.warned();
+    this._countDown(countdown);
+  }
+
+  private _words(countdown: Countdown): string {
+    const text = this._given === Given.last ? lastWarningText : warningText;
+    // to the second: a timer comes some milliseconds late
+    return text(countdown, Date.parse(countdown.stops_at) - this._left(countdown), this._trans);
+  }
+
+  /** The last warning says how long is left: each minute, then each ten seconds, as a screen reader says it too. */
+  private _countDown(countdown: Countdown): void {
+    window.clearTimeout(this._ticking);
+    const left = this._left(countdown);
+    if (this._given !== Given.last || left <= 0) {
+      return;
+    }
+    const step = left > MINUTE_MS ? MINUTE_MS : STEP_MS;
+    this._ticking = window.setTimeout(
+      () => {
+        if (this._id !== null) {
+          Notification.update({ id: this._id, message: this._words(countdown) });
+          this._countDown(countdown);
+        }
+      },
+      left % step || step
+    );
+  }
+
+  /** Whole seconds until the stop, in ms. */
+  private _left(countdown: Countdown): number {
+    return 1000 * Math.round((Date.parse(countdown.stops_at) - this._model.now()) / 1000);
   }
 
   private _takeBack(): void {
@@ -104,6 +135,7 @@ export class Warning {
       Notification.dismiss(this._id);
     }
     this._id = null;
+    window.clearTimeout(this._ticking);
   }
 
   private _id: string | null = null;
@@ -111,4 +143,5 @@ export class Warning {
   private _given = Given.none;
   private _isBack = false;
   private _timer = 0;
+  private _ticking = 0;
 }

@@ -7,6 +7,7 @@ import {
   announcement,
   besideText,
   chartText,
+  endText,
   freeNow,
   freeText,
   isOld,
@@ -17,7 +18,6 @@ import {
   memoryText,
   notMeasurable,
   reasonText,
-  ruleText,
   secondsLeft,
   sourceText,
   statusText,
@@ -364,10 +364,29 @@ test('a part of a device is never shown as if its use was its own', () => {
   assert.equal(words(whole), NUMBERS, 'the server alone says what is shared');
 });
 
-test('without a countdown the rule is said, and "no end" only where there is none', () => {
-  const { message, ...rule } = example('rule-at-most');
-  assert.equal(plain(ruleText({ rule }, NOW, trans)), message);
-  assert.equal(ruleText({ rule: null }, NOW, trans), 'No end is planned.');
+test('one line says when a server ends, and "no end" only where there is none', () => {
+  const { message, ...rule } = example('rule');
+  const server = changes => ({
+    rule,
+    ends_at: '2026-11-21T22:10:00Z',
+    countdown: null,
+    ...changes
+  });
+  const said = changes => plain(endText(server(changes), NOW, trans));
+  const latest = `Ends at ${plain(clock('2026-11-21T22:10:00Z', NOW))} at the latest`;
+  const params = { idle: 180, warn: 60 };
+  const idle = 'or when its GPU is idle for 3 min';
+  const warned = '(you are warned 1 min before).';
+  assert.equal(said({ rule: because('rule-at-most', params) }), `${latest}, ${idle} ${warned}`);
+  assert.equal(
+    said({ rule: because('rule-wanted', { ...params, wanted: 90 }) }),
+    `${latest}, ${idle}, or for 1 min 30 s while somebody waits for one ${warned}`
+  );
+  assert.equal(said({ countdown: countdown() }), `${latest}.`, 'the countdown says the rest');
+  assert.equal(said({ countdown: countdown(), ends_at: null }), '');
+  assert.equal(said({ rule: null }), `${latest}.`);
+  assert.equal(said({ ends_at: null }), message);
+  assert.equal(said({ ends_at: null, rule: null }), 'No end is planned.');
 });
 
 test('what is left of keep is of 24 hours, not of a day', () => {
@@ -406,6 +425,7 @@ test('a server that is not reached says nothing about its GPU, and nothing runs 
   assert.equal(words(near, {}, NOW + 60_000, 'lost'), 'GPU: server not reached');
   assert.equal(words(near, {}, NOW, 'outdated'), 'GPU: reload this page');
   assert.equal(words(near, {}, NOW, 'signed-out'), 'GPU: signed out');
+  assert.equal(words(near, {}, NOW, 'stopped'), 'GPU: server stopped');
   assert.equal(words(near, {}, NOW, 'connecting'), `${NUMBERS} · stops in 9 min`);
   assert.equal(words(near, {}, NOW + 60_000, 'connecting'), 'GPU: server not reached');
   assert.equal(words(near, {}, NOW + 60_000, 'open'), 'GPU not answering · stops in 8 min');
@@ -419,6 +439,7 @@ test('what the server said last holds while it is heard, and a moment longer', (
   assert.equal(isReached(snapshot(), 'hidden', NOW + 1_000), true);
   assert.equal(isReached(snapshot(), 'connecting', NOW + 60_000), false);
   assert.equal(isReached(snapshot(), 'lost', NOW), false);
+  assert.equal(isReached(snapshot(), 'stopped', NOW), false);
   assert.equal(isReached(snapshot(), 'outdated', NOW), false);
 });
 
@@ -432,6 +453,8 @@ test('every state has its view', () => {
   assert.equal(viewOf(null, 'absent'), 'absent');
   assert.equal(viewOf(null, 'lost'), 'lost');
   assert.equal(viewOf(null, 'signed-out'), 'lost');
+  assert.equal(viewOf(null, 'stopped'), 'stopped');
+  assert.equal(viewOf(snapshot(), 'stopped'), 'stopped', 'its numbers are nobody’s any more');
   assert.equal(viewOf(null, 'hidden'), 'loading');
   assert.equal(viewOf(snapshot(), 'outdated'), 'outdated');
   assert.equal(viewOf(snapshot({ gpus: [], state: 'starting' }), 'open'), 'loading');

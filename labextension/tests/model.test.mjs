@@ -67,11 +67,13 @@ class SilentSocket {
 /** The server's REST side: one answer for each path, and what was asked. */
 class FakeServer {
   asked = [];
+  queries = [];
   answers = {};
 
   fetch = async request => {
     const path = new URL(request.url).pathname;
     this.asked.push(`${request.method} ${path}`);
+    this.queries.push(new URL(request.url).searchParams.get('cpu'));
     const [status, body] = this.answers[path] ?? [404, {}];
     return new Response(status === 204 ? null : JSON.stringify(body), { status });
   };
@@ -472,12 +474,13 @@ test('a connection that its server closed as signed out says so, and comes back 
   assert.equal(model.connection, 'open');
 });
 
-test('a lost connection is asked about once: refused for its session, or not reached', async () => {
-  for (const [status, connection] of [
-    [403, 'signed-out'],
-    [401, 'signed-out'],
-    [503, 'lost'],
-    [404, 'lost'] // the hub's, whose server is gone
+test('a lost connection is asked about once, and again only while nobody answers', async () => {
+  for (const [status, connection, asked] of [
+    [403, 'signed-out', 1],
+    [401, 'signed-out', 1],
+    [424, 'stopped', 1], // the hub's, whose server does not run
+    [404, 'lost', 1],
+    [503, 'lost', 3]
   ]) {
     server.asked = [];
     server.answers['/user/ada/gpu/snapshot'] = [status, {}];
@@ -489,9 +492,62 @@ test('a lost connection is asked about once: refused for its session, or not rea
       assert.equal(model.connection, connection, String(status));
       mock.timers.tick(80_000);
     }
-    assert.equal(server.asked.length, 1);
+    assert.equal(server.asked.length, asked, String(status));
     model.dispose();
   }
+});
+
+test('a page whose server was stopped asks once a minute, and is there again with it', async () => {
+  server.answers['/user/ada/gpu/snapshot'] = [424, {}];
+  const model = aModel();
+  socket().tell(first());
+  socket().break();
+  await settled();
+  assert.equal(model.connection, 'stopped');
+  assert.notEqual(model.snapshot, null);
+  const before = SilentSocket.all.length;
+  for (const minute of [1, 2, 3]) {
+    mock.timers.tick(47_000);
+    assert.equal(SilentSocket.all.length, before + minute - 1);
+    mock.timers.tick(26_000);
+    assert.equal(SilentSocket.all.length, before + minute);
+    socket().break();
+    await settled();
+    assert.equal(model.connection, 'stopped');
+  }
+  assert.equal(server.asked.length, 1);
+  page.become(true);
+  page.become(false); // who comes back to the tab need not wait
+  socket().tell(first());
+  assert.equal(model.connection, 'open');
+});
+
+test('who is led to the hub’s login is signed out', async () => {
+  const { fetch } = server;
+  server.fetch = async request =>
+    Object.defineProperty(await fetch(request), 'redirected', { value: true });
+  server.answers['/user/ada/gpu/snapshot'] = [200, {}];
+  const model = aModel();
+  socket().tell(first());
+  socket().break();
+  await settled();
+  assert.equal(model.connection, 'signed-out');
+});
+
+test('a GPU is given back to stop, or to go on without one; a refusal is said', async () => {
+  const model = aModel();
+  socket().tell(first());
+  const state = { countdown: null, save: false, keep: null };
+  server.answers['/user/ada/gpu/give-back'] = [200, state];
+  await model.giveBack(false);
+  await model.giveBack(true);
+  assert.deepEqual(server.asked, Array(2).fill('POST /user/ada/gpu/give-back'));
+  assert.deepEqual(server.queries, [null, '1']);
+  assert.equal(model.keeping, 'idle');
+  const problem = { message: 'No.', field: 'give-back', reason: 'keep-stopping', params: {} };
+  server.answers['/user/ada/gpu/give-back'] = [409, problem];
+  await model.giveBack(false);
+  assert.deepEqual(model.keeping, { refused: problem });
 });
 
 test('who opens a page and is signed out already reads that', async () => {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { COLUMNS, HEIGHT, minutes, paths, range, SPAN_MS, WIDTH } from '../lib/series.js';
+import { COLUMNS, HEIGHT, minutes, paths, range, SPAN_MS, topOf, WIDTH } from '../lib/series.js';
 
 const NOW = Date.parse('2026-11-21T14:00:00Z');
 
@@ -89,4 +89,16 @@ test('a chart reads each of its readings a few times, however many there are', (
   };
   assert.ok(read(600) <= 8, `${read(600)} times`);
   assert.ok(read(600) <= read(60), 'and not more often where there are more');
+});
+
+test('a line of memory reaches to its greatest value, or to a limit that it came near to', () => {
+  for (const [limit, highest, top] of [
+    [40, 3, 3],
+    [40, 27, 40],
+    [40, 44, 44], // more than one's share
+    [0, 3, 3], // no limit is known
+    [40, 0, 40]
+  ]) {
+    assert.equal(topOf(limit, highest), top, `${highest} of ${limit}`);
+  }
 });

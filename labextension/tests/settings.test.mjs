@@ -37,12 +37,13 @@ test('the defaults are the same in the schema and in the panel', () => {
 });
 
 test('what was chosen is used', () => {
-  const chosen = { interval: 5, unit: 'GB', statusBar: 'nothing', warnBefore: 3 };
+  const chosen = { interval: 5, unit: 'GB', statusBar: 'nothing', warnBefore: 3, opened: true };
   assert.deepEqual(readSettings(chosen), {
     intervalSeconds: 5,
     unit: 'GB',
     statusBar: 'nothing',
-    warnMinutes: 3
+    warnMinutes: 3,
+    opened: true
   });
 });
 

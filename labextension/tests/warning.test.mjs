@@ -46,6 +46,9 @@ const shown = {
     shown.now.set(id, { kind, text, ...options });
     return id;
   },
+  update({ id, message }) {
+    shown.now.get(id).text = message;
+  },
   dismiss(id) {
     shown.now.delete(id);
   }
@@ -212,6 +215,38 @@ test('a tenth before the end it is said again, also to who closed the first, and
   mock.timers.tick(30_000);
   model.say({ end: warned(counted) });
   assert.equal(model.warnings, 2);
+});
+
+test('the last warning counts down, each minute and then each ten seconds', () => {
+  const counted = countdown(120, { last_warning: new Date(START).toISOString() });
+  new Warning(model, trans);
+  model.say({ end: warned(counted) });
+  const left = () => {
+    const [one, ...more] = shown.now.values();
+    assert.deepEqual(more, []);
+    assert.equal(one.actions.length, 1);
+    return /stops in (.*?)\. Files/.exec(one.text)[1].replace('\u00a0', ' ');
+  };
+  assert.equal(left(), '2 min');
+  for (const [seconds, text] of [
+    [60, '1 min'],
+    [10, '50 s'],
+    [10, '40 s'],
+    [30, '10 s'],
+    [10, '0 s']
+  ]) {
+    mock.timers.tick(seconds * 1000);
+    assert.equal(left(), text);
+  }
+  model.say({ end: { kind: 'over', countdown: null, keep: null } });
+  assert.equal(shown.now.size, 0);
+  mock.timers.tick(MINUTE);
+});
+
+test('who gave the GPU back is not warned of it', () => {
+  new Warning(model, trans);
+  model.say({ end: warned(countdown(0, { cause: 'given-back', can_keep: false })) });
+  assert.equal(shown.now.size, 0);
 });
 
 test('who comes when the last warning is due reads that one alone, of whatever end', () => {

@@ -23,6 +23,8 @@ BUILT = built_panel()
 UUID = next(device.uuid for device in load_layout("lab-a100").devices if device.profile == "1g.5gb")
 APPUTILS = "@jupyterlab/apputils-extension"
 PATIENCE_MS = patience.patient(40_000)
+HUB = {"hubHost": "", "hubPrefix": "/hub/", "hubUser": "ada", "hubServerName": ""}
+"""What a server under a hub tells its pages of it."""
 PICTURES = os.environ.get("PANEL_PICTURES", "")
 THEMES = ("Light", "Dark") if PICTURES else ("Light",)
 """In which a picture is taken; that each theme is as good to read is proved in ``test_states.py``."""
@@ -37,6 +39,8 @@ def a_server(directory: Path, service: PanelService, port: int = 0, *, python_pa
         extensions.mkdir(parents=True)
         (extensions / "jupyterhub-gpu").symlink_to(BUILT)
     choose(directory, "notification", {"fetchNews": "false", "checkForUpdates": False})
+    (directory / "config" / "labconfig").mkdir(parents=True, exist_ok=True)
+    (directory / "config" / "labconfig" / "page_config.json").write_text(json.dumps(HUB))
     environ = {
         "JUPYTER_PATH": str(directory / "share"),
         "JUPYTERHUB_GPU_SERVICE_URL": service.url,
@@ -87,8 +91,7 @@ def open_lab(page: Page, server: UserServer, path: str = "lab") -> Locator:
     page.wait_for_function("window.jupyterapp?.restored.then(() => true)")
     page.locator(".jp-MainAreaWidget:visible").first.wait_for()
     panel = page.locator("#jupyterhub-gpu-panel")
-    if not panel.is_visible():
-        page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
+    page.evaluate("window.jupyterapp.commands.execute('jupyterhub-gpu:open')")
     panel.wait_for()
     return panel
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import Locator, Page, WebSocketRoute
+from playwright.sync_api import Locator, Page, Route, WebSocketRoute
 
 from hub_extensions.core.messages import Push
 from hub_extensions.server_extension.codec import encode
@@ -23,7 +23,8 @@ PANEL = "#jupyterhub-gpu-panel"
 SIDE_BAR = 33
 """How wide JupyterLab's bar of tabs beside the panel is, at most."""
 
-WORDS_OF_AXE = """runOnly => axe.run(['#jupyterhub-gpu-panel', '.jp-gpu-Status'], {
+OURS = ("#jupyterhub-gpu-panel", ".jp-gpu-Status")
+WORDS_OF_AXE = """([ours, runOnly]) => axe.run(ours, {
   resultTypes: ['violations'], ...(runOnly.length ? {runOnly} : {})}).then(
   found => found.violations.flatMap(
     rule => rule.nodes.map(node => `${rule.id}: ${node.target}: ${node.failureSummary} in ${node.html}`)))"""
@@ -34,7 +35,7 @@ class LivePage:
 
     Attributes:
         refuses: connections are closed at once, as by a server that is gone.
-        connections: how many the page made.
+        connections: how many the page made. asked: what it asked the hub, which stands in for a server that is gone.
     """
 
     def __init__(self, page: Page, server: UserServer) -> None:
@@ -42,6 +43,7 @@ class LivePage:
         self.makes: Callable[[], Push] | None = None
         self.refuses = False
         self.connections = 0
+        self.asked: list[str] = []
         self._socket: WebSocketRoute | None = None
         page.route_web_socket(LIVE, self._connected)
 
@@ -68,6 +70,23 @@ class LivePage:
         assert self._socket is not None
         self._socket.close()
 
+    def stop_server(self) -> None:
+        """The server is stopped: its connections end, and the hub answers in its place."""
+
+        def answer(route: Route) -> None:
+            self.asked.append(route.request.url)
+            route.fulfill(status=424, json={"message": "JupyterHub server no longer running at /user/ada/."})
+
+        self.page.route("**/user/ada/**", answer)
+        self.hang_up()
+
+    def start_server(self) -> None:
+        """It runs again, and the page learns of it without a minute's wait, as when its network is there again."""
+        self.page.unroute_all()
+        self.page.route_web_socket(LIVE, self._connected)
+        self.refuses = False
+        self.page.evaluate("window.dispatchEvent(new Event('online'))")
+
     def widen(self, pixels: int) -> None:
         """Drag the edge of the right sidebar until the panel is so wide."""
         box = self._box()
@@ -81,11 +100,11 @@ class LivePage:
             f"Math.abs(document.querySelector('{PANEL}').getBoundingClientRect().width - {pixels}) < 3"
         )
 
-    def findings(self, axe: str, *rules: str) -> list[str]:
-        """What axe finds in the panel and the status bar's item, by all of its rules or by these."""
+    def findings(self, axe: str, *rules: str, of: str = "") -> list[str]:
+        """What axe finds in the panel and the status bar's item, or in this; by all of its rules or by these."""
         if not self.page.evaluate("'axe' in window"):
             self.page.evaluate(axe)
-        found: list[str] = self.page.evaluate(WORDS_OF_AXE, list(rules))
+        found: list[str] = self.page.evaluate(WORDS_OF_AXE, [[of] if of else list(OURS), list(rules)])
         return found
 
     def cut_off(self) -> list[str]:

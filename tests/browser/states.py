@@ -167,6 +167,13 @@ def countdown_with(keep: Keep, seconds: float = 540) -> ServerState:
     return server(countdown=a_countdown(seconds), keep=keep)
 
 
+def due(seconds: float) -> ServerState:
+    """A server that stops in so many seconds, idle for three minutes then."""
+    stops = replace(a_countdown(seconds), reason=explain("idle", idle=timedelta(minutes=2)))
+    rule = explain("rule", idle=timedelta(minutes=3), warn=timedelta(minutes=1))
+    return server(countdown=stops, keep=Keep(30, 0, 2), rule=rule)
+
+
 def signs_of(*signs: tuple[str, str, str, float, bool]) -> tuple[UseSign, ...]:
     """Kind, value, source, age in seconds, and whether it decides."""
     return tuple(

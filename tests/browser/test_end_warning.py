@@ -226,6 +226,20 @@ def test_the_same_end_is_notified_once(
     expect(toast(page)).to_have_count(1)
 
 
+def test_the_panel_opens_by_itself_at_the_first_visit_and_never_again(
+    page: Page, server: UserServer, own_settings: Path
+) -> None:
+    own_settings.unlink(missing_ok=True)
+    panel, side = page.locator("#jupyterhub-gpu-panel"), page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]')
+    page.goto(f"{server.url}lab?reset&token={LOGIN_TOKEN}")
+    expect(panel).to_contain_text("of 4.75")
+    until(lambda: own_settings.exists() and '"opened": true' in own_settings.read_text(), page)
+    page.goto(f"{server.url}lab?reset&token={LOGIN_TOKEN}")
+    expect(page.locator(".jp-gpu-Status button")).to_contain_text("4.75")
+    expect(side).to_be_visible()
+    expect(panel).to_be_hidden()
+
+
 def test_settings_change_interval_unit_and_status_bar_while_the_page_is_open(
     page: Page, server: UserServer, live: Connections, own_settings: Path
 ) -> None:

@@ -6,20 +6,21 @@ The messages are ``states.py``'s, put into the page's websocket. Whether a serve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
-from hub_extensions.core.messages import Keep, Numbers, Push
+from hub_extensions.core.messages import Keep, Numbers, Problem, Push
 from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION
-from tests.browser.lab import PATIENCE_MS, Picture, a_language_pack, a_server, a_tab, choose
+from tests.browser.lab import PATIENCE_MS, PICTURES, Picture, a_language_pack, a_server, a_tab, choose, until
 from tests.browser.live_page import LivePage, axe_source
-from tests.browser.states import STATES, UUID, countdown_with, many, now, push, reading
+from tests.browser.states import STATES, UUID, countdown_with, due, many, now, push, reading
 from tests.fakes.panel_service import GIB, PanelService, a_countdown
 from tests.fakes.user_server import UserServer
 
@@ -363,3 +364,83 @@ def tell_first(live: LivePage, state: str) -> None:
     live.open()
     expect(live.panel).to_contain_text(STATES[state][1])
     settle(live.page)
+
+
+@pytest.mark.parametrize("theme", THEMES if PICTURES else ["light"])
+def test_a_server_that_was_stopped_says_why_in_the_place_of_the_hubs_box(
+    page: Page, server: UserServer, picture: Picture, theme: str
+) -> None:
+    """Its panel is closed, as it may be. What starts it again is the hub's form, as it was or without a GPU."""
+    choose(server.directory, "themes", {"theme": THEMES[theme]})
+    live = LivePage(page, server)
+    live.makes = lambda: push(reading(used_percent=0.0), server=due(seconds=2))
+    live.open()
+    expect(live.panel).to_contain_text("Idle for 2")
+    side = page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]')
+    side.click()
+    expect(live.panel).to_be_hidden()
+    live.stop_server()
+    box = page.get_by_role("dialog")
+    expect(box).to_contain_text("Your server was stopped at")
+    expect(box).to_contain_text("Its GPU was idle for 3\u00a0min. Your notebooks are saved; variables are lost.")
+    expect(page.get_by_text("Server unavailable or unreachable")).to_have_count(0)
+    expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(0)
+    assert live.findings(axe_source(), of=".jp-Dialog") == []
+    picture(page, f"stopped-{theme}")
+    assert focused(page) == "Start again", "what most want is one key away"
+    page.keyboard.press("Escape")
+    page.mouse.click(30, 600)
+    expect(box).to_be_visible()
+    assert page.evaluate("window.jupyterapp.info.isConnected") is False, "JupyterLab asks nothing meanwhile"
+    box.get_by_role("button", name="Close").click()
+    expect(box).to_have_count(0)
+    live.page.locator(".jp-gpu-Status button").click()
+    expect(live.panel).to_contain_text("Its GPU was idle for 3\u00a0min.")
+    expect(live.panel.get_by_role("link", name="Work on CPU")).to_have_attribute(
+        "href", re.compile(r"^/hub/spawn/ada\?opt-offer=cpu&next=%2Fuser%2Fada%2Flab")
+    )
+    assert live.cut_off() == []
+    picture(live.panel, f"stopped-panel-{theme}")
+    assert live.findings(axe_source()) == []
+    live.start_server()
+    expect(live.panel).to_contain_text("Stops in")
+    assert page.evaluate("window.jupyterapp.info.isConnected") is True
+
+
+def test_the_box_of_the_hub_stays_where_nobody_said_why(live: LivePage) -> None:
+    tell_first(live, "training")
+    live.stop_server()
+    box = live.page.get_by_role("dialog")
+    expect(box).to_contain_text("Server unavailable or unreachable")
+    expect(box).to_contain_text("is not running. Would you like to restart it?")
+    expect(live.panel).to_contain_text("This server does not run any more.")
+    expect(live.panel.get_by_role("link", name="Start again")).to_be_visible()
+    live.page.context.route("**/hub/spawn*", lambda route: route.fulfill(body="the hub's form"))
+    with live.page.context.expect_page() as opened:
+        box.get_by_role("button", name="Restart").click()
+    expect(opened.value.get_by_text("the hub's form")).to_be_visible()
+    opened.value.close()
+    live.start_server()
+    expect(live.panel).to_contain_text("idle for 12")
+
+
+def test_the_gpu_is_given_back_after_one_question(live: LivePage, service: PanelService, picture: Picture) -> None:
+    tell_first(live, "training")
+    button = live.panel.get_by_role("button", name="Give the GPU back")
+    box = live.page.get_by_role("dialog")
+    before = len(service.given_back)
+    for answer in ("Cancel", "Go On as CPU Only", "Stop the Server"):
+        button.press("Enter")
+        expect(box).to_contain_text("Your notebooks are saved; variables are lost")
+        picture(live.page, "give-back")
+        box.get_by_role("button", name=answer).press("Enter")
+        expect(box).to_have_count(0)
+        expect(button).to_be_visible()
+    until(lambda: len(service.given_back) == before + 2, live.page)
+    assert service.given_back[before:] == [True, False]
+    service.refuse = (409, asdict(Problem.of(explain("keep-stopping"))))
+    button.click()
+    box.get_by_role("button", name="Stop the Server").click()
+    expect(live.page.locator(".Toastify").get_by_text("This server is already stopping.")).to_be_visible()
+    tell(live, "no-gpu")
+    expect(button).to_have_count(0)

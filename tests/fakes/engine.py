@@ -228,6 +228,10 @@ class EngineInMemory:
         self.told.append(("keep", user, server))
         return self._server(user, server)
 
+    async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
+        self.told.append(("give-back", user, server, cpu))
+        return self._server(user, server)
+
     def leases(self) -> tuple[messages.LeaseInfo, ...]:
         return tuple(self.held)
 

@@ -85,11 +85,12 @@ def a_countdown(seconds: float = 540, **changes: Any) -> Countdown:
 
 
 class PanelService:
-    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep*; `redirect` an address;
-    `odd` is what it says instead of any state.
+    """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep* and *give back*;
+    `redirect` an address; `odd` is what it says instead of any state.
 
     Attributes:
-        calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted.
+        calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted;
+            `given_back`: whether each GPU that was given back was for CPU only.
     """
 
     def __init__(self) -> None:
@@ -100,6 +101,7 @@ class PanelService:
         self.calls: list[tuple[str, str]] = []
         self.reports: list[dict[str, Any]] = []
         self.keeps = 0
+        self.given_back: list[bool] = []
         self._server: ThreadingHTTPServer | None = None
         self._port = free_port()
 
@@ -150,10 +152,12 @@ class PanelService:
         if self.odd:
             _send(request, 200, self.odd)
             return
+        if path == "api/server/give-back":
+            self.given_back.append(json.loads(body)["cpu"])
+        if path in ("api/server/keep", "api/server/give-back") and self.refuse is not None:
+            _send(request, self.refuse[0], json.dumps(self.refuse[1]))
+            return
         if path == "api/server/keep":
-            if self.refuse is not None:
-                _send(request, self.refuse[0], json.dumps(self.refuse[1]))
-                return
             self.keeps += 1
         if self.state is None:
             _send(request, 404, json.dumps({"message": "", "field": "", "reason": "unknown"}))

@@ -33,6 +33,7 @@ ROUTES = [
     ("GET", "gpu/history"),
     ("GET", "gpu/live"),
     ("POST", "gpu/keep"),
+    ("POST", "gpu/give-back"),
     ("POST", "gpu/saved"),
     ("POST", "gpu/warned"),
 ]
@@ -131,12 +132,12 @@ async def test_another_sites_page_gets_no_websocket_with_the_owners_cookie(serve
     assert refused.value.code == 403
 
 
-@pytest.mark.parametrize("path", ["gpu/keep", "gpu/saved", "gpu/warned"])
+@pytest.mark.parametrize("path", ["gpu/keep", "gpu/give-back", "gpu/saved", "gpu/warned"])
 def test_another_sites_form_changes_nothing(server: UserServer, service: PanelService, path: str) -> None:
-    before = service.keeps
+    before = service.keeps, list(service.given_back)
     headers = {"Cookie": cookies_of(server), "Origin": "https://evil.example"}
     assert server.request(path, "POST", token=None, headers=headers)[0] in (403, 404)
-    assert service.keeps == before
+    assert (service.keeps, service.given_back) == before
 
 
 async def answer_to(server: UserServer, method: str, path: str, *headers: str, body: bytes = b"") -> bytes:
@@ -150,7 +151,7 @@ async def answer_to(server: UserServer, method: str, path: str, *headers: str, b
         writer.close()
 
 
-@pytest.mark.parametrize("path", ["gpu/snapshot", "gpu/history", "gpu/keep", "gpu/saved", "gpu/warned"])
+@pytest.mark.parametrize("path", [path for _, path in ROUTES if path != "gpu/live"])
 async def test_no_byte_of_a_strangers_body_is_waited_for_and_little_of_the_owners_is_read(
     server: UserServer, service: PanelService, path: str
 ) -> None:
@@ -212,6 +213,21 @@ def test_a_refused_keep_says_why(server: UserServer, service: PanelService) -> N
     problem = {"message": "You have used both.", "field": "keep", "reason": "keep-none-left", "params": {"times": 2.0}}
     service.refuse = (409, problem)
     assert server.request("gpu/keep", "POST") == (409, problem)
+
+
+def test_giving_the_gpu_back_goes_to_the_service_as_the_user_wants_it(
+    server: UserServer, service: PanelService
+) -> None:
+    service.state = a_state(countdown=a_countdown(0, cause="given-back"), save=True)
+    before = len(service.given_back)
+    for path in ("gpu/give-back", "gpu/give-back?cpu=1"):
+        status, body = server.request(path, "POST")
+        assert (status, body["countdown"]["cause"]) == (200, "given-back")
+    assert service.given_back[before:] == [False, True]
+    assert server.request("gpu/snapshot")[1]["server"]["save"] is True
+    problem = {"message": "It stops already.", "field": "give-back", "reason": "keep-stopping", "params": {}}
+    service.refuse = (409, problem)
+    assert server.request("gpu/give-back", "POST") == (409, problem)
 
 
 def test_saved_goes_to_the_service(server: UserServer, service: PanelService) -> None:

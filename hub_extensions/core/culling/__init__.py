@@ -16,8 +16,9 @@ from hub_extensions.core.culling.decision import (
     settle,
 )
 from hub_extensions.core.culling.drain_time import awaits_sample, is_after_hook, may_be_work, may_stop_now
-from hub_extensions.core.culling.drains import drain
+from hub_extensions.core.culling.drains import drain, give_back
 from hub_extensions.core.culling.evidence import (
+    ORDERED,
     Cause,
     Drain,
     Evidence,
@@ -67,6 +68,7 @@ from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, i
 __all__ = [
     "COUNTED",
     "DAY",
+    "ORDERED",
     "PAGE",
     "SHOWN_AFTER",
     "TO_DO",
@@ -107,6 +109,7 @@ __all__ = [
     "drain",
     "evidence_of",
     "fault_of",
+    "give_back",
     "gpu_signs",
     "holds_memory",
     "idle_limit",

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from hub_extensions.core.culling.evidence import MISSED, Cause, Evidence, ServerFacts, evidence_of
+from hub_extensions.core.culling.evidence import MISSED, ORDERED, Cause, Evidence, ServerFacts, evidence_of
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, explain
@@ -218,7 +218,7 @@ def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> li
     """Warned of from the order on, so it waits for no other warning."""
     if evidence.drain is None:
         return []
-    end = _End(Cause.SIGNED_OUT, evidence.drain.at, True, evidence.drain.why)
+    end = _End(evidence.drain.cause, evidence.drain.at, True, evidence.drain.why)
     return [(end, end.at, now if warned is None else min(warned, now))]
 
 
@@ -258,7 +258,7 @@ def _judge(
     # of two at the same time the one that no *keep* moves
     end, stops_at, since = min(sure or dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
     known = evidence.use_known or end.cause is not Cause.IDLE
-    warns = end.cause is Cause.SIGNED_OUT or stops_at - now <= policy.warn
+    warns = end.cause in ORDERED or stops_at - now <= policy.warn
     action = Action.STOP if now >= stops_at and known else Action.WARN if warns else Action.KEEP
     if action is Action.KEEP and not any(due[0].shown for due in dues):
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)

@@ -1,4 +1,6 @@
-"""What a sign-out or a lost right does to one run of a server: it stops at a time, and nobody moves that time.
+"""What an order does to one run of a server: it stops at a time, and nobody moves that time.
+
+A sign-out and a lost right are orders of the hub; giving the GPU back is one of the server's own user.
 
 Not here: who lost which right, and the time given (``core/sign_on``); the countdown itself (``decision.py``).
 """
@@ -9,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.evidence import Drain, ServerFacts
+from hub_extensions.core.culling.evidence import GIVEN_BACK, GIVEN_BACK_FOR_CPU, Drain, ServerFacts
+from hub_extensions.core.reasons import Reason, explain
 
 WHY: Mapping[str, str] = {
     "sign-out": "signed-out",
@@ -35,3 +38,15 @@ def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime) -> Ser
     if first is not None and (first.why == ordered.why or first.at <= ordered.at):
         return facts
     return replace(facts, drain=ordered)
+
+
+def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Reason:
+    """The facts with its user's own order to stop now; with `cpu` it comes back without a GPU.
+
+    Refused, with the reason, where no GPU is held, and where it stops anyway.
+    """
+    if facts.lease is None:
+        return explain("give-back-no-gpu")
+    if facts.stopping is not None or facts.drain is not None:
+        return explain("keep-stopping")
+    return replace(facts, drain=Drain(now, GIVEN_BACK_FOR_CPU if cpu else GIVEN_BACK))

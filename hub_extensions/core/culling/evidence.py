@@ -20,7 +20,13 @@ class Cause(Enum):
     UNOPENED = "unopened"
     CPU_IDLE = "cpu-idle"
     SIGNED_OUT = "signed-out"
+    GIVEN_BACK = "given-back"
 
+
+ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK})
+"""Ends that somebody ordered: they wait for no warning."""
+GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
+"""Why, where the server's own user ordered it: it stops, or comes back without a GPU."""
 
 LONG_RUN = timedelta(minutes=10)
 """Work of at least this long is a run: whoever was away wants to read its results (`CullPolicy.after_run`)."""
@@ -36,7 +42,7 @@ SAME_CLOCK = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Its user signed out, or may not sign in any more: it stops at a time that nothing moves.
+    """Its user signed out, may not sign in any more, or gave its GPU back: it stops at a time that nothing moves.
 
     Attributes:
         why: the code of the reason for its user (``core/reasons.py``).
@@ -44,6 +50,11 @@ class Drain:
 
     at: datetime
     why: str
+
+    @property
+    def cause(self) -> Cause:
+        """Whose order it is: its user's own, or the hub's."""
+        return Cause.GIVEN_BACK if self.why in (GIVEN_BACK, GIVEN_BACK_FOR_CPU) else Cause.SIGNED_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +117,7 @@ class ServerFacts:
         busy_since: its GPU works, or worked last, since then. run_ended: as in `Evidence`.
         unknown_since: since then samples are missed of a window that is idle. missed: how many were before, as a time.
         ends_at, extensions: as in `Evidence`.
-        drain: what the hub ordered when its user was signed out; None: nothing.
+        drain: what the hub ordered when its user was signed out, or its user by giving the GPU back; None: nothing.
         announced: the end that its user is warned of; None: no warning stands.
         reached: by which ways that warning was heard; none: by nobody, as far as is known.
         unheard: its countdown has begun again, because nobody had heard of it.

@@ -40,6 +40,8 @@ def keep(
         return explain("keep-unopened")
     if decision.cause is Cause.SIGNED_OUT:
         return explain("keep-signed-out")
+    if decision.cause is Cause.GIVEN_BACK:
+        return explain("keep-stopping")
     if decision.stops_at is None:
         return explain("keep-no-countdown")
     if keeps_left(policy, now, pressed) == 0:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.culling.evidence import Cause, ServerFacts
+from hub_extensions.core.culling.evidence import GIVEN_BACK_FOR_CPU, Cause, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.user_options import OWN_KEYS
@@ -85,9 +85,13 @@ class ReturnSeen:
 
 
 def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> bool:
-    """Whether a server that is stopped comes back without a GPU. Who was signed out starts nothing here."""
-    signed_out = cause is Cause.SIGNED_OUT or facts.drain is not None
-    return policy.soft and facts.lease is not None and not signed_out
+    """Whether a server that is stopped comes back without a GPU: as its user ordered it, or else by the policy.
+
+    Who was signed out starts nothing here.
+    """
+    if facts.drain is not None:
+        return facts.drain.why == GIVEN_BACK_FOR_CPU and facts.lease is not None
+    return policy.soft and facts.lease is not None and cause is not Cause.SIGNED_OUT
 
 
 def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:

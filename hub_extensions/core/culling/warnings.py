@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.decision import Action, CullDecision
-from hub_extensions.core.culling.evidence import Cause, ServerFacts
+from hub_extensions.core.culling.evidence import ORDERED, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 
 PAGE = "page"
@@ -51,9 +51,9 @@ def reached(facts: ServerFacts, way: str) -> ServerFacts:
 def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, now: datetime) -> ServerFacts | None:
     """The facts with a countdown that begins again, because nobody has heard of the stop that is due; None: it stops.
 
-    An end by a sign-out was ordered, and waits for nobody.
+    An end that was ordered waits for nobody.
     """
-    due = decision.action is Action.STOP and facts.stopping is None and decision.cause is not Cause.SIGNED_OUT
+    due = decision.action is Action.STOP and facts.stopping is None and decision.cause not in ORDERED
     if not due or facts.reached or facts.unheard:
         return None
     end = now + policy.warn

@@ -38,7 +38,7 @@ from hub_extensions.core.messages.hub import (
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.overview import FailedStart, FailedStarts, UserOverview
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
-from hub_extensions.core.messages.server import Countdown, Figures, Keep, Progress, Report, ServerState
+from hub_extensions.core.messages.server import Countdown, Figures, GiveBack, Keep, Progress, Report, ServerState
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "ForecastReport",
     "ForgottenPod",
     "FormState",
+    "GiveBack",
     "GpuReading",
     "Health",
     "History",

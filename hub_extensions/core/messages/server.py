@@ -36,6 +36,13 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The user of a server gives its GPU back: the server stops. `cpu`: it comes back without a GPU."""
+
+    cpu: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """When a server expects to be done with its GPU, as its own training tells.
 
@@ -69,7 +76,7 @@ class Countdown:
 
     Attributes:
         stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``,
-            ``signed-out``.
+            ``signed-out``, ``given-back``.
         can_keep: *keep* moves this end.
         last_warning: wall-clock time of the second warning; None: it is not known.
     """

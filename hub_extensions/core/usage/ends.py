@@ -13,7 +13,7 @@ class UseEnd(Enum):
     """How a use ended."""
 
     USER = "user"
-    """Somebody stopped the server at the hub. The hub does not say whether its user or an admin of the hub did."""
+    """Its user gave the GPU back, or somebody stopped the server at the hub, which does not say who."""
     IDLE = "idle"
     UNOPENED = "unopened"
     LIFETIME = "lifetime"
@@ -39,6 +39,7 @@ _OF_CAUSE: Mapping[Cause, UseEnd] = {
     Cause.UNOPENED: UseEnd.UNOPENED,
     Cause.LIFETIME: UseEnd.LIFETIME,
     Cause.SIGNED_OUT: UseEnd.SIGNED_OUT,
+    Cause.GIVEN_BACK: UseEnd.USER,
 }
 _OF_TICKET: Mapping[TicketEnd, UseEnd] = {
     TicketEnd.LEFT: UseEnd.LEFT,

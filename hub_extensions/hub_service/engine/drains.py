@@ -1,4 +1,4 @@
-"""Servers that stop because their user was signed out: the hub orders it, and culling carries it out.
+"""Servers that stop by order: of the hub, whose user was signed out, or of their user; culling carries it out.
 
 Not here: the decision (``core/culling``), saving and the stop (``culler.py``), who was signed out (the hub).
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 from datetime import timedelta
 
-from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import DrainState, SignedOut, Stopped
-from hub_extensions.core.reasons import explain
-from hub_extensions.core.usage import UseEnd, end_of_stop
+from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.returns import without_returns_of
 from hub_extensions.hub_service.engine.state import State
@@ -67,5 +67,27 @@ def _takes(state: State, facts: ServerFacts) -> timedelta:
 def end_of_report(state: State, report: Stopped) -> UseEnd:
     """How a server ended whose stop the hub reports: where its time had come by our order, by the sign-out."""
     end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
-    due = facts is not None and facts.drain is not None and facts.drain.at <= state.clock.now()
-    return UseEnd.SIGNED_OUT if due and end is UseEnd.USER else end
+    if facts is None or facts.drain is None or facts.drain.at > state.clock.now() or end is not UseEnd.USER:
+        return end
+    return end_of_cull(facts.drain.cause)
+
+
+async def give_back(state: State, transaction: Transactions, user: str, server: str, cpu: bool) -> None:
+    """The server's own user gives its GPU back: it stops now, and comes back without one where that is asked for.
+
+    Raises:
+        Refused: 404 no such running server; 409 it has no GPU, or stops already.
+    """
+    async with transaction() as changing:
+        facts = state.facts.get((user, server))
+        if facts is None:
+            raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+        given = culling.give_back(facts, cpu, state.clock.now())
+        if isinstance(given, Reason):
+            raise Refused.because(409, given, "give-back")
+        text = "given back by its user" + (", who goes on without a GPU" if cpu else "")
+        row = JournalRow(state.clock.utc_now(), "given-back", None, facts.lease, user, server, text, "user", "")
+        try:
+            await changing.write(Changes(facts=(given,), journal=(row,)))
+        except StoreUnavailable as problem:
+            raise Refused(503, f"Not given back: {problem.message}", "give-back", "store-unavailable") from problem

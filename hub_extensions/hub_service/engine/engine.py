@@ -371,6 +371,12 @@ class Engine:
         await self.servers.keep(user, server)
         return self._state_of(user, server)
 
+    async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
+        """Its user gives the GPU back: it stops, or comes back without one. See `drains.give_back`."""
+        await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
+        self.culler.decide_soon()
+        return self._state_of(user, server)
+
     def _state_of(self, user: str, server: str) -> messages.ServerState:
         state = self.server_state(user, server)
         if state is None:

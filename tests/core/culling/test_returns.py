@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from hub_extensions.core.culling import (
+    Action,
     Cause,
     CullPolicy,
     ReturnSeen,
@@ -16,9 +17,14 @@ from hub_extensions.core.culling import (
     ServerReturn,
     comes_back,
     cpu_options,
+    decide,
     drain,
+    evidence_of,
+    give_back,
+    keep,
     next_step,
 )
+from hub_extensions.core.reasons import explain
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
@@ -46,6 +52,24 @@ def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | N
     facts, policy = replace(FACTS, lease=lease), CullPolicy(enabled=True, soft=soft)
     assert comes_back(facts, cause, policy) is comes
     assert not comes_back(drain(facts, 1800 * SECOND, "logout", NOON), cause, policy), "its user was signed out"
+
+
+@pytest.mark.parametrize("soft", [True, False])
+def test_who_gives_the_gpu_back_says_whether_the_server_comes_back(soft: bool) -> None:
+    policy = CullPolicy(enabled=False, soft=soft)
+    for cpu in (True, False):
+        given = give_back(FACTS, cpu, NOON)
+        assert isinstance(given, ServerFacts)
+        decision = decide(evidence_of(given, use_known=False), policy, NOON)
+        assert (decision.action, decision.cause, decision.can_keep) == (Action.STOP, Cause.GIVEN_BACK, False)
+        assert comes_back(given, decision.cause, policy) is cpu
+        assert give_back(given, cpu, NOON) == explain("keep-stopping")
+        assert keep(evidence_of(given, use_known=False), given, replace(policy, enabled=True), NOON, ()) == explain(
+            "keep-stopping"
+        )
+    assert give_back(replace(FACTS, stopping=NOON), False, NOON) == explain("keep-stopping")
+    assert give_back(drain(FACTS, 60 * SECOND, "sign-out", NOON), True, NOON) == explain("keep-stopping")
+    assert give_back(CPU_RUN, False, NOON) == explain("give-back-no-gpu")
 
 
 @pytest.mark.parametrize(

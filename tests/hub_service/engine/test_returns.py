@@ -13,9 +13,10 @@ import pytest
 
 from hub_extensions.adapters.jupyterhub_api import HubAway, StartRefused, StopAnswer
 from hub_extensions.core.messages import Ask, SignedOut, Started, Stopped
+from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.room import Hands, Room, room, settings
-from tests.hub_service.engine.test_culler import minutes, one_turn, stops_finish
+from tests.hub_service.engine.test_culler import OPEN, minutes, one_turn, stops_finish
 
 pytestmark = pytest.mark.programs
 SMALL = "mig-1g.5gb"
@@ -122,6 +123,30 @@ async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_u
         r.engine.state.facts.clear()
         await r.engine.returns.go_on()
         assert not r.engine.state.returns
+
+
+@pytest.mark.parametrize("cpu", [True, False])
+async def test_who_gives_the_gpu_back_is_stopped_at_once_and_comes_back_only_where_that_is_asked(
+    tmp_path: Path, cpu: bool
+) -> None:
+    """Without any limit of culling, and where servers do not come back by themselves."""
+    off = replace(settings(tmp_path).culling, enabled=False, soft=False)
+    async with room(tmp_path, small(0), culling=off) as r:
+        await r.run("ada", SMALL)
+        r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], user_options=OPTIONS)
+        shown = await r.engine.give_back("ada", "", cpu)
+        assert shown.countdown is not None and shown.countdown.cause == "given-back"
+        await one_turn(r, replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        with pytest.raises(Refused, match="not known to run"):
+            await r.engine.give_back("ada", "", cpu)
+        await is_free(r)
+        await r.engine.returns.go_on()
+        assert [options for _, _, options in r.hub.started] == [{"profile": "torch", "offer": "cpu"}] * cpu
+        [record] = (await r.engine.usage(None, None)).uses
+        assert record.end == "user"
+        assert [row.user for row in await r.engine.store.journal() if row.kind == "given-back"] == ["ada"]
 
 
 async def test_a_kill_at_any_moment_starts_it_all_the_same_and_only_once(tmp_path: Path) -> None:

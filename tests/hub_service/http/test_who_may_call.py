@@ -179,12 +179,14 @@ async def test_a_servers_token_reads_keeps_and_reports_its_own_server_only(servi
     report = {"opened": True, "kernels": 1, "busy_kernels": 0}
     await service.ask("POST", "api/server/report?user=ben&server=thesis", "ada-thesis", report)
     await service.ask("POST", "api/server/keep?user=ben", "ada-thesis", {"user": "ben", "server": "thesis"})
+    await service.ask("POST", "api/server/give-back?user=ben", "ada-thesis", {"cpu": True})
     progress = {"at": "2026-11-01T12:00:00Z", "left_seconds": 60}
     answer = await service.ask("POST", "api/server/progress?user=ben", "ada-thesis", progress)
     assert (answer.code, answer.body) == (204, b"")
     assert [(told[0], *told[1:3]) for told in service.engine.told] == [
         ("report", "ada", "thesis"),
         ("keep", "ada", "thesis"),
+        ("give-back", "ada", "thesis"),
         ("progress", "ada", "thesis"),
     ]
 

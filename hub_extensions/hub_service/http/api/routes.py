@@ -18,6 +18,7 @@ from hub_extensions.core.messages import (
     Ended,
     ForecastReport,
     FormState,
+    GiveBack,
     Health,
     LeaseInfo,
     Progress,
@@ -239,6 +240,18 @@ ROUTES: tuple[Address, ...] = (
         "api/server/keep",
         server.OwnKeep,
         {"post": Method("Keep this server on, within its budget.", gives=ServerState, errors=(404, 409, 503))},
+    ),
+    Address(
+        "api/server/give-back",
+        server.OwnGiveBack,
+        {
+            "post": Method(
+                "Give this server's GPU back: it stops, or comes back without one.",
+                takes=GiveBack,
+                gives=ServerState,
+                errors=(*BODY, 404, 409, 503),
+            )
+        },
     ),
     Address(
         "hub/tickets",

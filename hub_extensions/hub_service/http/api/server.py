@@ -1,11 +1,11 @@
-"""The routes of a user's server: its own state, its own report, its own *keep*.
+"""The routes of a user's server: its own state, its own report, its own *keep*, giving its GPU back.
 
 User and server come from the token's scope alone: nothing a server sends can name another one.
 """
 
 from __future__ import annotations
 
-from hub_extensions.core.messages import Progress, Report
+from hub_extensions.core.messages import GiveBack, Progress, Report
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, Server, Who
@@ -50,6 +50,15 @@ class OwnProgress(ServerRoute):
         """Note it for the waits of others; one that is older than the last, or of before its start, changes nothing."""
         self.engine.progress(self.server.user, self.server.server, self.message(Progress))
         self.no_content()
+
+
+class OwnGiveBack(ServerRoute):
+    """POST: give this server's GPU back."""
+
+    async def post(self) -> None:
+        """It stops, or comes back without a GPU."""
+        wanted = self.message(GiveBack)
+        self.answer(await self.engine.give_back(self.server.user, self.server.server, wanted.cpu))
 
 
 class OwnKeep(ServerRoute):
