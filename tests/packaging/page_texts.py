@@ -17,7 +17,10 @@ START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
 TEMPLATES = (
-    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "error", "your_gpu", "audit")),
+    *(
+        PAGES / "templates" / f"{name}.html"
+        for name in ("layout", "error", "your_gpu", "audit", "admin_layout", "admin", "admin_days")
+    ),
     *(START / "templates" / f"{name}.html" for name in ("form", "spawn_pending")),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),
@@ -28,6 +31,7 @@ SOURCES = (
     PAGES / "labels.py",
     PAGES / "pages.py",
     PAGES / "audit.py",
+    PAGES / "admin_labels.py",
     PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",

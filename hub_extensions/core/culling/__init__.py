@@ -7,6 +7,7 @@ Not here: who reads the samples, who asks the user to save, and who stops the se
 
 from hub_extensions.core.culling.activity import RoutesRenewed, last_used, remember_quiet, routes_renewed
 from hub_extensions.core.culling.decision import (
+    BY_ADMIN,
     SHOWN_AFTER,
     Action,
     CullDecision,
@@ -32,7 +33,7 @@ from hub_extensions.core.culling.evidence import (
     reported,
 )
 from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
-from hub_extensions.core.culling.keeps import DAY, keep, keeps_left, recent_keeps
+from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -65,6 +66,7 @@ from hub_extensions.core.culling.stops import COUNTED, DueStop, StopPause, pause
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
 __all__ = [
+    "BY_ADMIN",
     "COUNTED",
     "DAY",
     "PAGE",
@@ -114,6 +116,7 @@ __all__ = [
     "is_announced",
     "is_forged",
     "keep",
+    "keep_by_admin",
     "keeps_left",
     "last_used",
     "last_warning",

@@ -54,6 +54,8 @@ class CullDecision:
         return self.stops_at if self.would is None else self.would.stops_at
 
 
+BY_ADMIN = "stopped-by-admin"
+"""The code of the reason of a drain that an admin has ordered."""
 START_OF_USE = timedelta(minutes=2)
 """So long after a start its first samples may come."""
 
@@ -203,7 +205,8 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End
     if evidence.used:
         return None  # a script that the API started, or a program in a pod without a page, is work
     since = {"since": _so_far(now - evidence.started)}
-    return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, "unopened", since)
+    at = max(evidence.started + policy.unopened, evidence.kept_until or evidence.started)
+    return _End(Cause.UNOPENED, at, True, "unopened", since)
 
 
 def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
@@ -218,7 +221,8 @@ def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> li
     """Warned of from the order on, so it waits for no other warning."""
     if evidence.drain is None:
         return []
-    end = _End(Cause.SIGNED_OUT, evidence.drain.at, True, evidence.drain.why)
+    cause = Cause.ADMIN if evidence.drain.why == BY_ADMIN else Cause.SIGNED_OUT
+    end = _End(cause, evidence.drain.at, True, evidence.drain.why)
     return [(end, end.at, now if warned is None else min(warned, now))]
 
 
@@ -258,7 +262,7 @@ def _judge(
     # of two at the same time the one that no *keep* moves
     end, stops_at, since = min(sure or dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
     known = evidence.use_known or end.cause is not Cause.IDLE
-    warns = end.cause is Cause.SIGNED_OUT or stops_at - now <= policy.warn
+    warns = end.cause in (Cause.SIGNED_OUT, Cause.ADMIN) or stops_at - now <= policy.warn
     action = Action.STOP if now >= stops_at and known else Action.WARN if warns else Action.KEEP
     if action is Action.KEEP and not any(due[0].shown for due in dues):
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)

@@ -1,4 +1,4 @@
-"""What a sign-out or a lost right does to one run of a server: it stops at a time, and nobody moves that time.
+"""What a sign-out, a lost right or an admin does to one run of a server: it stops at a time, and no user moves it.
 
 Not here: who lost which right, and the time given (``core/sign_on``); the countdown itself (``decision.py``).
 """
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from hub_extensions.core.culling.decision import BY_ADMIN
 from hub_extensions.core.culling.evidence import Drain, ServerFacts
 
 WHY: Mapping[str, str] = {
@@ -19,6 +20,7 @@ WHY: Mapping[str, str] = {
     "disabled": "account-disabled",
     "deleted": "sign-in-ended",
     "not-allowed": "account-not-allowed",
+    "admin": BY_ADMIN,
 }
 """By the hub's word for the cause: the code of the reason that the server's user reads."""
 UNKNOWN_WHY = "access-ended"

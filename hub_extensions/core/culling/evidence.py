@@ -20,6 +20,8 @@ class Cause(Enum):
     UNOPENED = "unopened"
     CPU_IDLE = "cpu-idle"
     SIGNED_OUT = "signed-out"
+    ADMIN = "admin"
+    """An admin has ordered it."""
 
 
 LONG_RUN = timedelta(minutes=10)
@@ -36,7 +38,7 @@ SAME_CLOCK = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Its user signed out, or may not sign in any more: it stops at a time that nothing moves.
+    """Its user signed out or may not sign in any more, or an admin orders it: it stops at a time that no user moves.
 
     Attributes:
         why: the code of the reason for its user (``core/reasons.py``).
@@ -59,7 +61,7 @@ class Evidence:
         idle_since: the device has been below the limit since; None: busy, or not known.
         use_known: False: nobody can tell the use now; then nothing is stopped as idle. `idle_since` is still there
             where only a few samples were missed; `missed`: how much of the time since then has none.
-        kept_until: the last *keep* promised that it is not stopped for idleness before then.
+        kept_until: the last *keep* promised that it is not stopped for idleness before then, nor as unopened.
         last_activity: the hub's figure (CPU only).
         busy_kernels, busy_terminals: from the server's report; None is not known (CPU only).
         memory_held: something holds memory of the device; None is not known.

@@ -51,9 +51,10 @@ def reached(facts: ServerFacts, way: str) -> ServerFacts:
 def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, now: datetime) -> ServerFacts | None:
     """The facts with a countdown that begins again, because nobody has heard of the stop that is due; None: it stops.
 
-    An end by a sign-out was ordered, and waits for nobody.
+    An end by a sign-out or an admin was ordered, and waits for nobody.
     """
-    due = decision.action is Action.STOP and facts.stopping is None and decision.cause is not Cause.SIGNED_OUT
+    ordered = decision.cause in (Cause.SIGNED_OUT, Cause.ADMIN)
+    due = decision.action is Action.STOP and facts.stopping is None and not ordered
     if not due or facts.reached or facts.unheard:
         return None
     end = now + policy.warn

@@ -68,4 +68,6 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
     """How a server ended whose stop the hub reports: where its time had come by our order, by the sign-out."""
     end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
     due = facts is not None and facts.drain is not None and facts.drain.at <= state.clock.now()
-    return UseEnd.SIGNED_OUT if due and end is UseEnd.USER else end
+    if facts is None or facts.drain is None or not due or end is not UseEnd.USER:
+        return end
+    return UseEnd.ADMIN if facts.drain.why == culling.BY_ADMIN else UseEnd.SIGNED_OUT

@@ -29,6 +29,7 @@ from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import WebhookNotice
 from hub_extensions.core.notices import (
+    LETTER,
     MAIL,
     READY,
     STOPS,
@@ -177,6 +178,8 @@ class Notifier:
     # -------------------------------------------------------------- what is sent
 
     def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
+        if delivery.kind == LETTER:
+            return self._letter(delivery)
         if delivery.kind != READY:
             return self._warning(delivery, now)
         url = self.settings.server_url(delivery.user, delivery.server)
@@ -223,6 +226,25 @@ class Notifier:
             text=warning_text(cause, left, wall(until), url),
             stops_at=wall(until),
             cause=cause,
+        )
+
+    def _letter(self, delivery: Delivery) -> WebhookNotice:
+        """What an admin wrote. Raises KeyError: it is not kept any more."""
+        text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
+        url = self.settings.server_url(delivery.user, delivery.server)
+        return WebhookNotice(
+            version=VERSION,
+            id=delivery.id,
+            kind=delivery.kind,
+            user=delivery.user,
+            server=delivery.server,
+            url=url,
+            offer=delivery.offer,
+            title=delivery.title,
+            at=self.state.clock.wall(delivery.run),
+            open_until=None,
+            subject="From an administrator, about your GPU",
+            text=f"{text}\n\nYour server is here:\n{url}\n",
         )
 
     def _message(self, notice: WebhookNotice) -> EmailMessage:
@@ -273,7 +295,7 @@ class Notifier:
     def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
         """The facts of its server, whose user has heard of the stop that is still to come."""
         facts = self.state.facts.get(warning.run_of)
-        if warning.kind == READY or facts is None or facts.started != warning.run:
+        if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:
             return ()
         return (culling.reached(facts, warning.channel),) if culling.is_announced(facts, warning.open_until) else ()
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
-from hub_extensions.core.notices import Delivery, NoticeConfig, Sending
-from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings
+from hub_extensions.core.notices import Delivery, Letter, NoticeConfig, Sending
+from hub_extensions.hub_service.engine.meta import LETTERS, SENDINGS, read_letters, read_sendings
 
 NOTICES_LAST = timedelta(hours=24)
 
@@ -21,12 +21,14 @@ class UserNotices:
     Attributes:
         config: how they are told.
         deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
+        letters: what admins have written to servers.
     """
 
     def __init__(self, config: NoticeConfig) -> None:
         self.config = config
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
+        self.letters: tuple[Letter, ...] = ()
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
@@ -36,6 +38,7 @@ class UserNotices:
             notices: the latest first.
         """
         self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
+        self.letters = read_letters(stored.meta.get(LETTERS, "[]"))
         self.deliveries = {each.key: each for each in stored.deliveries}
         for notice in reversed(notices):
             self._by_user.setdefault(notice.user, []).append(notice)
@@ -48,6 +51,8 @@ class UserNotices:
             self.deliveries[delivery.key] = delivery
         for notice in changes.notices:
             self._by_user.setdefault(notice.user, []).append(notice)
+        if LETTERS in changes.meta:
+            self.letters = read_letters(changes.meta[LETTERS])
         if SENDINGS in changes.meta:
             self.sendings = read_sendings(changes.meta[SENDINGS])
 
