@@ -28,6 +28,7 @@ class ApiAction(Enum):
     LEAVE = "end a place in line"
     LIST_ALL = "look at everybody's places, leases and the cluster"
     GIVE_UP = "give up a lease"
+    ORDER = "empty a card, stop or keep anybody's server, write to users"
     METRICS = "read the metrics"
     HEALTH = "read the whole health"
 
@@ -40,6 +41,7 @@ NEEDED: Mapping[ApiAction, tuple[str, ...]] = {
     ApiAction.LEAVE: ("delete:servers",),
     ApiAction.LIST_ALL: ("list:users",),
     ApiAction.GIVE_UP: ("admin:servers",),
+    ApiAction.ORDER: ("admin:servers",),
     ApiAction.METRICS: ("read:metrics",),
     ApiAction.HEALTH: ("read:hub",),
 }

@@ -79,6 +79,8 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "lifetime": "The time limit of {limit:duration} ends.",
     "no-activity": "No activity for {quiet:duration}.",
     "signed-out": "You signed out.",
+    "stopped-by-admin": "An administrator stops it.",
+    "from-admin": "From an administrator, at {at:time}: {text}",
     "sign-in-ended": "Your sign-in service ended your access to this hub.",
     "access-ended": "An admin ended your access to this hub.",
     "account-disabled": "Your account is disabled.",
@@ -290,6 +292,12 @@ TO_THE_HUB: Mapping[str, Text] = {
     "in-use-also-by-others": (
         "All {total} {title} are in use. {foreign} of them by programs that this hub did not start. {ahead:people}"
     ),
+    "closed-by-admin": Plural(
+        "total",
+        "The only {title} takes no new servers now: an administrator empties its card. {ahead:people}",
+        "{closed} of all {total} {title} take no new servers now: an administrator empties their cards. The others "
+        "are in use. {ahead:people}",
+    ),
     "in-use-or-cut": "No {title} can be had now: the GPUs are in use, or cut in another way. {ahead:people}",
     "own-lease-first": "You already hold a GPU in {server:server}. Your place is kept until that server has stopped.",
     "after-own-server": "It depends on your other server.",
@@ -341,6 +349,51 @@ TO_THE_HUB: Mapping[str, Text] = {
     "idle-not-wanted": "Its GPU is idle, and nobody waits for one.",
     "activity-not-known": "Its activity is not known.",
     "used-lately": "It was used lately.",
+    "cordon-on-cluster": (
+        "Here the scheduler of the cluster places the servers, and this service has no right to hold it back. "
+        "Run: kubectl cordon {node}. This page then says who is still on it, and when it is empty."
+    ),
+    "cordoned-already": "Nothing new starts there already.",
+    "no-such-card": "There is no such card in this machine.",
+    "not-cordoned": "It is not being emptied.",
+    "stop-ordered-already": "Its stop is ordered already, and comes sooner or then.",
+    "not-running": "Its server has not started yet, or is over. Stop it on the hub's admin page.",
+    "nobody-there": "Nobody's server runs there now.",
+    "reason-needed": "Say why: the audit keeps it.",
+    "health-store": "The store cannot be written: nobody is given a GPU until it can. {why}",
+    "health-not-ready": "A part of the service has failed and is begun anew; its log says why.",
+    "health-hub": "The hub {why}: nobody's server is started or stopped meanwhile.",
+    "health-cluster": "The cluster cannot be read: {why}",
+    "health-gpus-never-read": "The GPUs have not been read yet: nobody is given one.",
+    "health-gpus-old": "The GPUs were read {age:duration} ago: nobody is given one until they can be read again.",
+    "health-port": "The service's port: {why}",
+    "health-held-up": (
+        "The line for {title} stands still: something outside this hub took the GPU of the first, or its machine does "
+        "not answer. Nobody else is let past."
+    ),
+    "health-line": Plural(
+        "waiting",
+        "1 person waits for {title}, and one is free: it starts in a moment, or the line stands still.",
+        "{waiting} people wait for {title}, and one is free: the first starts in a moment, or the line stands still.",
+    ),
+    "health-lost": Plural(
+        "lost",
+        "1 {title} is gone from its machine under a server.",
+        "{lost} {title} are gone from their machines under servers.",
+    ),
+    "health-stops": Plural(
+        "stops",
+        "1 stop has failed and is tried again.",
+        "{stops} stops have failed and are tried again.",
+    ),
+    "health-policy-file": "The policy file of culling is {why}",
+    "health-prometheus": "Prometheus does not answer, so what it measures is not known. {why}",
+    "health-evidence": Plural(
+        "servers",
+        "{offer}: of 1 server the use is not known, so it is not stopped as idle. {why}",
+        "{offer}: of {servers} servers the use is not known, so they are not stopped as idle. {why}",
+    ),
+    "health-notices": "The last notice to a user could not be sent.",
     # of the spawn form
     "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
     "service-not-asked": "Only the running service knows what is free.",

@@ -57,6 +57,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['quiet', 'duration']],
     text: (trans, parts) => trans.__('No activity for %1.', ...parts)
   }],
+  ['from-admin', {
+    params: [['at', 'time'], ['text', 'text']],
+    text: (trans, parts) => trans.__('From an administrator, at %1: %2', ...parts)
+  }],
   ['rule', {
     params: [['idle', 'duration'], ['warn', 'duration']],
     text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before).', ...parts)

@@ -14,7 +14,12 @@ from types import SimpleNamespace
 from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core import messages
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.overview.cards import Card, emptying
+from hub_extensions.core.overview.days import Days, PastUse, Span, days_of
+from hub_extensions.core.overview.health import HealthLine
+from hub_extensions.core.overview.totals import longest_wait, totals_of
+from hub_extensions.core.overview.view import Asked, Overview, Rows
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.reasons import because
 
@@ -50,6 +55,50 @@ def offer(offer_id: str, title: str, free: int | None, wait: messages.Wait) -> m
     )
 
 
+def an_overview(*cards: Card, people: tuple[messages.TicketInfo, ...] = (), **changed: object) -> Overview:
+    """The admin's page with these cards."""
+    plain = Overview(
+        at=NOON,
+        read=NOON,
+        totals=totals_of(cards),
+        health=HealthLine(()),
+        cards=Rows(cards, len(cards), 1, 1),
+        leases={},
+        emptying={card.place: emptying(card.holders) for card in cards},
+        people=Rows(people, len(people), 1, 1),
+        longest_seconds=longest_wait(people, NOON),
+        failed=(),
+        failed_count=0,
+        simulated=any(card.simulated for card in cards),
+    )
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+class OrdersHeard:
+    """What admins ordered, as it was said; a card that is called ``refused`` takes none."""
+
+    def __init__(self, told: list[tuple[object, ...]]) -> None:
+        self._told = told
+
+    async def drain(self, place: str, why: str, admin: str) -> None:
+        if place == "refused":
+            raise Refused.because(409, explain("no-such-card"), "place")
+        self._told.append(("drain", place, why, admin))
+
+    async def undrain(self, place: str, why: str, admin: str) -> None:
+        self._told.append(("undrain", place, why, admin))
+
+    async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
+        self._told.append(("stop", lease_id, minutes, why, admin))
+
+    async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
+        self._told.append(("keep", lease_id, hours, why, admin))
+
+    async def write_to(self, place: str, text: str, admin: str) -> int:
+        self._told.append(("letter", place, text, admin))
+        return 1
+
+
 class EngineInMemory:
     """Tickets wait for ever; `told` is everything it was told; `servers` are the servers it knows."""
 
@@ -80,6 +129,9 @@ class EngineInMemory:
         self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_clock_ahead=None)
         self.failed_stops = SimpleNamespace(alarms={}, info=lambda: self.culling_view.failed_stops)
         self.culling_view = messages.CullingView(NOON, (), ())
+        self.admin_orders = OrdersHeard(self.told)
+        self.view = an_overview()
+        self.past: tuple[PastUse, ...] = ()
         self.rows: tuple[JournalRow, ...] = ()
         self.uses: tuple[messages.UsageRecord, ...] = (
             messages.UsageRecord("l1", "ben", "", OfferId("gpu"), "gpu", 1000, NOON, "idle"),
@@ -231,6 +283,13 @@ class EngineInMemory:
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
         self.told.append(("give-back", user, server, cpu))
         return self._server(user, server)
+
+    async def admin_overview(self, asked: Asked) -> Overview:
+        self.told.append(("overview", asked))
+        return self.view
+
+    async def days(self, span: Span) -> Days:
+        return days_of(self.past, span, NOON)
 
     def leases(self) -> tuple[messages.LeaseInfo, ...]:
         return tuple(self.held)

@@ -17,7 +17,10 @@ START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
 TEMPLATES = (
-    *(PAGES / "templates" / f"{name}.html" for name in ("layout", "plain_frame", "error", "your_gpu", "audit")),
+    *(
+        PAGES / "templates" / f"{name}.html"
+        for name in ("layout", "plain_frame", "error", "your_gpu", "audit", "admin_layout", "admin", "admin_days")
+    ),
     *(
         START / "templates" / f"{name}.html"
         for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home", "gpu_away")
@@ -32,6 +35,7 @@ SOURCES = (
     PAGES / "pages.py",
     PAGES / "audit.py",
     PAGES / "own_uses.py",
+    PAGES / "admin_labels.py",
     PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",

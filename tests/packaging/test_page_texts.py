@@ -39,7 +39,7 @@ from tests.packaging.page_texts import (
 )
 
 SOURCES = sorted((PACKAGE / "locale").glob("*.po"))
-NAMES = {"JupyterHub", "GiB", "UTC"}
+NAMES = {"JupyterHub", "GiB", "UTC", "UUID"}
 """Said alike in every language."""
 
 

@@ -63,8 +63,14 @@ def conditions(which: JournalFilter) -> tuple[sa.ColumnElement[bool], ...]:
         None if which.until is None else JOURNAL.c.at < which.until,
         None if which.user is None else JOURNAL.c.user == which.user,
         JOURNAL.c.kind.in_(which.kinds) if which.kinds else None,
+        _with_words(which.words) if which.words else None,
     )
     return tuple(each for each in found if each is not None)
+
+
+def _with_words(words: str) -> sa.ColumnElement[bool]:
+    columns = (JOURNAL.c.text, JOURNAL.c.evidence, JOURNAL.c.user, JOURNAL.c.server, JOURNAL.c.actor)
+    return sa.or_(*(column.icontains(words, autoescape=True) for column in columns))
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:

@@ -75,12 +75,17 @@ class JournalRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalFilter:
-    """Which rows of the journal: from `since` (included) until `until` (not included), of a user, of some kinds."""
+    """Which rows of the journal: from `since` (included) until `until` (not included), of a user, of some kinds.
+
+    Attributes:
+        words: part of the text, the evidence, the user, the server or who did it, in any case of letters.
+    """
 
     since: datetime | None = None
     until: datetime | None = None
     user: str | None = None
     kinds: tuple[str, ...] = ()
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from hub_extensions.core.culling.decision import (
 from hub_extensions.core.culling.drain_time import awaits_sample, is_after_hook, may_be_work, may_stop_now
 from hub_extensions.core.culling.drains import drain, give_back
 from hub_extensions.core.culling.evidence import (
+    BY_ADMIN,
     ORDERED,
     Cause,
     Drain,
@@ -33,7 +34,7 @@ from hub_extensions.core.culling.evidence import (
     reported,
 )
 from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
-from hub_extensions.core.culling.keeps import DAY, keep, keeps_left, recent_keeps
+from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -66,6 +67,7 @@ from hub_extensions.core.culling.stops import COUNTED, DueStop, StopPause, pause
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
 
 __all__ = [
+    "BY_ADMIN",
     "COUNTED",
     "DAY",
     "ORDERED",
@@ -117,6 +119,7 @@ __all__ = [
     "is_announced",
     "is_forged",
     "keep",
+    "keep_by_admin",
     "keeps_left",
     "last_used",
     "last_warning",

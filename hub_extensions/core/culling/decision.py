@@ -203,7 +203,8 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End
     if evidence.used:
         return None  # a script that the API started, or a program in a pod without a page, is work
     since = {"since": _so_far(now - evidence.started)}
-    return _End(Cause.UNOPENED, evidence.started + policy.unopened, True, "unopened", since)
+    at = max(evidence.started + policy.unopened, evidence.kept_until or evidence.started)
+    return _End(Cause.UNOPENED, at, True, "unopened", since)
 
 
 def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:

@@ -1,6 +1,6 @@
-"""What an order does to one run of a server: it stops at a time, and nobody moves that time.
+"""What an order does to one run of a server: it stops at a time, and no user moves that time.
 
-A sign-out and a lost right are orders of the hub; giving the GPU back is one of the server's own user.
+A sign-out and a lost right are orders of the hub; an admin's has a reason; giving the GPU back is its user's own.
 
 Not here: who lost which right, and the time given (``core/sign_on``); the countdown itself (``decision.py``).
 """
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.evidence import GIVEN_BACK, GIVEN_BACK_FOR_CPU, Drain, ServerFacts
+from hub_extensions.core.culling.evidence import BY_ADMIN, GIVEN_BACK, GIVEN_BACK_FOR_CPU, Drain, ServerFacts
 from hub_extensions.core.reasons import Reason, explain
 
 WHY: Mapping[str, str] = {
@@ -22,6 +22,7 @@ WHY: Mapping[str, str] = {
     "disabled": "account-disabled",
     "deleted": "sign-in-ended",
     "not-allowed": "account-not-allowed",
+    "admin": BY_ADMIN,
 }
 """By the hub's word for the cause: the code of the reason that the server's user reads."""
 UNKNOWN_WHY = "access-ended"

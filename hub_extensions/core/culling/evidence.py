@@ -21,12 +21,16 @@ class Cause(Enum):
     CPU_IDLE = "cpu-idle"
     SIGNED_OUT = "signed-out"
     GIVEN_BACK = "given-back"
+    ADMIN = "admin"
+    """An admin has ordered it."""
 
 
-ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK})
+ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN})
 """Ends that somebody ordered: they wait for no warning."""
 GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
 """Why, where the server's own user ordered it: it stops, or comes back without a GPU."""
+BY_ADMIN = "stopped-by-admin"
+"""Why, where an admin ordered it."""
 
 LONG_RUN = timedelta(minutes=10)
 """Work of at least this long is a run: whoever was away wants to read its results (`CullPolicy.after_run`)."""
@@ -42,7 +46,9 @@ SAME_CLOCK = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Its user signed out, may not sign in any more, or gave its GPU back: it stops at a time that nothing moves.
+    """Its user signed out, may not sign in any more, or gave its GPU back, or an admin orders it: it stops at a time.
+
+    No user moves that time.
 
     Attributes:
         why: the code of the reason for its user (``core/reasons.py``).
@@ -53,7 +59,9 @@ class Drain:
 
     @property
     def cause(self) -> Cause:
-        """Whose order it is: its user's own, or the hub's."""
+        """Whose order it is: its user's own, an admin's, or the hub's."""
+        if self.why == BY_ADMIN:
+            return Cause.ADMIN
         return Cause.GIVEN_BACK if self.why in (GIVEN_BACK, GIVEN_BACK_FOR_CPU) else Cause.SIGNED_OUT
 
 
@@ -70,7 +78,7 @@ class Evidence:
         idle_since: the device has been below the limit since; None: busy, or not known.
         use_known: False: nobody can tell the use now; then nothing is stopped as idle. `idle_since` is still there
             where only a few samples were missed; `missed`: how much of the time since then has none.
-        kept_until: the last *keep* promised that it is not stopped for idleness before then.
+        kept_until: the last *keep* promised that it is not stopped for idleness before then, nor as unopened.
         last_activity: the hub's figure (CPU only).
         busy_kernels, busy_terminals: from the server's report; None is not known (CPU only).
         memory_held: something holds memory of the device; None is not known.

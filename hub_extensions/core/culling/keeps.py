@@ -42,6 +42,8 @@ def keep(
         return explain("keep-signed-out")
     if decision.cause is Cause.GIVEN_BACK:
         return explain("keep-stopping")
+    if decision.cause is Cause.ADMIN:
+        return explain("stopped-by-admin")
     if decision.stops_at is None:
         return explain("keep-no-countdown")
     if keeps_left(policy, now, pressed) == 0:
@@ -50,6 +52,27 @@ def keep(
         facts,
         kept_until=max(decision.stops_at, now) + policy.keep,
         keeps=(*recent_keeps(now, facts.keeps), now),
+        warned=None,
+        cause=None,
+        announced=None,
+        unheard=False,
+    )
+
+
+def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
+    """Neither idleness nor the lifetime stops it before then, and an admin's order to stop it is taken back.
+
+    It uses up none of its user's keeps, and moves no end to the front. A lost right stops it all the same.
+    """
+    if facts.stopping is not None or (facts.drain is not None and facts.drain.cause is Cause.GIVEN_BACK):
+        return explain("keep-stopping")
+    if facts.drain is not None and facts.drain.cause is Cause.SIGNED_OUT:
+        return explain("keep-signed-out")
+    return replace(
+        facts,
+        kept_until=max(until, facts.kept_until or until),
+        ends_at=max(until, facts.ends_at or until),
+        drain=None,
         warned=None,
         cause=None,
         announced=None,

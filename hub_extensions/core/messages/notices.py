@@ -15,6 +15,7 @@ class WebhookNotice:
     Attributes:
         id: the same at each try: whoever has seen it already may drop it. `version` is this message's.
         kind: ``ready``: it is the user's turn, and the server is there. ``warning``, ``last-warning``: it stops soon.
+            ``letter``: an admin writes to those on a card, and `text` is what.
         server: "" is the default server. url: where the user opens it. title: of the offer.
         at: when the server was ready. open_until: when its GPU goes to the next in line unless the server is opened;
             None: nothing stops an unopened server here.

@@ -15,6 +15,7 @@ from hub_extensions.core.notices.config import (
 )
 from hub_extensions.core.notices.delivery import (
     LAST_WARNING,
+    LETTER,
     READY,
     WARNING,
     Delivery,
@@ -25,9 +26,12 @@ from hub_extensions.core.notices.delivery import (
     turn_notices,
     warning_notices,
 )
+from hub_extensions.core.notices.letter import LONGEST, Letter, deliveries_of, for_panel
 
 __all__ = [
     "LAST_WARNING",
+    "LETTER",
+    "LONGEST",
     "MAIL",
     "READY",
     "STOPS",
@@ -35,11 +39,14 @@ __all__ = [
     "WEBHOOK",
     "Delivery",
     "DeliveryAction",
+    "Letter",
     "NoticeConfig",
     "Sending",
     "address_problem",
     "after_failure",
     "channels_of",
+    "deliveries_of",
+    "for_panel",
     "judge",
     "notice_hint",
     "turn_notices",

@@ -24,7 +24,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.model import Ticket
 
-READY, WARNING, LAST_WARNING = "ready", "warning", "last-warning"
+READY, WARNING, LAST_WARNING, LETTER = "ready", "warning", "last-warning", "letter"
 PAGES_FIRST = timedelta(seconds=20)
 """So long an open page has to show a warning, of which it hears within 10 s (or a quarter of a warning's time)."""
 PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 45, 135, 300, 300, 300))
@@ -37,7 +37,7 @@ class Delivery:
 
     Attributes:
         id: of the notice: the same by each channel and at each try, so that a receiver knows a repeat.
-        kind: what is told: ``ready``, ``warning`` or ``last-warning``.
+        kind: what is told: ``ready``, ``warning``, ``last-warning``, or ``letter``: what an admin wrote.
         title: the offer's, as it was called then.
         run: when its server was ready (`ServerFacts.started`): with user and server it names this run of the server.
         open_until: when the GPU goes to the next unless the server is opened; None: nothing stops an unopened one. Of
@@ -145,6 +145,8 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
     """What is to be done with it now. `facts`: of its server, None where none runs."""
     if facts is None or facts.started != delivery.run:
         return DeliveryAction.GONE
+    if delivery.kind == LETTER:
+        return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
     if delivery.kind == READY and facts.opened is not None:
         return DeliveryAction.SEEN
     if delivery.kind != READY and not is_announced(facts, delivery.open_until):

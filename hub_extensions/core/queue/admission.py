@@ -311,6 +311,11 @@ def _why(
         return explain("in-use-on-its-machines", total=total, title=offer.title, ahead=ahead, log_message=log)
     if foreign == total:
         return explain("held-by-others", total=total, ahead=ahead, log_message=f"{foreign} of {total} held by others")
+    if seen.closed:
+        log = f"{seen.closed} of {total} in pool {offer.pool} closed by an admin, none free"
+        return explain(
+            "closed-by-admin", total=total, title=offer.title, closed=seen.closed, ahead=ahead, log_message=log
+        )
     if offer.pool in capacity.cut:
         log = f"pool {offer.pool} shares its cards, none free"
         return explain("in-use-or-cut", title=offer.title, ahead=ahead, log_message=log)

@@ -26,6 +26,7 @@ class OfferRoom:
     Attributes:
         total, foreign, free, unknown, silent: as of a pool. held_up: somebody who was let in finds no device there.
         part: some of what there is is on nodes that its server may not use, or that others may not.
+        closed: of what there is, what an admin lets nothing new start on.
     """
 
     total: int
@@ -35,6 +36,7 @@ class OfferRoom:
     silent: bool
     held_up: bool
     part: bool = False
+    closed: int = 0
 
 
 class Capacity:
@@ -45,7 +47,7 @@ class Capacity:
         promised: of such a pool, what was given and is not placed yet.
         known: False: nothing can be said of what is free.
         unknown: pools of a cluster of which a part is not known.
-        total, foreign: pool -> devices there are, devices that others use.
+        total, foreign, closed: pool -> devices there are, devices that others use, devices that take nothing new.
         cut: pools whose devices are the same as another's, or cut from the same cards: what is given of the one is
             missing to the other.
     """
@@ -63,6 +65,7 @@ class Capacity:
         self._free: dict[str, int] = {}
         self.total: dict[str, int] = {}
         self.foreign: dict[str, int] = {}
+        self.closed: Counter[str] = Counter()
         self.unknown: set[str] = set()
         self._room: dict[str, Counter[int]] = {}
         self._costs: dict[str, Mapping[str, int]] = {}
@@ -85,6 +88,9 @@ class Capacity:
             if state.foreign is Foreign.SOME:
                 if device.identity not in self.held:
                     self.foreign[device.pool] = self.foreign.get(device.pool, 0) + 1
+                continue
+            if device.identity in snapshot.closed:
+                self.closed[device.pool] += 1
                 continue
             self._pools.setdefault(device.pool, []).append(device.identity)
 
@@ -185,7 +191,7 @@ class Capacity:
         silent = self._snapshot.silent(pool)
         if rooms is None:
             counts = self.total.get(pool, 0), self.foreign.get(pool, 0), self.free(offer)
-            return OfferRoom(*counts, pool in self.unknown, silent, held_up)
+            return OfferRoom(*counts, pool in self.unknown, silent, held_up, closed=self.closed[pool])
         nodes = self._nodes(pool, ticket)
         here = [rooms.rooms[node] for node in nodes]
         wish = self.wish(offer, ticket)

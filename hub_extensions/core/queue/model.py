@@ -244,6 +244,7 @@ class QueueSnapshot:
         node_sets: ticket -> the nodes of the cluster that its server may use. A ticket that is not in it may use those
             that all servers may, as far as anybody knows.
         node_of: lease -> the node of its pod.
+        closed: `Device.identity` of devices that nobody new is given (``cordons.py``).
         tickets: waiting and admitted ones, in any order.
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
@@ -267,6 +268,7 @@ class QueueSnapshot:
     held_up_on: Mapping[OfferId, frozenset[str]] = field(default_factory=dict)
     node_sets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     node_of: Mapping[str, str] = field(default_factory=dict)
+    closed: frozenset[str] = frozenset()
 
     def silent(self, pool: str) -> bool:
         """A machine of the cluster that has some of this pool does not answer."""

@@ -25,7 +25,7 @@ class UseEnd(Enum):
     """Its device was gone from the machine."""
     NODE_LOST = "node-lost"
     ADMIN = "admin"
-    """An admin of the GPUs gave it up."""
+    """An admin of the GPUs stopped it, or gave it up."""
     HUB_STOPPED = "hub-stopped"
     """It ended while the hub or this service was away."""
     RECLAIMED = "reclaimed"
@@ -40,6 +40,7 @@ _OF_CAUSE: Mapping[Cause, UseEnd] = {
     Cause.LIFETIME: UseEnd.LIFETIME,
     Cause.SIGNED_OUT: UseEnd.SIGNED_OUT,
     Cause.GIVEN_BACK: UseEnd.USER,
+    Cause.ADMIN: UseEnd.ADMIN,
 }
 _OF_TICKET: Mapping[TicketEnd, UseEnd] = {
     TicketEnd.LEFT: UseEnd.LEFT,

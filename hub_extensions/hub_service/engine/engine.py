@@ -22,8 +22,12 @@ from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import CullPolicy, RuledServer
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.overview.days import Days, Span
+from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
 from hub_extensions.hub_service.engine import drains, overview, presenters
+from hub_extensions.hub_service.engine.admin_orders import AdminOrders
+from hub_extensions.hub_service.engine.admin_view import AdminView
 from hub_extensions.hub_service.engine.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
@@ -43,6 +47,7 @@ from hub_extensions.hub_service.engine.server_view import ServerView
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.tickets import Tickets
 from hub_extensions.hub_service.engine.usage import healed
+from hub_extensions.hub_service.engine.usage_days import UsageDays
 from hub_extensions.hub_service.setup.settings import Settings
 
 if TYPE_CHECKING:
@@ -99,6 +104,17 @@ class Engine:
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self.forecaster = Forecaster(state, store, transaction, self.queue.figures_changed)
+        self.admin_view = AdminView(
+            state,
+            store,
+            self.culler,
+            lease_info=self._lease_info,
+            tickets_info=self._tickets_info,
+            cluster=self.cluster,
+            node_of=self._node_of,
+        )
+        self.usage_days = UsageDays(state, store)
+        self.admin_orders = AdminOrders(state, transaction, self.admin_view.cards, self.culler.decide_soon)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
 
@@ -298,10 +314,13 @@ class Engine:
     def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of one user, in the order of their places."""
         mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
-        statuses = self.queue.states_of(mine)
+        return self._tickets_info(mine)
+
+    def _tickets_info(self, tickets: Sequence[Ticket]) -> tuple[messages.TicketInfo, ...]:
+        statuses = self.queue.states_of(tickets)
         return tuple(
             presenters.listed(ticket, status, self._url_of(ticket), self.state.clock)
-            for ticket, status in zip(mine, statuses, strict=True)
+            for ticket, status in zip(tickets, statuses, strict=True)
         )
 
     async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
@@ -384,6 +403,14 @@ class Engine:
         return state
 
     # -------------------------------------------------------------- admins
+
+    async def admin_overview(self, asked: Asked) -> Overview:
+        """The admin's page, as far as it is asked for."""
+        return await self.admin_view.overview(asked, self.form("", "", (), True).offers, self.health())
+
+    async def days(self, span: Span) -> Days:
+        """The last day, week or month."""
+        return await self.usage_days.days(span)
 
     def leases(self) -> tuple[messages.LeaseInfo, ...]:
         """All leases that have not ended, for admins."""

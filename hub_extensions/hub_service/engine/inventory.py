@@ -15,7 +15,9 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
+from hub_extensions.core.queue.cordons import Cordon, closed_devices
 from hub_extensions.hub_service.engine.clock import RunningClock
+from hub_extensions.hub_service.engine.meta import CORDONS, OFFERS, read_cordons, read_offers
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot
 
 INVENTORY_GOES_STALE = timedelta(seconds=60)
@@ -45,6 +47,8 @@ class Inventory:
     """As it was read last; None: it has not been read yet."""
     offers_before: tuple[GpuOffer, ...] = ()
     """Those of the cluster that the store has, for a start before it can be read."""
+    cordons: tuple[Cordon, ...] = ()
+    """Where nothing new starts, because an admin says so."""
 
     def __post_init__(self) -> None:
         self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
@@ -75,6 +79,13 @@ class Inventory:
         self.cluster = snapshot
         self.offers = snapshot.offers.offers
         return True
+
+    def take_notes(self, meta: Mapping[str, str]) -> None:
+        """What the store kept, or what has just been written."""
+        if OFFERS in meta:
+            self.offers_before = read_offers(meta[OFFERS])
+        if CORDONS in meta:
+            self.cordons = read_cordons(meta[CORDONS])
 
     def expect_cluster(self) -> None:
         """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
@@ -112,6 +123,11 @@ class Inventory:
         if self.cluster is not None or not self.is_fresh():
             return None
         return tuple(self.devices.values())
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """`Device.identity` of all that nobody new is given."""
+        return closed_devices(self.cordons, self.devices.values())
 
     def inventory_age(self) -> timedelta | None:
         """Running time since the GPUs were last read; None: never yet."""

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.culling import RoutesRenewed, ServerReturn
-from hub_extensions.core.notices import Sending
+from hub_extensions.core.notices import Letter, Sending
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.cordons import Cordon
 from hub_extensions.core.queue.failed_starts import KeptFailure
 
 CLOCK = "clock"
@@ -24,6 +25,10 @@ POOL_SIZES = "pool-sizes"
 RETURNS = "returns"
 ROUTES_RENEWED = "routes-renewed"
 FAILED_STARTS = "failed-starts"
+CORDONS = "cordons"
+LETTERS = "letters"
+_LETTERS: TypeAdapter[tuple[Letter, ...]] = TypeAdapter(tuple[Letter, ...])
+_CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
@@ -94,3 +99,29 @@ def read_failures(kept: str) -> tuple[KeptFailure, ...]:
 def write_failures(failures: tuple[KeptFailure, ...]) -> str:
     """As `read_failures` reads them."""
     return _FAILURES.dump_json(failures).decode()
+
+
+def read_cordons(kept: str) -> tuple[Cordon, ...]:
+    """The cards that are being emptied; none where another version wrote them otherwise."""
+    try:
+        return _CORDONS.validate_json(kept)
+    except ValidationError:
+        return ()
+
+
+def write_cordons(cordons: tuple[Cordon, ...]) -> str:
+    """As `read_cordons` reads them."""
+    return _CORDONS.dump_json(cordons).decode()
+
+
+def read_letters(kept: str) -> tuple[Letter, ...]:
+    """What admins have written to servers that run; nothing where another version wrote it otherwise."""
+    try:
+        return _LETTERS.validate_json(kept)
+    except ValidationError:
+        return ()
+
+
+def write_letters(letters: tuple[Letter, ...]) -> str:
+    """As `read_letters` reads them."""
+    return _LETTERS.dump_json(letters).decode()

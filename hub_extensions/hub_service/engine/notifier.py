@@ -29,6 +29,7 @@ from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import WebhookNotice
 from hub_extensions.core.notices import (
+    LETTER,
     MAIL,
     READY,
     STOPS,
@@ -192,6 +193,8 @@ class Notifier:
             subject="",
             text="",
         )
+        if delivery.kind == LETTER:
+            return self._of_letter(bare, delivery)
         return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now)
 
     def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime) -> WebhookNotice:
@@ -222,6 +225,12 @@ class Notifier:
             stops_at=ends,
             cause=cause,
         )
+
+    def _of_letter(self, bare: WebhookNotice, delivery: Delivery) -> WebhookNotice:
+        """What an admin wrote. Raises KeyError: it is not kept any more."""
+        text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
+        subject = "From an administrator, about your GPU"
+        return replace(bare, subject=subject, text=f"{text}\n\nYour server is here:\n{bare.url}\n")
 
     def _message(self, notice: WebhookNotice) -> EmailMessage:
         address = self.texts.address(notice.user)
@@ -271,7 +280,7 @@ class Notifier:
     def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
         """The facts of its server, whose user has heard of the stop that is still to come."""
         facts = self.state.facts.get(warning.run_of)
-        if warning.kind == READY or facts is None or facts.started != warning.run:
+        if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:
             return ()
         return (culling.reached(facts, warning.channel),) if culling.is_announced(facts, warning.open_until) else ()
 

@@ -13,6 +13,7 @@ from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import Cause, CullDecision, ServerFacts
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.notices import for_panel
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.reasons import Reason, explain
@@ -178,4 +179,6 @@ class ServerView:
             warnings.append(explain("gpu-lost"))
         if trespassed:
             warnings.append(explain("other-program"))
+        if facts is not None:
+            warnings += for_panel(self.state.notices.letters, facts)
         return tuple(warnings)

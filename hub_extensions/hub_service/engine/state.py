@@ -58,7 +58,6 @@ from hub_extensions.hub_service.engine.meta import (
     RETURNS,
     ROUTES_RENEWED,
     TOKEN_NAME,
-    read_offers,
     read_returns,
     read_routes_renewed,
     write_offers,
@@ -210,7 +209,7 @@ class State(Inventory):
         self.next_place = stored.next_place
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")
-        self.offers_before = read_offers(stored.meta.get(OFFERS, "[]"))
+        self.take_notes(stored.meta)
         self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
         self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
@@ -266,6 +265,7 @@ class State(Inventory):
                 self._note_keep(written.user, self.clock.now())
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
+        self.take_notes(changes.meta)
         if RETURNS in changes.meta:
             self.returns = _by_server(read_returns(changes.meta[RETURNS]))
         if ROUTES_RENEWED in changes.meta:
@@ -354,7 +354,7 @@ class State(Inventory):
         """A lease with the end that the limits of today give it, and no earlier one than its user was shown."""
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
-    def _as_enforced(self, lease: Lease) -> Lease:
+    def as_enforced(self, lease: Lease) -> Lease:
         """A lease with the end that its server really has."""
         facts = self._facts_of(lease)
         if facts is None:
@@ -416,11 +416,12 @@ class State(Inventory):
             offers,
             self.known_devices(),
             tuple(self.tickets.values()),
-            tuple(map(self._as_enforced, self.leases.values())),
+            tuple(map(self.as_enforced, self.leases.values())),
             self.config,
             self.policies.longest_of_all(),
             self.start_allowance,
             queues=self.ticket_index.queues(pools_of(offers), self.tickets.values()),
+            closed=self.closed,
         )
         snapshot = self.cluster
         if snapshot is None:

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
-from hub_extensions.core.notices import Delivery, NoticeConfig, Sending
+from hub_extensions.core.notices import Delivery, Letter, NoticeConfig, Sending
 from hub_extensions.core.queue.failed_starts import KeptFailure
 from hub_extensions.hub_service.engine.meta import (
     FAILED_STARTS,
+    LETTERS,
     SENDINGS,
     read_failures,
+    read_letters,
     read_sendings,
     write_failures,
 )
@@ -31,6 +33,7 @@ class UserNotices:
         config: how they are told.
         deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
         failures: starts that failed, the oldest first.
+        letters: what admins have written to servers.
     """
 
     def __init__(self, config: NoticeConfig) -> None:
@@ -38,6 +41,7 @@ class UserNotices:
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
         self.failures: tuple[KeptFailure, ...] = ()
+        self.letters: tuple[Letter, ...] = ()
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
@@ -48,6 +52,7 @@ class UserNotices:
         """
         self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
         self.failures = read_failures(stored.meta.get(FAILED_STARTS, "[]"))
+        self.letters = read_letters(stored.meta.get(LETTERS, "[]"))
         self.deliveries = {each.key: each for each in stored.deliveries}
         for notice in reversed(notices):
             self._by_user.setdefault(notice.user, []).append(notice)
@@ -60,6 +65,8 @@ class UserNotices:
             self.deliveries[delivery.key] = delivery
         for notice in changes.notices:
             self._by_user.setdefault(notice.user, []).append(notice)
+        if LETTERS in changes.meta:
+            self.letters = read_letters(changes.meta[LETTERS])
         if SENDINGS in changes.meta:
             self.sendings = read_sendings(changes.meta[SENDINGS])
         if FAILED_STARTS in changes.meta:

@@ -19,6 +19,7 @@ from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
 from hub_extensions.hub_service.http.auth import cookie_secret
 from hub_extensions.hub_service.http.limits import BoundedServer
+from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
 from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
 from hub_extensions.hub_service.http.pages.frame import Frames
 from hub_extensions.hub_service.http.pages.pages import (
@@ -49,6 +50,7 @@ PAGES = (
     ("give-up", GiveUp),
     (r"static/([a-z.]+)", StaticFile),
     ("oauth_callback", LoginCallback),
+    *ADMIN_PAGES,
 )
 
 

@@ -1,4 +1,4 @@
-"""The page of what culling did, and the same as CSV: everybody's for admins with a filter, one's own for everybody.
+"""The page of what culling did and admins ordered, and the same as CSV: for admins of all, searched; else one's own.
 
 Not here: what is written down (``engine/cull_audit.py`` and the parts that decide); the whole journal is written by
 ``jupyterhub-gpu audit``.
@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core.access import ApiAction
 from hub_extensions.core.translation import Catalogue
+from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.cull_audit import KINDS
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.api.people import user_of
@@ -23,6 +24,9 @@ ROWS = 200
 """So many rows stand on the page."""
 CSV_ROWS = 50_000
 DAYS = (1, 7, 30, 365)
+ADMINS_KINDS = (*KINDS, *ORDERS, "drained", "failed", "given-up")
+"""What an admin may read of: orders name the admin, and no user reads a name of somebody else."""
+LONGEST_WORDS = 100
 COLUMNS = ("at", "kind", "user", "server", "actor", "text", "evidence")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A table program computes a cell that begins so, and a user names a server as he likes."""
@@ -39,10 +43,10 @@ class Audit(Page):
             "rows": found,
             "most": ROWS,
             "admin": self.everybody,
-            "kinds": {kind: kind_text(kind, self.catalogue) for kind in KINDS},
+            "kinds": {kind: kind_text(kind, self.catalogue) for kind in self.kinds},
             "days": self.days,
             "all_days": DAYS,
-            "query": {"user": user, "kind": self.get_query_argument("kind", "")},
+            "query": {"user": user, "kind": self.get_query_argument("kind", ""), "words": self.words},
             "xsrf": self.xsrf_token.decode(),
         }
         self.set_header("Content-Type", "text/html; charset=utf-8")
@@ -52,6 +56,16 @@ class Audit(Page):
     def everybody(self) -> bool:
         """The caller may read of others."""
         return self.person.may(ApiAction.LIST_ALL)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What the caller may read of."""
+        return ADMINS_KINDS if self.everybody else KINDS
+
+    @property
+    def words(self) -> str:
+        """What is searched for; of one's own rows all are shown."""
+        return self.get_query_argument("words", "")[:LONGEST_WORDS] if self.everybody else ""
 
     @property
     def days(self) -> int:
@@ -64,11 +78,11 @@ class Audit(Page):
     async def rows(self, most: int) -> tuple[JournalRow, ...]:
         """What is asked for, the newest first; who is no admin gets only what is about him."""
         kind, user = self.get_query_argument("kind", ""), self.get_query_argument("user", "")
-        if kind and kind not in KINDS:
-            raise BadInput(f"kind has to be one of {', '.join(KINDS)}.", "kind")
+        if kind and kind not in self.kinds:
+            raise BadInput(f"kind has to be one of {', '.join(self.kinds)}.", "kind")
         since = datetime.now(timezone.utc) - timedelta(days=self.days)
         about = (user or None) if self.everybody else user_of(self.person)
-        which = JournalFilter(since, None, about, (kind,) if kind else tuple(KINDS))
+        which = JournalFilter(since, None, about, (kind,) if kind else self.kinds, self.words)
         return await self.engine.journal(which, most)
 
 
@@ -108,4 +122,12 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "not-returned": t("could not come back"),
         "adopted": t("found running"),
         "future-activity": t("activity ahead of the clock"),
+        "drained-card": t("drained: nothing new starts"),
+        "undrained-card": t("no longer drained"),
+        "stop-ordered": t("a stop was ordered"),
+        "kept-by-admin": t("kept by an administrator"),
+        "letter": t("message to those on a card"),
+        "drained": t("stops after a sign-out"),
+        "failed": t("did not start"),
+        "given-up": t("given up: its machine is gone"),
     }.get(kind, kind)

@@ -1,7 +1,7 @@
-"""The pages of the service: "Your GPU" for everybody, and below it the whole machine for admins.
+"""The pages of the service: "Your GPU" for everybody, and what all of them have.
 
 Server-rendered and whole without script; a small script only refreshes them and writes times in the reader's own.
-Not here: any number that the engine did not say.
+Not here: the admins' pages (``admin.py``, ``audit.py``), and any number that the engine did not say.
 """
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 """Style, scripts and letters are the hub's and ours; the pictures in the hub's style stand in it as ``data:``."""
-STATIC = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8"}
+STATIC = {
+    "page.css": "text/css; charset=utf-8",
+    "admin.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+}
 
 
 class Page(Route):
@@ -144,7 +148,11 @@ class Form(Page):
         self._read_form()
         self.caller = await self._admitted()
         await self.submitted()
-        self.redirect(self.parts.prefix, status=303)
+        self.redirect(self.back(), status=303)
+
+    def back(self) -> str:
+        """Where it leads afterwards."""
+        return self.parts.prefix
 
     async def submitted(self) -> None:
         """What the form asks for."""
@@ -160,10 +168,6 @@ class Form(Page):
             raise HTTPError(400, "a form that cannot be read") from error
         for name, values in request.body_arguments.items():
             request.arguments.setdefault(name, []).extend(values)
-
-
-QUEUE_ROWS = 200
-"""So many places of the line stand on an admin's page; the API lists all."""
 
 
 class LoginNeeded(HTTPError):
@@ -198,11 +202,6 @@ class YourGpu(Page):
             "xsrf": self.xsrf_token.decode(),
             "admin": person.may(ApiAction.LIST_ALL),
         }
-        if values["admin"]:
-            line = await engine.all_tickets()
-            values |= {"line": line[:QUEUE_ROWS], "line_length": len(line), "cluster": engine.cluster()}
-            values |= {"leases": engine.leases(), "health": engine.health(), "forecast": engine.forecasts()}
-            values |= {"failed_stops": engine.failed_stops.info()}
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.finish(self.rendered("your_gpu.html", **values))
 

@@ -1,0 +1,47 @@
+"""What an admin writes to those on a card: the panel shows it as long as the server runs, and it is sent once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.notices.delivery import LETTER, Delivery
+from hub_extensions.core.reasons import Reason, explain
+
+LONGEST = 1000
+"""Characters of a letter, or of the reason of an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One letter to the user of one run of a server.
+
+    Attributes:
+        run: when that server was ready, on the running clock (`ServerFacts.started`). at: by the wall clock.
+    """
+
+    id: str
+    user: str
+    server: str
+    run: datetime
+    text: str
+    at: datetime
+
+
+def for_panel(letters: Iterable[Letter], facts: ServerFacts) -> tuple[Reason, ...]:
+    """What the panel of this run of a server shows, the newest first."""
+    mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
+    newest = sorted(mine, key=lambda each: each.at, reverse=True)
+    return tuple(explain("from-admin", text=each.text, at=each.at) for each in newest)
+
+
+def deliveries_of(
+    letter: Letter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
+) -> tuple[Delivery, ...]:
+    """The same by each channel, at once."""
+    return tuple(
+        Delivery(letter.id, channel, LETTER, letter.user, letter.server, facts.offer, title, letter.run, None, now)
+        for channel in channels
+    )

@@ -1,0 +1,165 @@
+"""The last day, week or month: hours of use by offer and by group, waits, how uses ended, and starts that failed.
+
+Counted from the usage records and from what runs now. Not here: how it is drawn.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+
+from hub_extensions.core.offers.offer_id import OfferId
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+
+
+class Span(Enum):
+    """How far back. The value is a word of the page's address."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+
+    @property
+    def bucket(self) -> timedelta:
+        """The length of one bar."""
+        return HOUR if self is Span.DAY else DAY
+
+    @property
+    def buckets(self) -> int:
+        """How many bars there are."""
+        return {Span.DAY: 24, Span.WEEK: 7, Span.MONTH: 30}[self]
+
+    @property
+    def length(self) -> timedelta:
+        """The whole."""
+        return self.bucket * self.buckets
+
+
+@dataclass(frozen=True, slots=True)
+class PastUse:
+    """What is counted of one use. Times are UTC.
+
+    Attributes:
+        ended: None: it goes on. end: a word of ``core.usage.UseEnd``; "" while it goes on.
+        ready: its server was ready: else it was a start and no use.
+        devices: how many it held, a part of one as a fraction.
+    """
+
+    offer: OfferId
+    groups: tuple[str, ...]
+    began: datetime
+    ended: datetime | None
+    end: str
+    ready: bool
+    devices: float
+    waited_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Hours of one offer or group, bar by bar. `name` "": people without a group."""
+
+    name: str
+    hours: tuple[float, ...]
+
+    @property
+    def total(self) -> float:
+        """Of all bars."""
+        return sum(self.hours)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How long people waited whose turn came within one bar. None: nobody's did."""
+
+    count: int
+    median_seconds: float | None
+    longest_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """All that is drawn.
+
+    Attributes:
+        at: when it was counted. bounds: the beginning of each bar, and the end of the last.
+        by_offer, by_group: the one with most hours first. Who is in two groups counts in both.
+        waits: bar by bar; all_waits: of all together.
+        ends: how uses ended that ended within, the most frequent first.
+        failed: starts that failed, bar by bar.
+    """
+
+    at: datetime
+    span: Span
+    bounds: tuple[datetime, ...]
+    by_offer: tuple[Course, ...]
+    by_group: tuple[Course, ...]
+    waits: tuple[Waits, ...]
+    all_waits: Waits
+    ends: tuple[tuple[str, int], ...]
+    failed: tuple[int, ...]
+
+
+def days_of(uses: Iterable[PastUse], span: Span, now: datetime) -> Days:
+    """Count these uses; what lies before the first bar is left out."""
+    first = now - span.length
+    bounds = tuple(first + number * span.bucket for number in range(span.buckets + 1))
+    offers, groups = dict[str, list[float]](), dict[str, list[float]]()
+    waited: list[list[float]] = [[] for _ in range(span.buckets)]
+    ends, failed = Counter[str](), [0] * span.buckets
+    for use in uses:
+        if use.ended is not None and first <= use.ended <= now:
+            ended = _bar(use.ended, first, span)
+            if use.ready:
+                ends[use.end] += 1
+            elif use.end == "failed":
+                failed[ended] += 1
+        if use.waited_seconds is not None and first <= use.began <= now:
+            waited[_bar(use.began, first, span)].append(use.waited_seconds)
+        for bar, hours in _hours(use, bounds, now):
+            for name, table in ((str(use.offer), offers), *((group, groups) for group in use.groups or ("",))):
+                table.setdefault(name, [0.0] * span.buckets)[bar] += hours
+    return Days(
+        at=now,
+        span=span,
+        bounds=bounds,
+        by_offer=_courses(offers),
+        by_group=_courses(groups),
+        waits=tuple(map(_waits, waited)),
+        all_waits=_waits([each for bar in waited for each in bar]),
+        ends=tuple(ends.most_common()),
+        failed=tuple(failed),
+    )
+
+
+def _bar(at: datetime, first: datetime, span: Span) -> int:
+    return min(span.buckets - 1, (at - first) // span.bucket)
+
+
+def _hours(use: PastUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
+    """(bar, hours in it) of one use."""
+    began, ended = max(use.began, bounds[0]), min(use.ended or now, now)
+    if ended <= began:
+        return
+    step = bounds[1] - bounds[0]
+    for bar in range((began - bounds[0]) // step, len(bounds) - 1):
+        if bounds[bar] >= ended:
+            return
+        yield bar, (min(ended, bounds[bar + 1]) - max(began, bounds[bar])) / HOUR * use.devices
+
+
+def _courses(table: dict[str, list[float]]) -> tuple[Course, ...]:
+    found = [Course(name, tuple(hours)) for name, hours in table.items()]
+    return tuple(sorted(found, key=lambda course: (-course.total, course.name)))
+
+
+def _waits(seconds: Sequence[float]) -> Waits:
+    if not seconds:
+        return Waits(0, None, None)
+    found = sorted(seconds)
+    return Waits(len(found), found[(len(found) - 1) // 2], found[-1])

@@ -1,0 +1,85 @@
+"""Whether all is well, in one line; and where it is not, what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hub_extensions.core.messages import Health, OfferState
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.reasons import Reason, explain
+
+GPUS_READ = timedelta(seconds=60)
+"""Figures of the GPUs that are older are nobody's any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """The verdict: `findings` are what is wrong, the worst first; none: all is well."""
+
+    findings: tuple[Reason, ...]
+
+    @property
+    def well(self) -> bool:
+        """Nothing is wrong."""
+        return not self.findings
+
+
+def judge_health(
+    health: Health, offers: Iterable[OfferState] = (), held_up: Iterable[OfferId] = (), cluster_problem: str = ""
+) -> HealthLine:
+    """What an admin has to know, of what the service says of itself.
+
+    Args:
+        offers: as they stand; where one is free and somebody waits for it, the line stands still.
+        held_up: offers whose first in line finds no device. cluster_problem: why it cannot be read.
+    """
+    findings = (*_of_the_service(health, cluster_problem), *_of_the_line(offers, held_up), *_of_the_rest(health))
+    return HealthLine(findings)
+
+
+def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:
+    if health.store not in (None, "ok"):
+        yield explain("health-store", why=health.store or "")
+    elif not health.ready:
+        yield explain("health-not-ready")
+    if health.hub not in (None, "answers"):
+        yield explain("health-hub", why=health.hub or "")
+    if cluster_problem:
+        yield explain("health-cluster", why=cluster_problem)
+    age = health.inventory_age_seconds
+    if age is None:
+        yield explain("health-gpus-never-read")
+    elif age > GPUS_READ.total_seconds():
+        yield explain("health-gpus-old", age=timedelta(seconds=round(age)))
+    if health.port not in (None, "", "the service's own"):
+        yield explain("health-port", why=health.port or "")
+
+
+def _of_the_line(offers: Iterable[OfferState], held_up: Iterable[OfferId]) -> Iterator[Reason]:
+    named = set(held_up)
+    for offer in offers:
+        if offer.id == CPU:
+            continue
+        if offer.id in named:
+            yield explain("health-held-up", title=offer.title)
+        elif offer.waiting and offer.free:
+            yield explain("health-line", title=offer.title, waiting=offer.waiting)
+        if offer.lost:
+            yield explain("health-lost", title=offer.title, lost=offer.lost)
+
+
+def _of_the_rest(health: Health) -> Iterator[Reason]:
+    if health.stops_failed:
+        yield explain("health-stops", stops=health.stops_failed)
+    if health.policy_file_valid is False:
+        yield explain("health-policy-file", why=health.policy_file or "")
+    if health.prometheus_answers is False:
+        yield explain("health-prometheus", why=health.prometheus or "")
+    for each in health.evidence:
+        unmeasured = each.leases - each.measured
+        if unmeasured > 0:
+            yield explain("health-evidence", offer=each.offer, servers=unmeasured, why=each.text)
+    if health.notices_sent is False:
+        yield explain("health-notices")

@@ -1,0 +1,185 @@
+"""What an admin orders: nothing new on a card, the end of a server, more time for it, a letter to those on a card.
+
+Each is written with the admin's name and reason; who is concerned is told. Not here: what an admin sees
+(``overview.py``), and who carries a stop out (``culler.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.core import culling
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.notices import LONGEST, Delivery, Letter, channels_of, deliveries_of
+from hub_extensions.core.overview.cards import Card, holders_on
+from hub_extensions.core.queue.cordons import MACHINE, Cordon, refuse_to_close
+from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.meta import CORDONS, LETTERS, write_cordons, write_letters
+from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.transaction import Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+STOP_MINUTES = (0, 5, 15, 60)
+"""An admin stops a server at once, or in so many minutes."""
+KEEP_HOURS = (2, 8, 24, 72)
+"""An admin keeps a server for so many hours."""
+ORDERS = ("drained-card", "undrained-card", "stop-ordered", "kept-by-admin", "letter")
+"""The journal's kinds of what admins ordered here."""
+
+
+class AdminOrders:
+    """Carries out what admins order, or begins it."""
+
+    def __init__(
+        self, state: State, transaction: Transactions, cards: Callable[[], Sequence[Card]], soon: Callable[[], None]
+    ) -> None:
+        """Args: cards: all there are now, with who is on them. soon: has servers judged at once."""
+        self.state = state
+        self.transaction = transaction
+        self.cards = cards
+        self.soon = soon
+
+    async def drain(self, place: str, why: str, admin: str) -> None:
+        """Nothing new starts on this card, or on the whole machine, from now on and after a restart.
+
+        Raises:
+            Refused: 400: no reason. 409: there is no such card, it is drained already, or a cluster's scheduler places.
+        """
+        why = _said(why)
+        async with self.transaction() as transaction:
+            cordons, devices = self.state.cordons, self.state.devices.values()
+            refusal = refuse_to_close(place, cordons, devices, on_cluster=self.state.on_cluster)
+            if refusal is not None:
+                raise Refused.because(409, refusal, "place")
+            new = Cordon(place, admin, why, self.state.clock.utc_now())
+            row = self._row("drained-card", f"Nothing new starts on {_name(place)}: {why}", admin)
+            await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons((*cordons, new))}))
+
+    async def undrain(self, place: str, why: str, admin: str) -> None:
+        """Servers start there again. Raises Refused: 400: no reason. 409: it is not drained."""
+        why = _said(why)
+        async with self.transaction(admit=True) as transaction:
+            left = tuple(each for each in self.state.cordons if each.place != place)
+            if left == self.state.cordons:
+                raise Refused.because(409, explain("not-cordoned"), "place")
+            row = self._row("undrained-card", f"Servers start on {_name(place)} again: {why}", admin)
+            await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons(left)}))
+
+    async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
+        """The server of this lease is stopped as culling stops one: its notebooks are saved, and it is tried again.
+
+        Raises:
+            Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet.
+        """
+        why, minutes = _said(why), _one_of(minutes, STOP_MINUTES, "minutes")
+        async with self.transaction() as transaction:
+            facts, lease = self._running(lease_id)
+            now = self.state.clock.now()
+            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now)
+            if after.drain is None or (after is facts and facts.drain is not None and facts.drain.at > now):
+                raise Refused.because(409, explain("stop-ordered-already"), "lease")
+            stops = self.state.clock.wall(after.drain.at)
+            text = f"It stops at {stops:%Y-%m-%d %H:%M} UTC: {why}"
+            told = NoticeRow(
+                self.state.clock.utc_now(), facts.user, facts.server, f"An administrator stops your server. {why}"
+            )
+            row = self._row("stop-ordered", text, admin, lease)
+            await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
+        self.soon()
+
+    async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
+        """Neither idleness nor its lifetime stops this server for so long; an admin's order to stop it is taken back.
+
+        Raises:
+            Refused: as `stop`; 409 also where it is being stopped.
+        """
+        why, hours = _said(why), _one_of(hours, KEEP_HOURS, "hours")
+        async with self.transaction() as transaction:
+            facts, lease = self._running(lease_id)
+            until = self.state.clock.now() + timedelta(hours=hours)
+            kept = culling.keep_by_admin(facts, until)
+            if isinstance(kept, Reason):
+                raise Refused.because(409, kept, "lease")
+            text = f"Kept until {self.state.clock.wall(until):%Y-%m-%d %H:%M} UTC: {why}"
+            row = self._row("kept-by-admin", text, admin, lease)
+            await transaction.write(Changes(facts=(kept,), journal=(row,)))
+
+    async def write_to(self, place: str, text: str, admin: str) -> int:
+        """A letter to everybody on a place: in the panel, on the next page, and by the channels of notices.
+
+        Returns how many servers it is for. Raises Refused: 400: no text. 409: nobody's server runs there.
+        """
+        text = _said(text)
+        async with self.transaction() as transaction:
+            running = [
+                facts
+                for holder in holders_on(self.cards(), place)
+                if (facts := self.state.facts.get((holder.user, holder.server))) is not None
+                and facts.lease == holder.lease
+            ]
+            if not running:
+                raise Refused.because(409, explain("nobody-there"), "place")
+            at, letters, sent = self.state.clock.utc_now(), list[Letter](), list[Delivery]()
+            for facts in running:
+                letter = Letter(secrets.token_hex(8), facts.user, facts.server, facts.started, text, at)
+                letters.append(letter)
+                sent += self._deliveries(letter, facts)
+            rows = [self._row("letter", f"To who is on {_name(place)}: {text}", admin, facts=each) for each in running]
+            notices = (NoticeRow(at, each.user, each.server, f"From an administrator: {text}") for each in running)
+            kept = (*self._still_read(), *letters)
+            meta = {LETTERS: write_letters(kept)}
+            changes = Changes(journal=tuple(rows), notices=tuple(notices), deliveries=tuple(sent), meta=meta)
+            await transaction.write(changes)
+        return len(running)
+
+    def _deliveries(self, letter: Letter, facts: ServerFacts) -> tuple[Delivery, ...]:
+        offer, channels = self.state.offer(facts.offer), channels_of(self.state.notices.config)
+        return deliveries_of(letter, facts, offer.title if offer else facts.offer, channels, self.state.clock.now())
+
+    def _still_read(self) -> tuple[Letter, ...]:
+        """Letters to servers that run still."""
+        runs = {(each.user, each.server, each.started) for each in self.state.facts.values()}
+        return tuple(each for each in self.state.notices.letters if (each.user, each.server, each.run) in runs)
+
+    def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
+        lease = self.state.leases.get(lease_id)
+        if lease is None:
+            raise Refused(404, "There is no such lease any more.", "lease", "unknown-lease")
+        facts = self.state.facts.get((lease.user, lease.server))
+        if facts is None or facts.lease != lease.id:
+            raise Refused.because(409, explain("not-running"), "lease")
+        return facts, lease
+
+    def _row(
+        self, kind: str, text: str, admin: str, lease: Lease | None = None, facts: ServerFacts | None = None
+    ) -> JournalRow:
+        about = lease or facts
+        user, server = (None, None) if about is None else (about.user, about.server)
+        log.info("%s: %s", kind, text, extra={"user": user, "server": server})
+        held = None if lease is None else lease.id
+        return JournalRow(self.state.clock.utc_now(), kind, None, held, user, server, text, f"admin {admin}")
+
+
+def _said(why: str) -> str:
+    """The admin's words; an order without them is none."""
+    words = " ".join(why.split())
+    if not words:
+        raise Refused.because(400, explain("reason-needed"), "why")
+    return words[:LONGEST]
+
+
+def _one_of(value: int, allowed: Sequence[int], field: str) -> int:
+    if value not in allowed:
+        raise Refused(400, f"{field} has to be one of {', '.join(map(str, allowed))}.", field, "bad-input")
+    return value
+
+
+def _name(place: str) -> str:
+    return "the machine" if place == MACHINE else place

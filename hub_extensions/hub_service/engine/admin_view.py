@@ -1,0 +1,158 @@
+"""What an admin is shown: gathered from the parts of the engine, judged by ``core/overview``.
+
+Of a thousand cards only the page that is asked for is written out. Not here: what an admin orders
+(``admin_orders.py``), and the last days (``usage_days.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from operator import itemgetter
+
+from hub_extensions.adapters.store import JournalFilter, JournalRow, Store
+from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
+from hub_extensions.core.overview.cards import (
+    Card,
+    Emptying,
+    Holder,
+    cards_of_cluster,
+    cards_of_machine,
+    emptying,
+    holders_on,
+)
+from hub_extensions.core.overview.health import judge_health
+from hub_extensions.core.overview.totals import totals_of
+from hub_extensions.core.overview.view import (
+    CARDS_A_PAGE,
+    PEOPLE_A_PAGE,
+    Asked,
+    FailedStart,
+    Overview,
+    Rows,
+    chosen,
+    paged,
+    titles_of,
+)
+from hub_extensions.core.queue.cordons import MACHINE
+from hub_extensions.core.queue.model import Lease, Ticket, TicketState
+from hub_extensions.hub_service.engine.culler import Culler
+from hub_extensions.hub_service.engine.state import State
+
+FAILED_FOR = timedelta(hours=24)
+"""Failed starts are counted so far back."""
+FAILED_SHOWN = 10
+MOST_FAILED = 1000
+
+
+class AdminView:
+    """Looks at everything, changes nothing.
+
+    Attributes:
+        lease_info, tickets_info: what else is said of a lease, and of people in line.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        store: Store,
+        culler: Culler,
+        *,
+        lease_info: Callable[[Lease], LeaseInfo],
+        tickets_info: Callable[[list[Ticket]], tuple[TicketInfo, ...]],
+        cluster: Callable[[], ClusterInfo | None],
+        node_of: Callable[[Lease], str],
+    ) -> None:
+        self.state = state
+        self.store = store
+        self.culler = culler
+        self.lease_info = lease_info
+        self.tickets_info = tickets_info
+        self.cluster = cluster
+        self.node_of = node_of
+
+    def cards(self, info: ClusterInfo | None = None) -> tuple[Card, ...]:
+        """All cards with who is on them."""
+        info = self.cluster() if info is None else info
+        holders = [self._holder(lease, info is not None) for lease in self.state.leases.values()]
+        if info is not None:
+            return cards_of_cluster(info.pools, holders)
+        return cards_of_machine(self.state.devices.values(), holders, self.state.cordons)
+
+    def _holder(self, lease: Lease, on_cluster: bool) -> Holder:
+        used = self.culler.measured(lease)[0] if lease.state.value == "running" else None
+        end, wall = self.state.as_enforced(lease).ends_at, self.state.clock.wall
+        return Holder(
+            lease=lease.id,
+            user=lease.user,
+            server=lease.server,
+            offer=lease.offer,
+            place=(self.node_of(lease), lease.pool) if on_cluster else lease.device,
+            share=lease.share,
+            state=lease.state.value,
+            since=wall(lease.since),
+            use_percent=used,
+            idle_below=self.state.policy_of(lease.user, lease.offer).idle_below_percent,
+            ends_at=None if end is None else wall(end),
+        )
+
+    async def overview(self, asked: Asked, offers: tuple[OfferState, ...], health: Health) -> Overview:
+        """The page that is asked for.
+
+        Args:
+            offers: as an admin sees them.
+        """
+        info, failed = self.cluster(), await self._failed()
+        cards = self.cards(info)
+        shown = paged(chosen(cards, asked), asked.cards, CARDS_A_PAGE)
+        held = info.held_up if info is not None else ()
+        problem = info.problem if info is not None else ""
+        return Overview(
+            at=self.state.clock.utc_now(),
+            read=None if self.state.read_at is None else self.state.clock.wall(self.state.read_at),
+            totals=totals_of(cards),
+            health=judge_health(health, offers, held, problem),
+            cards=shown,
+            leases=self._leases(shown),
+            emptying=self._emptying(cards, shown),
+            people=self._people(asked.people),
+            longest_seconds=self._longest(),
+            failed=tuple(map(_failed_start, failed[:FAILED_SHOWN])),
+            failed_count=len(failed),
+            cordons=self.state.cordons,
+            machine=emptying(holders_on(cards, MACHINE)),
+            on_cluster=info is not None,
+            simulated=any(offer.simulated for offer in offers),
+            titles=titles_of(offers),
+        )
+
+    def _leases(self, shown: Rows[Card]) -> dict[str, LeaseInfo]:
+        ids = (holder.lease for card in shown.shown for holder in card.holders)
+        return {each: self.lease_info(self.state.leases[each]) for each in ids}
+
+    @staticmethod
+    def _emptying(cards: tuple[Card, ...], shown: Rows[Card]) -> dict[str, Emptying]:
+        """Of a node of a cluster all its rows count, also those on another page."""
+        places = {card.place for card in shown.shown}
+        return {place: emptying(h for card in cards if card.place == place for h in card.holders) for place in places}
+
+    def _people(self, page: int) -> Rows[TicketInfo]:
+        line = [(_place(each), each) for each in self.state.tickets.values()]
+        found = paged([ticket for _, ticket in sorted(line, key=itemgetter(0))], page, PEOPLE_A_PAGE)
+        return Rows(self.tickets_info(list(found.shown)), found.found, found.page, found.pages)
+
+    def _longest(self) -> float | None:
+        joined = [each.joined for each in self.state.tickets.values() if each.state is TicketState.WAITING]
+        return max(0.0, (self.state.clock.now() - min(joined)).total_seconds()) if joined else None
+
+    async def _failed(self) -> tuple[JournalRow, ...]:
+        since = self.state.clock.utc_now() - FAILED_FOR
+        return await self.store.journal(MOST_FAILED, JournalFilter(since, None, None, ("failed",)))
+
+
+def _place(ticket: Ticket) -> int:
+    return min(choice.place for choice in ticket.wanted_offers)
+
+
+def _failed_start(row: JournalRow) -> FailedStart:
+    return FailedStart(row.at, row.user or "", row.server or "", row.text, row.evidence)

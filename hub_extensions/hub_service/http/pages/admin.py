@@ -1,0 +1,190 @@
+"""The admin's pages: what is going on and where, the last days, what the service is made of; and what an admin orders.
+
+Each works without script, each order is a form with the hub's own proof (XSRF) and a reason. Not here: what happened
+(``audit.py``), the words (``admin_labels.py``), and any figure that the engine did not say.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+from hub_extensions.core.access import ApiAction
+from hub_extensions.core.overview.days import Span
+from hub_extensions.core.overview.view import SHOWN, Asked
+from hub_extensions.core.queue.cordons import MACHINE
+from hub_extensions.hub_service.engine.admin_orders import KEEP_HOURS, STOP_MINUTES
+from hub_extensions.hub_service.http.api.codec import BadInput
+from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.pages import admin_labels, pictures
+from hub_extensions.hub_service.http.pages.pages import Form, Page
+
+LONGEST_SEARCH = 100
+
+
+class AdminPage(Page):
+    """A page for admins."""
+
+    who = Who.ADMIN
+    action = ApiAction.LIST_ALL
+
+    def show(self, template: str, tab: str, **values: Any) -> None:
+        """Finish with one of the admin's pages."""
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        own = {"tab": tab, "xsrf": self.xsrf_token.decode(), "words": admin_labels, "machine_place": MACHINE}
+        self.finish(self.rendered(template, **own, **values))
+
+    def number(self, name: str) -> int:
+        """A page's number; anything else is the first."""
+        written = self.get_query_argument(name, "1")
+        return int(written) if written.isdecimal() and len(written) < 7 else 1
+
+
+class AdminNow(AdminPage):
+    """GET: what is going on, where, who waits and why."""
+
+    async def get(self) -> None:
+        """The page of rows that is asked for."""
+        query = {name: self.get_query_argument(name, "") for name in ("search", "show")}
+        if query["show"] not in SHOWN:
+            raise BadInput(f"show has to be one of {', '.join(filter(None, SHOWN))}.", "show")
+        search = query["search"][:LONGEST_SEARCH]
+        asked = Asked(search, query["show"], self.number("cards"), self.number("people"))
+        view = await self.engine.admin_overview(asked)
+
+        def link(**changed: object) -> str:
+            wanted = {**query, "cards": view.cards.page, "people": view.people.page, **changed}
+            kept = {name: value for name, value in wanted.items() if value not in ("", 1)}
+            return f"{self.parts.prefix}admin{'?' if kept else ''}{urlencode(kept)}"
+
+        self.show(
+            "admin.html",
+            "now",
+            view=view,
+            query=query,
+            link=link,
+            shown=[word for word in SHOWN if word],
+            stop_minutes=STOP_MINUTES,
+            keep_hours=KEEP_HOURS,
+        )
+
+
+class AdminDays(AdminPage):
+    """GET: the last day, week or month."""
+
+    async def get(self) -> None:
+        """Of the span that is asked for."""
+        written = self.get_query_argument("span", Span.WEEK.value)
+        if written not in {each.value for each in Span}:
+            raise BadInput(f"span has to be one of {', '.join(each.value for each in Span)}.", "span")
+        days = await self.engine.days(Span(written))
+        titles = {offer.id: offer.title for offer in self.engine.form("", "", (), True).offers}
+        self.show("admin_days.html", "days", days=days, spans=tuple(Span), titles=titles, pictures=pictures)
+
+
+class AdminParts(AdminPage):
+    """GET: what the service is made of: who measures, how good the forecast is, what the cluster has, its health."""
+
+    async def get(self) -> None:
+        """All of it."""
+        engine = self.engine
+        self.show(
+            "admin_parts.html",
+            "parts",
+            form=engine.form("", "", (), True),
+            cluster=engine.cluster(),
+            health=engine.health(),
+            forecast=engine.forecasts(),
+            failed_stops=engine.failed_stops.info(),
+        )
+
+
+class AdminOrder(Form):
+    """POST: an order; afterwards the page it came from."""
+
+    who = Who.ADMIN
+    action = ApiAction.ORDER
+
+    def back(self) -> str:
+        """The admin's page, where it was."""
+        kept = {name: self.get_body_argument(name, "")[:LONGEST_SEARCH] for name in ("search", "show", "cards")}
+        query = urlencode({name: value for name, value in kept.items() if value})
+        return f"{self.parts.prefix}admin{'?' if query else ''}{query}"
+
+    def chosen(self, name: str) -> int:
+        """A number of a list of the form."""
+        written = self.get_body_argument(name)
+        if not written.isdecimal():
+            raise BadInput(f"{name} has to be a number.", name)
+        return int(written[:6])
+
+    @property
+    def why(self) -> str:
+        """In the admin's words."""
+        return self.get_body_argument("why", "")
+
+
+class Drain(AdminOrder):
+    """POST: nothing new starts on a card, or on the machine."""
+
+    async def submitted(self) -> None:
+        """Drain it."""
+        await self.engine.admin_orders.drain(self.get_body_argument("place"), self.why, self.person.name)
+
+
+class Undrain(AdminOrder):
+    """POST: servers start there again."""
+
+    async def submitted(self) -> None:
+        """Take it back."""
+        await self.engine.admin_orders.undrain(self.get_body_argument("place"), self.why, self.person.name)
+
+
+class StopServer(AdminOrder):
+    """POST: the server of a lease stops, at once or in some minutes."""
+
+    async def submitted(self) -> None:
+        """Order it."""
+        lease, minutes = self.get_body_argument("lease"), self.chosen("minutes")
+        await self.engine.admin_orders.stop(lease, minutes, self.why, self.person.name)
+
+
+class KeepServer(AdminOrder):
+    """POST: the server of a lease is kept for some hours."""
+
+    async def submitted(self) -> None:
+        """Order it."""
+        lease, hours = self.get_body_argument("lease"), self.chosen("hours")
+        await self.engine.admin_orders.keep(lease, hours, self.why, self.person.name)
+
+
+class WriteTo(AdminOrder):
+    """POST: a letter to everybody on a place."""
+
+    async def submitted(self) -> None:
+        """Write it."""
+        await self.engine.admin_orders.write_to(self.get_body_argument("place"), self.why, self.person.name)
+
+
+class TakeOut(AdminOrder):
+    """POST: somebody is taken out of the line."""
+
+    action = ApiAction.LIST_ALL
+
+    async def submitted(self) -> None:
+        """As the API's DELETE of a ticket."""
+        self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(self.get_body_argument("ticket")))
+        await self.engine.leave(self.get_body_argument("ticket"), None, self.person.name)
+
+
+ADMIN_PAGES = (
+    ("admin", AdminNow),
+    ("admin/days", AdminDays),
+    ("admin/parts", AdminParts),
+    ("admin/drain", Drain),
+    ("admin/undrain", Undrain),
+    ("admin/stop", StopServer),
+    ("admin/keep", KeepServer),
+    ("admin/letter", WriteTo),
+    ("admin/take-out", TakeOut),
+)

@@ -1,0 +1,92 @@
+"""A card that an admin empties: nobody new is given a part of it, and those who wait are told so."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub_extensions.core.gpu.devices import Device, DeviceState
+from hub_extensions.core.queue.admission import admit, availability, standing
+from hub_extensions.core.queue.cordons import MACHINE, Cordon, closed_devices, cordon_of, refuse_to_close
+from hub_extensions.core.queue.model import QueueSnapshot
+from tests.core.queue.test_admission import NOW, lease, ticket
+from tests.core.queue.test_admission import snapshot as as_usual
+
+
+def piece(card: str, n: int) -> DeviceState:
+    return DeviceState(Device(f"MIG-{card}{n}", "A100", profile="1g.5gb", gpu_instance_id=n, parent_uuid=f"GPU-{card}"))
+
+
+A1, A2, B1 = piece("a", 1), piece("a", 2), piece("b", 1)
+CARD_A = Cordon("GPU-a", "root", "a new fan", NOW)
+
+
+def snapshot(*devices: DeviceState, closed: frozenset[str], **more: Any) -> QueueSnapshot:
+    line = {name: tuple(each) if isinstance(each, list) else each for name, each in more.items()}
+    return replace(as_usual(devices, **line), closed=closed)
+
+
+def closed(*cordons: Cordon) -> frozenset[str]:
+    return closed_devices(cordons, (A1, A2, B1))
+
+
+def test_a_drained_card_closes_its_devices_and_a_drained_machine_all() -> None:
+    assert closed() == frozenset()
+    assert closed(CARD_A) == {A1.device.identity, A2.device.identity}
+    assert closed(Cordon(MACHINE, "root", "move", NOW)) == {each.device.identity for each in (A1, A2, B1)}
+    whole = Cordon(MACHINE, "root", "move", NOW)
+    assert [cordon_of((whole, CARD_A), card) for card in ("GPU-a", "GPU-b")] == [CARD_A, whole]
+    assert cordon_of((CARD_A,), "GPU-b") is None
+
+
+def test_nobody_new_is_given_a_part_of_a_drained_card_also_when_who_is_on_it_leaves() -> None:
+    line = snapshot(A1, A2, B1, tickets=[ticket(1, "mig-1g.5gb"), ticket(2, "mig-1g.5gb")], closed=closed(CARD_A))
+    assert [(each.ticket, each.device) for each in admit(line)] == [("t1", B1.device.identity)]
+    nobody = snapshot(A1, A2, tickets=[ticket(1, "mig-1g.5gb")], closed=closed(CARD_A))
+    assert admit(nobody) == ()
+
+
+def test_the_form_has_no_free_one_on_it_and_who_waits_is_told_why() -> None:
+    line = snapshot(
+        A1, A2, B1,
+        tickets=[ticket(1, "mig-1g.5gb")],
+        leases=[lease(B1, ends=NOW + timedelta(hours=1)), lease(A1, n=2, ends=NOW + timedelta(minutes=10))],
+        lifetime=timedelta(hours=12),
+        closed=closed(CARD_A),
+    )  # fmt: skip
+    stands = next(each for each in availability(line, NOW) if each.offer.id == "mig-1g.5gb")
+    assert (stands.free, stands.total, stands.held) == (0, 3, 2)
+    verdict = standing(line, NOW)["t1"]
+    assert verdict.reason.reason == "closed-by-admin"
+    assert verdict.reason.message.startswith("2 of all 3 MIG 1g.5gb take no new servers now")
+    # what is on the drained card gives nobody a turn: the one open device alone does
+    assert verdict.forecast is not None and verdict.forecast.at_most is not None
+    assert verdict.forecast.at_most >= timedelta(hours=1)
+
+
+def test_of_one_card_alone_who_waits_reads_that_it_is_emptied() -> None:
+    line = snapshot(A1, tickets=[ticket(1, "mig-1g.5gb")], closed=closed(CARD_A))
+    reason = standing(line, NOW)["t1"].reason
+    assert reason.message.startswith("The only MIG 1g.5gb takes no new servers now: an administrator empties its card.")
+
+
+@pytest.mark.parametrize(
+    ("place", "cordons", "on_cluster", "why"),
+    [
+        ("GPU-a", (), False, None),
+        (MACHINE, (CARD_A,), False, None),
+        ("GPU-a", (CARD_A,), False, "cordoned-already"),
+        ("GPU-z", (), False, "no-such-card"),
+        ("gpu-1", (), True, "cordon-on-cluster"),
+    ],
+)
+def test_a_place_that_cannot_be_drained_says_why(
+    place: str, cordons: tuple[Cordon, ...], on_cluster: bool, why: str | None
+) -> None:
+    refusal = refuse_to_close(place, cordons, (A1, B1), on_cluster=on_cluster)
+    assert (refusal.reason if refusal else None) == why
+    if on_cluster:
+        assert refusal is not None and "kubectl cordon gpu-1" in refusal.message

@@ -1,0 +1,130 @@
+"""The admins' pages in a real browser: one card and a thousand, light, dark, wide, 360 px, axe, keyboard, no script.
+
+With ADMIN_PICTURES the pictures of all of them are written into that folder.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.browser.live_page import axe_source
+from tests.fakes.admin_site import a_view, past_uses, served
+from tests.fakes.engine import EngineInMemory
+from tests.gate.test_portal_in_browser import AXE
+from tests.hub_service.http.test_audit_page import row
+from tests.machine_needs import CHROMIUM_FLAGS
+from tests.patience import patient
+
+pytestmark = [pytest.mark.programs, pytest.mark.whole, pytest.mark.needs("browser")]
+KINDS = ("culled", "warned", "drained-card", "stop-ordered", "kept")
+WIDE, PHONE = 1280, 360
+
+
+@pytest.fixture(scope="module")
+def browser(chromium_path: str) -> Iterator[Browser]:
+    expect.set_options(timeout=patient(10_000))
+    with sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=chromium_path, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def engine() -> EngineInMemory:
+    engine = EngineInMemory()
+    engine.past = past_uses()
+    engine.rows = tuple(row(kind, "ada") for kind in KINDS)
+    return engine
+
+
+@pytest.fixture(scope="module")
+def url(engine: EngineInMemory) -> Iterator[str]:
+    with served(engine) as url:
+        yield url
+
+
+def a_page(browser: Browser, url: str, width: int = WIDE, **more: object) -> Page:
+    context = browser.new_context(
+        viewport={"width": width, "height": 740 if width == PHONE else 900},
+        extra_http_headers={"Authorization": "Bearer admin-token"},
+        **{"bypass_csp": True, **more},  # type: ignore[arg-type]  # for axe, which is a script
+    )
+    context.set_default_timeout(patient(30_000))
+    page = context.new_page()
+    page.goto(url)
+    return page
+
+
+def picture(page: Page, name: str) -> None:
+    if folder := os.environ.get("ADMIN_PICTURES"):
+        page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
+
+
+@pytest.mark.parametrize(("count", "waiting"), [(1, 0), (1000, 500)])
+def test_no_page_has_findings_of_axe_or_is_wider_than_the_screen(
+    browser: Browser, engine: EngineInMemory, url: str, count: int, waiting: int
+) -> None:
+    engine.view = a_view(count, waiting, wrong=count > 1)
+    for path, name in (("admin", "admin"), ("admin/days", "days"), ("audit", "audit")):
+        if path != "admin" and count > 1:
+            continue
+        for scheme, width in (("light", WIDE), ("dark", WIDE), ("light", PHONE), ("dark", PHONE)):
+            page = a_page(browser, url + path, width, color_scheme=scheme)
+            if path == "admin" and width == PHONE:
+                page.get_by_text("Who is on it, and what to do").first.click()
+            page.evaluate(axe_source())
+            assert page.evaluate(AXE) == [], (path, scheme, width)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+            picture(page, f"{name}-{count}-{scheme}-{width}")
+            page.context.close()
+    if count > 1:
+        text = page_of(browser, url)
+        assert text.count('class="card"') == 20 and text.count('class="person"') == 25
+        assert len(gzip.compress(text.encode())) < 25_000
+
+
+def page_of(browser: Browser, url: str) -> str:
+    page = a_page(browser, url + "admin")
+    try:
+        return page.content()
+    finally:
+        page.context.close()
+
+
+def test_by_keyboard_alone_a_card_is_drained_with_a_reason_also_without_script(
+    browser: Browser, engine: EngineInMemory, url: str
+) -> None:
+    engine.view = a_view(1, 0)
+    page = a_page(browser, url + "admin", java_script_enabled=False, bypass_csp=False, forced_colors="active")
+    card = page.locator("article.card")
+    card.get_by_text("Who is on it, and what to do").focus()
+    page.keyboard.press("Enter")
+    card.get_by_label("Why (the audit keeps it)").last.focus()
+    page.keyboard.type("a new fan")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="All GPUs")).to_be_visible()
+    assert ("drain", "GPU-0000", "a new fan", "root") in engine.told
+    picture(page, "admin-forced-colours")
+    page.context.close()
+
+
+def test_the_page_renews_its_rows_and_leaves_alone_what_somebody_writes(
+    browser: Browser, engine: EngineInMemory, url: str
+) -> None:
+    engine.view = a_view(1, 0)
+    page = a_page(browser, url + "admin")
+    card = page.locator("article.card")
+    card.get_by_text("Who is on it, and what to do").click()
+    field = card.get_by_label("Why (the audit keeps it)").first
+    field.fill("half a reason")
+    engine.view = a_view(1, 3)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#people article")).to_have_count(3)
+    expect(field).to_have_value("half a reason")
+    page.context.close()

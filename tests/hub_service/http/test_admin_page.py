@@ -1,0 +1,266 @@
+"""The admins' pages: whole without script, each action a form with a reason, for admins only, in their language."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hub_extensions.core import messages
+from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign, Placement
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.overview.cards import Card, Holder, cards_of_machine, emptying
+from hub_extensions.core.overview.days import PastUse
+from hub_extensions.core.overview.health import HealthLine
+from hub_extensions.core.overview.view import Asked, FailedStart
+from hub_extensions.core.queue.cordons import MACHINE, Cordon
+from hub_extensions.core.reasons import explain
+from hub_extensions.hub_service.http.pages.pictures import bars
+from tests.fakes.engine import NOON, an_overview
+from tests.hub_service.conftest import SECRET, Running
+from tests.hub_service.http.test_pages import Outline
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+SMALL = OfferId("mig-1g.5gb")
+
+
+def piece(n: int, foreign: Foreign = Foreign.NONE, card: str = "GPU-a") -> DeviceState:
+    place = Placement(n, 1)
+    device = Device(
+        f"MIG-{n}", "A100 40GB", profile="1g.5gb", gpu_instance_id=n, placement=place, parent_uuid=card,
+        compute_slices=1, simulated=True,
+    )  # fmt: skip
+    return DeviceState(device, foreign)
+
+
+def holder(n: int, user: str, use: float | None, state: str = "running") -> Holder:
+    device = piece(n).device.identity
+    end = NOON + timedelta(hours=8)
+    return Holder(f"lease-{user}", user, "", SMALL, device, WHOLE, state, NOON, use, 5.0, end)
+
+
+HOLDERS = (holder(0, "ada", 84.0), holder(1, "ben", 0.0), holder(2, "cem", None), holder(3, "dan", None, "ending"))
+DEVICES = (*(piece(n) for n in range(5)), piece(5, Foreign.SOME))
+
+
+def the_cards(*cordons: Cordon) -> tuple[Card, ...]:
+    return cards_of_machine(DEVICES, HOLDERS, cordons)
+
+
+def lease(each: Holder) -> messages.LeaseInfo:
+    stops = NOON + timedelta(minutes=9) if each.user == "ben" else None
+    why = "Idle for 21 min." if stops else ""
+    return messages.LeaseInfo(
+        each.lease, each.user, "", each.offer, "MIG-0", "1g.5gb", 1.0, each.state, NOON, NOON, 4711, each.use_percent,
+        stops, why, False,
+    )  # fmt: skip
+
+
+WAITS = messages.TicketInfo(
+    "t1", "eva", "lab", "waiting", (SMALL,), 1, NOON - timedelta(minutes=23),
+    explain("in-use", total=5, title="X", ahead=0), "/jh/user/eva/",
+)  # fmt: skip
+
+
+def view(*cordons: Cordon, **changed: object) -> object:
+    known = {each.lease: lease(each) for each in HOLDERS}
+    starts = replace(WAITS, ticket="t2", user="fay", state="admitted", position=0)
+    cards = the_cards(*cordons)
+    plain = an_overview(*cards, people=(WAITS, starts), leases=known, machine=emptying(HOLDERS), cordons=cordons)
+    return replace(plain, **changed)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def shown(service: Running) -> None:
+    service.engine.view = view()
+
+
+async def page(service: Running, path: str = "admin", language: str = "en") -> str:
+    answer = await service.ask("GET", path, "admin-token", headers={"Accept-Language": language})
+    assert answer.code == 200, answer.body
+    text = answer.body.decode()
+    assert Outline(text).open == []
+    return text
+
+
+def said(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
+
+
+async def test_one_line_says_what_is_going_on_and_no_number_stands_twice_in_it(service: Running) -> None:
+    text = await page(service)
+    figures = re.findall(r"<b>(\d+)</b> ([^<]+)", text.split('<ul class="figures">')[1].split("</ul>")[0])
+    assert [(number, words.strip()) for number, words in figures] == [
+        ("4", "of 6 in use"),
+        ("1", "busy"),
+        ("1", "held but idle"),
+        ("1", "held, use not known"),
+        ("1", "starting or ending"),
+        ("1", "free"),
+        ("1", "used by other programs"),
+        ("2", "in line, the longest 23 min"),
+        ("0", "failed starts in 24 h"),
+    ]
+    assert "As of 2026-11-20 12:00 UTC · GPUs read at 2026-11-20 12:00 UTC" in said(text)
+    assert "Simulated GPUs: there are no such cards." in text
+
+
+async def test_health_is_one_line_that_unfolds_when_something_is_wrong(service: Running) -> None:
+    assert '<details id="health"><summary class="well">✓ All is well' in await page(service)
+    service.engine.view = view(health=HealthLine((explain("health-stops", stops=2), explain("health-notices"))))
+    text = await page(service)
+    assert '<details id="health" open><summary class="warning">⚠ 2 things are wrong' in text
+    assert "2 stops have failed and are tried again." in text
+
+
+async def test_a_card_is_a_bar_of_its_pieces_with_who_use_and_stop(service: Running) -> None:
+    text = await page(service)
+    bar = text.split('<ul class="bar">')[1].split("</ul>")[0]
+    pieces = re.findall(r'<li class="piece ([\w-]+) w1">(.*?)</li>', bar, re.DOTALL)
+    found = [(kind, said(words)) for kind, words in pieces]
+    assert found == [
+        ("busy", "ada 1g.5gb 84 %"),
+        ("idle", "ben 1g.5gb idle, stops 2026-11-20 12:09 UTC"),
+        ("use-unknown", "cem 1g.5gb use not known"),
+        ("ending", "dan 1g.5gb ending"),
+        ("free", "free 1g.5gb"),
+        ("others", "used by other programs 1g.5gb"),
+    ]
+    assert "Idle for 21 min." in text and "ends at 2026-11-20 20:00 UTC at the latest" in said(text)
+    assert text.index('<details class="uuid">') < text.index("<code>GPU-a</code>")
+    assert text.count("admin/stop") == 3, "nothing is to be stopped that does not run"
+
+
+async def test_who_waits_is_told_why_and_can_be_taken_out_unless_the_server_starts(service: Running) -> None:
+    text = (await page(service)).split('<section id="people"')[1]
+    assert "1st in line · eva / lab" in said(text) and "All 5 X are in use." in said(text)
+    assert text.count("admin/take-out") == 1
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "eva", "server": "", "offers": ["mig-2g.10gb"]})
+    answer = await service.ask("POST", "admin/take-out", "admin-token", b"ticket=t1", FORM)
+    assert answer.code == 303 and service.engine.ended_by == ["root"]
+
+
+async def test_a_drained_card_says_since_when_by_whom_why_and_when_it_is_empty_at_the_latest(service: Running) -> None:
+    service.engine.view = view(Cordon("GPU-a", "root", "a new <fan>", NOON))
+    text = await page(service)
+    assert "Drained: nothing new starts. Since 2026-11-20 12:00 UTC . root: a new &lt;fan&gt;" in said(text)
+    assert "4 servers are on it. It is empty at 2026-11-20 20:00 UTC at the latest." in said(text)
+    assert 'name="place" value="GPU-a"' in text and "admin/undrain" in text
+    assert '<li class="piece closed w1">' in text
+    endless = [replace(each, ends_at=None) for each in HOLDERS]
+    service.engine.view = view(Cordon(MACHINE, "root", "it moves", NOON), machine=emptying(endless))
+    assert "When it is empty nobody can say: a server on it has no time limit." in said(await page(service))
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "heard"),
+    [
+        ("drain", "place=GPU-a&why=fan", ("drain", "GPU-a", "fan", "root")),
+        ("undrain", "place=machine&why=done", ("undrain", "machine", "done", "root")),
+        ("stop", "lease=lease-ada&minutes=5&why=exam", ("stop", "lease-ada", 5, "exam", "root")),
+        ("keep", "lease=lease-ada&hours=2&why=exam", ("keep", "lease-ada", 2, "exam", "root")),
+        ("letter", "place=GPU-a&why=six", ("letter", "GPU-a", "six", "root")),
+    ],
+)
+async def test_each_order_has_the_admins_name_and_reason_and_leads_back_where_it_was(
+    service: Running, path: str, body: str, heard: tuple[object, ...]
+) -> None:
+    sent = f"{body}&search=a%26b&show=idle&cards=2".encode()
+    answer = await service.ask("POST", f"admin/{path}", "admin-token", sent, FORM)
+    assert (answer.code, answer.headers.get("Location")) == (
+        303,
+        "/jh/services/gpu/admin?search=a%26b&show=idle&cards=2",
+    )
+    assert service.engine.told[-1] == heard
+
+
+@pytest.mark.parametrize("token", ["ada-token", "admin-access", "ada-default"])
+async def test_nobody_but_an_admin_orders_anything(service: Running, token: str) -> None:
+    answer = await service.ask("POST", "admin/drain", token, b"place=GPU-a&why=fan", FORM)
+    assert answer.code == 403 and ("drain", "GPU-a", "fan", "root") not in service.engine.told
+
+
+async def test_an_order_that_cannot_be_is_a_page_that_says_why(service: Running) -> None:
+    for path, body, code, words in (
+        ("drain", b"place=refused&why=x", 409, "There is no such card in this machine."),
+        ("stop", b"lease=l&minutes=now&why=x", 400, "minutes has to be a number."),
+    ):
+        answer = await service.ask("POST", f"admin/{path}", "admin-token", body, FORM)
+        assert answer.code == code and words in answer.body.decode()
+
+
+@pytest.mark.parametrize("path", ["admin", "admin/days", "admin/parts"])
+async def test_nobody_but_an_admin_sees_the_pages(service: Running, path: str) -> None:
+    assert (await service.ask("GET", path)).code == 302
+    for token in ("ada-token", "admin-access"):
+        assert (await service.ask("GET", path, token)).code == 403
+    own = (await service.ask("GET", "", "ada-token")).body.decode()
+    assert "services/gpu/admin" not in own
+    assert 'href="/jh/services/gpu/admin"' in (await service.ask("GET", "", "admin-token")).body.decode()
+
+
+async def test_rows_are_asked_for_by_the_address_and_a_word_that_is_none_is_refused(service: Running) -> None:
+    await page(service, "admin?search=Ada&show=idle&cards=3&people=x")
+    assert service.engine.told[-1] == ("overview", Asked("Ada", "idle", 3, 1))
+    answer = await service.ask("GET", "admin?show=all", "admin-token")
+    assert answer.code == 400 and "show has to be one of held, idle" in answer.body.decode()
+    assert (await service.ask("GET", "admin/days?span=year", "admin-token")).code == 400
+
+
+async def test_a_failed_start_shows_its_reason_and_the_last_lines_of_its_log(service: Running) -> None:
+    failed = FailedStart(NOON, "gus", "", "It did not answer in 30 s.", "Traceback\nKeyError: 'x'")
+    service.engine.view = view(failed=(failed,), failed_count=14)
+    text = await page(service)
+    assert "14 failed starts in 24 h" in said(text)
+    assert "gus : It did not answer in 30 s." in said(text) and "KeyError: &#39;x&#39;</pre>" in text
+
+
+async def test_on_a_cluster_nothing_is_drained_by_a_button(service: Running) -> None:
+    service.engine.view = view(on_cluster=True)
+    text = await page(service)
+    assert "admin/drain" not in text and "kubectl cordon" in text and "admin/letter" in text
+
+
+async def test_the_last_days_are_drawn_without_script_or_style_in_the_page(service: Running) -> None:
+    began = NOON - timedelta(days=2)
+    service.engine.past = (
+        PastUse(SMALL, ("ml",), began, began + timedelta(hours=6), "idle", True, 1.0, 600.0),
+        PastUse(SMALL, (), began, None, "", True, 0.5, 60.0),
+        PastUse(SMALL, (), began, began + timedelta(minutes=1), "failed", False, 1.0, None),
+    )
+    text = await page(service, "admin/days")
+    assert "MIG 1g.5gb · 30 h" in said(text) and "ml · 6 h" in said(text) and "without a group · 24 h" in said(text)
+    assert "2 starts · half of them waited no longer than 1 min · the longest 10 min" in said(text)
+    assert "1 stopped as idle" in said(text) and text.count("<rect") >= 6
+    assert not re.search(r"<svg[^>]*style=|<style|<script(?! src)", text)
+    empty = await page(service, "admin/days?span=month")
+    assert "30 h" in said(empty) and 'aria-current="true">30 days' in empty
+
+
+@pytest.mark.parametrize("path", ["admin", "admin/days", "admin/parts"])
+async def test_the_pages_are_whole_without_script_and_every_control_has_a_name(service: Running, path: str) -> None:
+    service.engine.view = view(Cordon("GPU-a", "root", "fan", NOON))
+    text = await page(service, path)
+    outline = Outline(text)
+    assert not re.search(r"\s(on\w+|style)=", text)
+    assert all("aria-labelledby" in each for each in outline.all("section"))
+    for form in re.findall(r"<form method=\"post\".*?</form>", text, re.DOTALL):
+        assert 'name="_xsrf"' in form
+    fields = re.sub(r"<label>.*?</label>|<input type=\"hidden\"[^>]*>", "", text, flags=re.DOTALL)
+    assert "<input" not in fields and "<select" not in fields
+    ids = [each["id"] for _, each in outline.seen if "id" in each]
+    assert len(ids) == len(set(ids))
+
+
+@pytest.mark.parametrize(("language", "words"), [("fi", "käytössä"), ("ja", "使用中")])
+async def test_an_admin_reads_it_in_the_own_language(service: Running, language: str, words: str) -> None:
+    text = await page(service, language=language)
+    assert words in text and "held but idle" not in text and "Who waits and why" not in text
+
+
+def test_a_bar_is_never_higher_than_its_picture_and_what_is_little_is_seen() -> None:
+    found = bars([0.0, 5.0, None, 10.0, 0.001], 10.0)
+    assert [(bar.x, bar.y, bar.height) for bar in found] == [(10, 20.0, 20.0), (30, 0.0, 40.0), (40, 39.0, 1.0)]
+    assert bars([1.0], 0.0) == ()
