@@ -222,6 +222,7 @@ def test_right_keys_of_a_spawner_and_of_its_parents_pass(c: Config) -> None:
     c.GpuSpawnerMixin.storage_class = "fast"
     c.GpuSpawnerMixin.gpu_patience_seconds = 20.0
     configure(c)
+    assert (c.GpuKubeSpawner.mem_limit, c.GpuSpawnerMixin.storage_class) == ("4G", "fast")
 
 
 def test_a_class_of_the_admins_own_may_have_settings_of_its_own(c: Config) -> None:
@@ -229,6 +230,8 @@ def test_a_class_of_the_admins_own_may_have_settings_of_its_own(c: Config) -> No
     c.GpuSpawnerMixin.flavour = "vanilla"
     c.GpuKubeSpawner.flavour = "vanilla"
     configure(c)
+    assert c.JupyterHub.spawner_class == "our.own.Spawner"
+    assert c.GpuSpawnerMixin.flavour == c.GpuKubeSpawner.flavour == "vanilla"
 
 
 def test_the_section_of_a_spawner_that_is_not_chosen_loads_nothing(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:

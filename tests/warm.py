@@ -36,7 +36,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = (
     "jupyterhub", "hub_extensions.hub_service", "jupyter_server", "jupyterhub.singleuser", "tests.fakes.turned_service",
-    "tests.fakes.dying_service",
+    "tests.fakes.dying_service", "hub_extensions.gate",
 )  # fmt: skip
 SCRIPTS = tuple(str(ROOT / "tests" / "fakes" / name) for name in ("singleuser.py", "patient_service.py"))
 HELD = (
@@ -48,7 +48,7 @@ HELD = (
     "jupyter_server.serverapp", "jupyter_server.services.kernels.kernelmanager", "jupyter_client.multikernelmanager",
     "jupyter_lsp", "jupyterlab.commands", "jupyterlab.coreconfig", "jupyterlab_server.app", "notebook_shim",
     "jupyter_server_terminals",
-    "hub_extensions.server_extension.extension", "jupyterhub.services.service",
+    "hub_extensions.server_extension.extension", "jupyterhub.services.service", "hub_extensions.gate.serve",
 )  # fmt: skip
 """What a nursery imports, as far as its Python has it; nothing that asks the environment meanwhile (as LabApp)."""
 MUST_BE_OURS = ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONSAFEPATH")

@@ -106,6 +106,7 @@ def test_a_class_of_the_admins_own_may_have_settings_of_its_own() -> None:
         "OfTheSite", (SingleSignOnOIDCAuthenticator,), {"campus": Unicode(config=True)}
     )
     add_sign_on(c, SignOnConfig(), [])
+    assert c.JupyterHub.authenticator_class(config=c).campus == "north"
 
 
 @pytest.mark.parametrize(
