@@ -8,7 +8,8 @@ const STYLE = `
   form { display: inline; }
   small { font-weight: normal; }
   .results { table-layout: fixed; width: 100%; overflow-wrap: anywhere; }
-  .results th:nth-child(2) { width: 45%; }
+  .results th:first-child { width: 16%; }
+  .results th:nth-child(2) { width: 40%; }
   .people button { display: block; width: 100%; text-align: left; margin: .4rem 0; }
 `;
 
