@@ -142,8 +142,15 @@ def page_of(name: str, **values: Any) -> str:
         return apart.submit(asyncio.run, rendered).result()  # type: ignore[arg-type]
 
 
+def last_of(start: Start | None) -> Any:
+    """The last event, as if it had happened now."""
+    last = start.latest if start else None
+    moments = {"at": NOW.isoformat(), "since": NOW.isoformat()}
+    return last and {**last, "gpu": {**last["gpu"], **moments}}
+
+
 def a_user(start: Start | None = None, overview: NotRunningView | None = None) -> dict[str, Any]:
-    event = start.latest if start else None
+    event = last_of(start)
 
     async def gpu_not_running(*_: object) -> NotRunningView:
         return overview or NotRunningView("")
@@ -170,7 +177,9 @@ def spawn(state: FormState | None, **more: Any) -> Callable[[], str]:
 def pending(start: Start | None) -> Callable[[], str]:
     """With a stream of events that says the last one, and then nothing."""
     event = (
-        "" if start is None else f"setTimeout(() => this.onmessage({{data: {json.dumps(json.dumps(start.latest))}}}));"
+        ""
+        if start is None
+        else f"setTimeout(() => this.onmessage({{data: {json.dumps(json.dumps(last_of(start)))}}}));"
     )
     stream = f"<script>window.EventSource = function () {{ this.close = () => null; {event} }};</script>"
     return lambda: stream + page_of("spawn_pending.html", progress_url="/hub/progress", **a_user(start))
