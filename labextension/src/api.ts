@@ -50,7 +50,9 @@ export async function ask(settings: ServerConnection.ISettings): Promise<Answer>
   const url = URLExt.join(settings.baseUrl, 'gpu', 'snapshot');
   let answer: Response;
   try {
-    answer = await ServerConnection.makeRequest(url, {}, settings);
+    // without that the hub answers with pages, and leads to the one of a stop that is under way
+    const headers = { Accept: 'application/json' };
+    answer = await ServerConnection.makeRequest(url, { headers }, settings);
   } catch {
     return 'away';
   }

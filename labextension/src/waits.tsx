@@ -31,7 +31,7 @@ export function Waits({
               <strong>{offer.title}</strong> <span>{freeText(offer, trans)}</span>
             </dt>
             <dd>{waitText(offer, trans)}</dd>
-            {offer.wait.reason === null ? null : (
+            {offer.wait.reason === null || offer.wait.reason.reason === offer.wait.note ? null : (
               <dd className="jp-gpu-Detail">{reasonText(offer.wait.reason, now, trans)}</dd>
             )}
           </div>

@@ -110,9 +110,9 @@ export class Warning {
     const step = left > MINUTE_MS ? MINUTE_MS : STEP_MS;
     this._ticking = window.setTimeout(
       () => {
-        if (this._id !== null) {
-          Notification.update({ id: this._id, message: this._words(countdown) });
-          this._countDown(countdown);
+        const message = this._words(countdown);
+        if (this._id !== null && Notification.update({ id: this._id, message })) {
+          this._countDown(countdown); // else the user has closed it
         }
       },
       left % step || step

@@ -73,6 +73,7 @@ class FakeServer {
   fetch = async request => {
     const path = new URL(request.url).pathname;
     this.asked.push(`${request.method} ${path}`);
+    assert.ok(request.method === 'POST' || request.headers.get('Accept') === 'application/json');
     this.queries.push(new URL(request.url).searchParams.get('cpu'));
     const [status, body] = this.answers[path] ?? [404, {}];
     return new Response(status === 204 ? null : JSON.stringify(body), { status });

@@ -47,7 +47,8 @@ const shown = {
     return id;
   },
   update({ id, message }) {
-    shown.now.get(id).text = message;
+    const one = shown.now.get(id);
+    return one !== undefined && Boolean((one.text = message));
   },
   dismiss(id) {
     shown.now.delete(id);
@@ -241,6 +242,16 @@ test('the last warning counts down, each minute and then each ten seconds', () =
   model.say({ end: { kind: 'over', countdown: null, keep: null } });
   assert.equal(shown.now.size, 0);
   mock.timers.tick(MINUTE);
+});
+
+test('the last warning that was closed counts on for nobody', () => {
+  new Warning(model, trans);
+  model.say({
+    end: warned(countdown(120, { last_warning: new Date(START).toISOString() }))
+  });
+  shown.now.clear();
+  mock.timers.tick(2 * MINUTE);
+  assert.equal(shown.now.size, 0);
 });
 
 test('who gave the GPU back is not warned of it', () => {

@@ -42,7 +42,7 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel).to_contain_text("0 of 1 free")
     expect(panel).to_contain_text("The servers ahead end by their time limit at the latest.")
     expect(panel).to_contain_text("wait unknown")
-    expect(panel).to_contain_text("Stops when its GPU is idle for 30 min")
+    expect(panel).to_contain_text("at the latest, or when its GPU is idle for 30 min (you are warned 10 min before).")
     expect(panel).not_to_contain_text("No end is planned")
     expect(page.locator(".jp-gpu-Status")).to_contain_text("/4.75 GiB")
     picture(page, f"panel-quiet-{theme.lower()}")
@@ -96,7 +96,7 @@ def test_without_an_end_none_is_invented(page: Page, server: UserServer, service
     service.state = a_state(uuid=UUID, ends_at=None, keep=None, rule=None)
     panel = open_lab(page, server)
     expect(panel).to_contain_text("No end is planned.")
-    expect(panel).not_to_contain_text("Ends at the latest")
+    expect(panel).not_to_contain_text("Ends at")
 
 
 def test_keep_in_the_notification_keeps_too(page: Page, server: UserServer, service: PanelService) -> None:

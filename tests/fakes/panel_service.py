@@ -71,7 +71,7 @@ def a_state(**changes: Any) -> ServerState:
         waits=(
             offer("mig-2g.10gb", "MIG 2g.10gb", busy, waiting=1),
             offer("gpu-0.5", "Half of a GPU", unknown, free=None),
-            offer("cpu", "CPU only", now, free=None),
+            replace(offer("cpu", "CPU only", now, free=None), share=0.0),
         ),
         rule=culling_rule(CullPolicy(enabled=True)),
     )

@@ -51,6 +51,8 @@ def says_what_is_known_of_a_place(hub: Hub, service: GpuServiceInATest) -> None:
     service.open()
     ticket = service.tickets.pop(("ben", ""))
     assert "Server not running" in ben.get(page).text
+    asked = ben.get(f"{hub.url}/user/ben/gpu/snapshot", headers={"Accept": "application/json"})
+    assert asked.status_code == 424, "by this a page of the server knows that it does not run"
     service.tickets = {("ben", ""): ticket, **service.tickets}
 
 
