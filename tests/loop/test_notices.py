@@ -98,5 +98,7 @@ def test_a_stop_nobody_heard_of_is_counted_down_again_once_and_the_server_comes_
         assert taken_back("dan") == 1
         reads("dan", "there is no room for it now")
         assert hub.server("dan") is None and hub.ready("ada")
+        audit = hub.login("dan").get(f"{hub.url}/services/gpu/audit?kind=culled", timeout=patient(20)).text
+        assert "use 0 % by simulated, idle since" in audit and "reached by stop-webhook" in audit
         assert hub.log().count("nobody heard the warnings") == 1
     receiver.close()

@@ -211,13 +211,14 @@ class Culler(ServerEvidence):
             await self._drained(facts)
             server = await self.hub.server(*key)
             if self._was_stopped(facts, server):
-                await self._stopped(facts, decision)
+                await self._stopped(facts, decision, self._evidence_of(facts))
                 return
             current = await self._still_to_stop(facts, server)
+            evidence = self._evidence_of(current or facts)  # what is measured of it ends with it
             if current is None or await self.hub.stop(*key) is not StopAnswer.ASKED:
                 await self._cancel_stop(facts)
                 return
-            await self._stopped(current, decision)
+            await self._stopped(current, decision, evidence)
         except (HubAway, HubRefused) as problem:
             wished = problem.retry_after if isinstance(problem, HubRefused) else None
             pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished, str(problem))
@@ -293,7 +294,10 @@ class Culler(ServerEvidence):
             if not changes.empty:
                 await transaction.write(changes)
 
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
+    def _evidence_of(self, facts: ServerFacts) -> str:
+        return self.evidence_text(facts, self.state.leases.get(facts.lease or ""))
+
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision, evidence: str) -> None:
         async with self.transaction() as transaction:
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
@@ -310,7 +314,7 @@ class Culler(ServerEvidence):
                 facts.server,
                 why,
                 SERVICE,
-                self.evidence_text(facts, lease),
+                evidence,
             )
             self.state.touch(facts.user, facts.server)
             self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
