@@ -1,7 +1,8 @@
 """What a check at the gate costs: ``python -m benchmarks.gate``.
 
 The gate is a process of its own, the hub a fake one in this process; the checks come over connections that stay open,
-as nginx keeps them. What asks costs processor time too, on the same machine: the gate's own is read from ``/proc``.
+as nginx keeps them (``gate_proxy.py`` is the way through nginx). What asks costs processor time too, on the same
+machine: the gate's own is read from ``/proc``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
@@ -36,13 +38,13 @@ def cookie_of(number: int) -> str:
     return f"{number:043d}"
 
 
-def fill(settings: GateSettings, hub: GateHub, count: int) -> None:
-    """So many sessions in the store, each of another user."""
+def fill(settings: GateSettings, hub: GateHub, count: int, apps: Sequence[App] = APPS) -> None:
+    """So many sessions in the store, each of another user, who may open these apps."""
     store, now = GateStore.open(settings.store_url), datetime.now(timezone.utc)
     rows = []
     for number in range(count):
         user, cookie = f"user{number}", cookie_of(number)
-        hub.add_user(user, *(app.scope for app in APPS), f"read:users:name!user={user}", groups=("lab", "students"))
+        hub.add_user(user, *(app.scope for app in apps), f"read:users:name!user={user}", groups=("lab", "students"))
         sealed = seal(hub.token_for(user), cookie)
         rows.append(StoredSession(hash_of_secret(cookie), user, f"of-{user}", sealed, now, now))
     store.put_all(rows)

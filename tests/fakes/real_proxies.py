@@ -60,7 +60,7 @@ class RealProxy:
         self, word: str, folder: Path, host: AppsHost, apps: Callable[[str], tuple[App, ...]] | None = None
     ) -> None:
         self.word, self.folder, self.host = word, folder, host
-        self.kind = word.removesuffix("-wheel")
+        self.kind, self.address = word.removesuffix("-wheel"), "127.0.0.1"
         self.port, self.own_port = free_ports(2)
         self.url, self.own = f"http://127.0.0.1:{self.port}", f"localhost:{self.own_port}"
         self.apps = apps(self.url) if apps else self._echoes()
@@ -132,7 +132,7 @@ class RealProxy:
         assert self._process is not None
         assert self._process.poll() is None, self.log()
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.address, self.port)) == 0
 
     def log(self) -> str:
         """All that it wrote."""

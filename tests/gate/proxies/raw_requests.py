@@ -36,10 +36,10 @@ class Answer:
         return [value for each, value in self.json["headers"] if each.lower() == name.lower()]
 
 
-def send(port: int, data: bytes, seconds: float = 20) -> Answer:
+def send(port: int, data: bytes, seconds: float = 20, address: str = "127.0.0.1") -> Answer:
     """Send bytes on a connection of their own, and read one answer, if one comes."""
     with (
-        socket.create_connection(("127.0.0.1", port), timeout=patient(seconds)) as connection,
+        socket.create_connection((address, port), timeout=patient(seconds)) as connection,
         connection.makefile("rb") as file,
     ):
         connection.sendall(data)
@@ -50,13 +50,19 @@ def send(port: int, data: bytes, seconds: float = 20) -> Answer:
 
 
 def request(
-    port: int, target: str, headers: Sequence[str] = (), method: str = "GET", body: bytes = b"", host: str = ""
+    port: int,
+    target: str,
+    headers: Sequence[str] = (),
+    method: str = "GET",
+    body: bytes = b"",
+    host: str = "",
+    address: str = "127.0.0.1",
 ) -> Answer:
     """A request with these header lines, each as it is."""
     length = [f"Content-Length: {len(body)}"] if body or method == "POST" else []
     close = [] if any(each.startswith("Upgrade:") for each in headers) else ["Connection: close"]
-    head = [f"{method} {target} HTTP/1.1", f"Host: {host or f'127.0.0.1:{port}'}", *headers, *length, *close, "", ""]
-    return send(port, "\r\n".join(head).encode("latin-1") + body)
+    head = [f"{method} {target} HTTP/1.1", f"Host: {host or f'{address}:{port}'}", *headers, *length, *close, "", ""]
+    return send(port, "\r\n".join(head).encode("latin-1") + body, address=address)
 
 
 def open_socket(port: int, target: str, headers: Sequence[str] = ()) -> Answer:
