@@ -31,6 +31,7 @@ BUILD_SECONDS = 1800.0
 _KUBERNETES = "k8s.io/kubernetes/cmd/"
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
 _OPERATOR = "github.com/prometheus-operator/prometheus-operator"
+ENVOY_GATEWAY_KINDS = "charts/gateway-helm/crds/generated"
 
 
 class CannotBuild(Exception):
@@ -64,6 +65,8 @@ PINNED = (
     Program("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", ("sigs.k8s.io/kueue", "config")),
     Program("kustomize", "kustomize", "sigs.k8s.io/kustomize/kustomize/v5"),
     Program("prometheus-operator", "prometheus-operator", "", (_OPERATOR, "example/prometheus-operator-crd")),
+    Program("gateway-api", "gateway-api", "", ("sigs.k8s.io/gateway-api", "config/crd/standard")),
+    Program("envoy-gateway", "envoy-gateway", "", ("github.com/envoyproxy/gateway", ENVOY_GATEWAY_KINDS)),
 )
 """Of other projects. A folder beside this file with a ``main.go`` is a program of ours, named like the folder."""
 
@@ -71,8 +74,8 @@ PINNED = (
 def programs(*names: str) -> Path:
     """The folder with the programs (all of them unless named), built first where missing.
 
-    ``<folder>/kueue-files/config`` holds the manifests of the pinned Kueue, ``<folder>/prometheus-operator-files`` the
-    kinds of that operator.
+    ``<folder>/kueue-files/config`` holds the manifests of the pinned Kueue, ``<folder>/prometheus-operator-files``,
+    ``gateway-api-files`` and ``envoy-gateway-files`` the kinds of those.
 
     Raises:
         CannotBuild: Go is missing or too old, or a build failed; the text says which and why.
