@@ -25,6 +25,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
+from typing import BinaryIO
 
 from hub_extensions.gate.settings import SETTINGS_FILE
 from tests.fakes.real_proxies import RealProxy
@@ -36,6 +37,8 @@ from tests.patience import patient, until
 from tests.ports import free_port
 
 START_SECONDS = 90
+CLOSE = 8
+"""The frame by which a WebSocket is closed (RFC 6455)."""
 FOREIGN = "Origin: https://elsewhere.example.org"
 
 
@@ -67,7 +70,7 @@ APPS = (
         "",
         "api/2.0/mlflow/experiments/get?experiment_id=0",
         "lab",
-        environment={"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"},
+        environment={"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "0"},
     ),
     RealApp(
         "dask",
@@ -83,7 +86,7 @@ APPS = (
         "prometheus",
         ("prometheus", "--config.file={folder}/prometheus.yml", "--storage.tsdb.path={folder}/data",
          "--web.listen-address=127.0.0.1:{port}", "--web.external-url=http://127.0.0.1{path}", "--log.level=error"),
-        "graph",
+        "classic/graph",
         "api/v1/query?query=up",
         "ops",
     ),
@@ -201,7 +204,7 @@ class Person:
 
     def __init__(self, place: Place, origin: str, name: str) -> None:
         self.place, self.browser = place, place.hub.login(name)
-        self._origin = origin
+        self._origin, self.sign_out_seconds = origin, 0.0
 
     def open_all(self, apps: Sequence[RunningApp]) -> int:
         """As a browser does; how many forms were filled in for it: the hub's alone, before."""
@@ -220,7 +223,9 @@ class Person:
 
     def sign_out(self) -> None:
         """At the hub."""
+        began = time.monotonic()
         self.browser.get(f"{self.place.hub.url}/hub/logout", timeout=patient(60))
+        self.sign_out_seconds = time.monotonic() - began
 
 
 def open_socket(app: RunningApp, port: int, who: Sequence[str]) -> socket.socket | None:
@@ -230,6 +235,18 @@ def open_socket(app: RunningApp, port: int, who: Sequence[str]) -> socket.socket
     connection = socket.create_connection((HOST, port), timeout=patient(30))
     connection.sendall("\r\n".join(lines).encode())
     return connection if b" 101 " in connection.recv(65536) else None
+
+
+def frame_of(file: BinaryIO) -> int | None:
+    """The kind of the next frame of a server; None: the connection is gone."""
+    head = file.read(2)
+    if len(head) < 2:
+        return None
+    length = head[1] & 127
+    if length > 125:
+        length = int.from_bytes(file.read(2 if length == 126 else 8), "big")
+    file.read(length)
+    return head[0] & 15
 
 
 def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
@@ -246,8 +263,8 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
     began = time.monotonic()
 
     def wait_for_end(app: RunningApp, connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while connection.recv(65536):
+        with contextlib.suppress(OSError), connection.makefile("rb") as file:
+            while frame_of(file) not in (CLOSE, None):
                 pass
             closed[app.app.name, "an open WebSocket"] = time.monotonic() - began
 
@@ -259,6 +276,7 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
             if key not in closed and ask().status not in (101, 200):
                 closed[key] = time.monotonic() - began
     clicks.join()
+    print(f"(the hub's own answer took {ada.sign_out_seconds:.2f} s, load {os.getloadavg()[0]:.1f})")
     for thread in threads:
         thread.join(patient(5))
     for key in [*asks, *((app.app.name, "an open WebSocket") for app, found in held if found is not None)]:

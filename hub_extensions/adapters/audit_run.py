@@ -132,6 +132,8 @@ class AuditRun:
         services = await self.config.hub.services()
         results += await self._of_hub(services)
         results += await self._signed_out()
+        for caller in self._sessions:  # no session of an audit's stays
+            await self._sign_out(caller)
         results += await self._dead(accounts)
         results += self._of_host()
         return [each for each in results if not self.config.cases or each.case in self.config.cases]
@@ -301,6 +303,12 @@ class AuditRun:
             results += merged([(probe, answer, verdict(probe, answer))])
         return results
 
+    async def _sign_out(self, caller: AuditCaller) -> ProbeAnswer:
+        """As the button of the front page does."""
+        place = HttpPlace.of(self.config.url, *self.config.listeners[:1])
+        probe = Probe("A5", EVERYWHERE, "", "", SIGN_OUT, "", Rule.REFUSED, caller, "POST", OWN_POST)
+        return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))
+
     async def _signed_out(self) -> list[AuditResult]:
         """A5: the member's browser signs out, and a copy of its cookie is tried on every app. A12: for how long."""
         apps, callers = self.config.apps, self._credentials(AuditAccounts(None, None))
@@ -317,10 +325,9 @@ class AuditRun:
         before = [await self._ask(place, probe, callers) for place, probe in pages]
         opened = [(app, *page) for app, page, answer in zip(apps, pages, before, strict=True) if answer.status == 200]
         tried = "a cookie copied before a sign-out"
-        sign_out = Probe("A5", apps[0].name, "", "", SIGN_OUT, "", Rule.REFUSED, "browser", "POST", OWN_POST)
         why = "" if opened else f"the member's browser opened nothing: {before[0]}"
         if not why:
-            answer = await self._ask(HttpPlace.of(self.config.url, *self.config.listeners[:1]), sign_out, callers)
+            answer = await self._sign_out("browser")
             why = "" if answer.status == 303 else f"the sign-out answers {answer}"
         if why:
             return [AuditResult("A5", EVERYWHERE, tried, why, Outcome.NOT_TRIED)]

@@ -253,8 +253,7 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
 
 
 def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
-    """What its reader is not shown without a frame proves nothing in one. A page that names who may frame it may not
-    name everybody."""
+    """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
     allowed = answer.framing.lower().split()
     if allowed and not {"*", "https:", "http:", "allowall"} & set(allowed):
         return Outcome.SAFE

@@ -14,6 +14,8 @@ from rich.table import Table
 
 from hub_extensions.tools.cli.terminal import console, refuse
 
+CASES = tuple(f"A{number}" for number in range(1, 15))
+
 
 @click.command("audit")
 @click.option(
@@ -31,7 +33,9 @@ from hub_extensions.tools.cli.terminal import console, refuse
 @click.option(
     "--connect", multiple=True, metavar="ADDRESS:PORT", help="A listener of the proxy; repeated. Else by name."
 )
-@click.option("--case", "cases", multiple=True, metavar="A1", help="Only this case; repeated. Else all fourteen.")
+@click.option(
+    "--case", "cases", multiple=True, type=click.Choice(CASES), metavar="A1", help="Only this case; repeated. Else all."
+)
 @click.option("--json", "as_json", is_flag=True, help="The results as JSON.")
 def audit(
     settings: Path,
