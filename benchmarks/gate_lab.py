@@ -11,6 +11,7 @@ directly finds them. The Dask dashboard has ``relay``, so that its open WebSocke
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import os
 import shutil
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -27,9 +29,11 @@ from pathlib import Path
 from threading import Thread
 from typing import BinaryIO
 
-from hub_extensions.gate.settings import SETTINGS_FILE
+from hub_extensions.adapters.audit_run import AuditRun
+from hub_extensions.core.sign_on.audit import Outcome
+from hub_extensions.gate.settings import SETTINGS_FILE, GateSettings
 from tests.fakes.real_proxies import RealProxy
-from tests.gate.apps_lab import HOST
+from tests.gate.apps_lab import HOST, WITH_AUDITOR, audit_of
 from tests.gate.proxies.raw_requests import NAVIGATION, SOCKET, Answer, request
 from tests.loop.place import THREE_SMALL, Place
 from tests.machine_needs import proxy_program
@@ -283,7 +287,18 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
         print(f"{key[0]:<12} {key[1]:<18} {f'{closed[key]:.2f} s' if key in closed else 'still open'}", flush=True)
 
 
-def behind(word: str, folder: Path, place: Place, origin: str, apps: Sequence[RunningApp]) -> None:
+def print_audit(place: Place, apps: Sequence[RunningApp]) -> None:
+    """What ``gate audit`` says of them: how many results, and each that is open."""
+    settings = GateSettings.load(place.state / SETTINGS_FILE)
+    results = asyncio.run(AuditRun(audit_of(settings, *(app.app.name for app in apps))).results())
+    count = Counter(result.outcome.value for result in results)
+    print(f"audit: {', '.join(f'{count[each]} {each}' for each in ('open', 'safe', 'not tried'))}", flush=True)
+    for result in results:
+        if result.outcome is Outcome.OPEN:
+            print(f"  {result.case} {result.app}: {result.tried}: {result.came_back}", flush=True)
+
+
+def behind(word: str, folder: Path, place: Place, origin: str, apps: Sequence[RunningApp], audits: bool) -> None:
     """This proxy before the apps: who opens what, and a sign-out."""
     port = int(origin.rpartition(":")[2])
     proxy = LabProxy(word, folder / word, place, port)
@@ -299,6 +314,8 @@ def behind(word: str, folder: Path, place: Place, origin: str, apps: Sequence[Ru
         print_sign_out(ada, apps, port)
         still = sum(app.kinds(HOST, port, ben.headers)["page"]().status == 200 for app in apps)
         print(f"ben still opens {still}")
+        if audits:
+            print_audit(place, apps)
     finally:
         proxy.stop()
 
@@ -307,7 +324,9 @@ def main(words: Sequence[str]) -> None:
     """Start what is there, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--programs", help="a folder with programs of apps, before those on the path")
-    path = os.pathsep.join(filter(None, (parser.parse_args(words).programs, os.environ.get("PATH"))))
+    parser.add_argument("--audit", action="store_true", help="audit each proxy, too")
+    options = parser.parse_args(words)
+    path = os.pathsep.join(filter(None, (options.programs, os.environ.get("PATH"))))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-lab-")))
         apps = []
@@ -323,11 +342,11 @@ def main(words: Sequence[str]) -> None:
         print_table("The apps themselves, without a gate", apps, "127.0.0.1", ports, {"a stranger": ()})
         origin = f"http://{HOST}:{free_port(HOST)}"
         entries = {app.app.name: app.entry(origin) for app in apps}
-        config = _CONFIG.format(origin=origin, gate_port=free_port(), apps=entries)
+        config = WITH_AUDITOR + _CONFIG.format(origin=origin, gate_port=free_port(), apps=entries)
         place = stack.enter_context(Place(folder / "hub", layout=THREE_SMALL, config=config, lab=False).open())
         for word in ("nginx", "caddy", "envoy"):
             if proxy_program(word):
-                behind(word, folder, place, origin, apps)
+                behind(word, folder, place, origin, apps, options.audit)
             else:
                 print(f"\nnot started: {word}")
 

@@ -57,13 +57,16 @@ FAULTS: Mapping[str, frozenset[str]] = {
 ONLY_HEADERS = frozenset({"uncleared", "assertion"})
 OPEN_SERVICE, LEFT_OVER = "open-service", "board"
 
-_CONFIG = """
-c.JupyterHub.load_groups = {{"lab": {{"users": ["ada", "cem"]}}, "staff": {{"users": []}}}}
-c.JupyterHub.services += [{{"name": "auditor", "api_token": {auditor!r}}}]
+WITH_AUDITOR = f"""
+c.JupyterHub.services += [{{"name": "auditor", "api_token": {AUDITOR!r}}}]
 c.JupyterHub.load_roles += [
     {{"name": "auditor", "services": ["auditor"],
-      "scopes": ["admin:users", "tokens", "groups", "list:services", "access:services", "admin:services",
-                "proxy"]}},
+      "scopes": ["admin:users", "tokens", "groups", "list:services", "access:services", "admin:services", "proxy"]}},
+]
+"""
+_CONFIG = """
+c.JupyterHub.load_groups = {{"lab": {{"users": ["ada", "cem"]}}, "staff": {{"users": []}}}}
+c.JupyterHub.load_roles += [
     {{"name": "user", "scopes": ["self", "access:services!service=gate", "access:services!service=for-all"]}},
 ]
 c.SignOn.enabled = True
@@ -158,15 +161,18 @@ class AppsLab:
         return found[0]
 
     def audit(self, *names: str, **more: Any) -> AuditConfig:
-        """Of these apps, as ``jupyterhub-gpu gate audit`` makes it."""
-        settings = self.settings
-        by_name = {app.name: app for app in settings.catalogue}
-        hub = AuditHub(settings.hub_api_url, AUDITOR)
-        gate = AuditGate(settings.connect_url, settings.client_secret)
-        about: dict[str, Any] = {"session_for": gate.session_for, "key": signing_key(settings.folder)}
-        about |= {"cookie_name": "gate-without-https", "addresses": (ELSEWHERE,), "dead_seconds": patient(1.0)}
-        apps = tuple(by_name[name] for name in names)
-        return AuditConfig(apps, settings.url, settings.hub_url, hub, **{**about, **more})
+        """Of these apps."""
+        about = {"addresses": (ELSEWHERE,), "dead_seconds": patient(1.0)}
+        return audit_of(self.settings, *names, **{**about, **more})
+
+
+def audit_of(settings: GateSettings, *names: str, **more: Any) -> AuditConfig:
+    """As ``jupyterhub-gpu gate audit`` makes it, with the token of `AUDITOR`; of these apps."""
+    by_name = {app.name: app for app in settings.catalogue}
+    hub, gate = AuditHub(settings.hub_api_url, AUDITOR), AuditGate(settings.connect_url, settings.client_secret)
+    about: dict[str, Any] = {"session_for": gate.session_for, "key": signing_key(settings.folder)}
+    about |= {"cookie_name": "gate-without-https", **more}
+    return AuditConfig(tuple(by_name[name] for name in names), settings.url, settings.hub_url, hub, **about)
 
 
 def _command(pid: int) -> bytes:
@@ -189,8 +195,8 @@ def apps_lab(folder: Path, *, cache_seconds: int = 60, more: str = "") -> Iterat
             for name, (title, group) in apps.items()
         }
         entries["everywhere"]["upstream"] = f"http://127.0.0.1:{open_port}"
-        text = _CONFIG.format(
-            auditor=AUDITOR, origin=origin, gate_port=gate_port, cache_seconds=cache_seconds, apps=entries, more=more
+        text = WITH_AUDITOR + _CONFIG.format(
+            origin=origin, gate_port=gate_port, cache_seconds=cache_seconds, apps=entries, more=more
         )
         try:
             with Place(folder / "hub", layout=THREE_SMALL, config=text, lab=False).open() as place:
