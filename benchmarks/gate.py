@@ -108,6 +108,11 @@ def launched(settings: GateSettings) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-m", "hub_extensions.gate", "--config", str(file)])
 
 
+def gate_of(process: subprocess.Popen[bytes]) -> int:
+    """The gate itself: its supervisor's child."""
+    return int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()[0])
+
+
 async def started(settings: GateSettings) -> subprocess.Popen[bytes]:
     process = launched(settings)
     while True:
@@ -131,17 +136,18 @@ async def run(seconds: float) -> None:
                 fill(settings, hub, count)
                 process = await started(settings)
                 await asyncio.sleep(1)
+                gate = gate_of(process)
                 try:
                     if count in (0, MANY):
-                        loaded = resident_mib(process.pid)
+                        loaded = resident_mib(gate)
                         empty = empty or loaded
                         print(
                             f"{count:>6} sessions: {loaded:.0f} MiB resident, {loaded - empty:.0f} of them for sessions"
                         )
                     if count:
-                        await measure(settings.port, process.pid, count, seconds)
+                        await measure(settings.port, gate, count, seconds)
                     if count == MANY:
-                        used = resident_mib(process.pid)
+                        used = resident_mib(gate)
                         print(f"{count:>6} sessions, many of them in use: {used - empty:.0f} MiB for sessions")
                 finally:
                     process.send_signal(signal.SIGTERM)

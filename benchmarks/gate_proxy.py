@@ -26,7 +26,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application
 from tornado.websocket import WebSocketHandler
 
-from benchmarks.gate import cookie_of, fill, launched, processor_seconds, resident_mib
+from benchmarks.gate import cookie_of, fill, gate_of, launched, processor_seconds, resident_mib
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.gate_config.render import ProxySettings, render
@@ -100,7 +100,7 @@ class Behind:
     @property
     def gate(self) -> int:
         """Its process id."""
-        return self._processes[0].pid
+        return gate_of(self._processes[0])
 
     def request(self, way: str, number: int) -> tuple[int, bytes]:
         """Port and bytes of the request with this number."""

@@ -1,15 +1,17 @@
-"""``python -m hub_extensions.gate --config FILE``: how the hub, and ``jupyterhub-gpu gate run``, start the gate."""
+"""``python -m hub_extensions.gate --config FILE``: how the hub, and ``jupyterhub-gpu gate run``, start the gate.
+
+Under a tiny parent, which starts it again at once where it dies: the hub itself looks every 30 s, and until then nobody
+would open an app. Heavy imports are made by the child alone.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 import os
 import sys
+from functools import partial
 
-from hub_extensions.adapters.settings_file import SettingsError
-from hub_extensions.gate.serve import serve
-from hub_extensions.gate.settings import GateSettings
+from hub_extensions.adapters.supervisor import supervise
 
 EXIT_WRONG_SETTINGS = 78
 """As in sysexits.h: something is wrong with the configuration, and starting again will not help."""
@@ -21,13 +23,23 @@ def main(arguments: list[str] | None = None) -> int:
     parent = os.getppid() if os.environ.get("JUPYTERHUB_SERVICE_NAME") else None
     parser = argparse.ArgumentParser(prog="python -m hub_extensions.gate", description="The gate before the apps.")
     parser.add_argument("--config", metavar="FILE", required=True, help="settings that configure(c) wrote")
-    options = parser.parse_args(arguments)
+    return supervise(partial(_serve, parser.parse_args(arguments).config, os.getpid()), parent)
+
+
+def _serve(config: str, supervisor: int) -> int:
+    """In the child, which ends with its supervisor."""
+    import asyncio
+
+    from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.gate.serve import serve
+    from hub_extensions.gate.settings import GateSettings
+
     try:
-        settings = GateSettings.load(options.config)
+        settings = GateSettings.load(config)
     except SettingsError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_WRONG_SETTINGS
-    return asyncio.run(serve(settings, parent=parent))
+    return asyncio.run(serve(settings, parent=supervisor))
 
 
 if __name__ == "__main__":

@@ -342,10 +342,18 @@ def test_the_service_monitor_is_one_of_the_prometheus_operators_kind(control_pla
 
 GATE_FILES = tuple(f"gate/{name}.yaml" for name in ("gate", "networkpolicy", "app-policy"))
 KINDS = {
-    "HTTPRoute": "httproutes", "ReferenceGrant": "referencegrants", "SecurityPolicy": "securitypolicies",
-    "ClientTrafficPolicy": "clienttrafficpolicies", "EnvoyExtensionPolicy": "envoyextensionpolicies",
-    "Ingress": "ingresses", "NetworkPolicy": "networkpolicies", "Deployment": "deployments", "Service": "services",
-    "PersistentVolumeClaim": "persistentvolumeclaims", "Secret": "secrets", "ConfigMap": "configmaps",
+    "HTTPRoute": "httproutes",
+    "ReferenceGrant": "referencegrants",
+    "SecurityPolicy": "securitypolicies",
+    "ClientTrafficPolicy": "clienttrafficpolicies",
+    "EnvoyExtensionPolicy": "envoyextensionpolicies",
+    "Ingress": "ingresses",
+    "NetworkPolicy": "networkpolicies",
+    "Deployment": "deployments",
+    "Service": "services",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "Secret": "secrets",
+    "ConfigMap": "configmaps",
 }
 
 

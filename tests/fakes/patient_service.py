@@ -2,7 +2,8 @@
 
 import sys
 
-from hub_extensions.hub_service import process, supervisor
+from hub_extensions.adapters import supervisor
+from hub_extensions.hub_service import process
 from hub_extensions.hub_service.__main__ import main
 
 process.STOP_SECONDS = supervisor.KILL_SECONDS = 600.0

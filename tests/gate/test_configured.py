@@ -133,9 +133,10 @@ def test_whatever_is_killed_nobody_comes_in_and_nobody_has_to_sign_in_again(lab:
     assert lab.status(ada) == 0
     lab.nginx.start()
     until(back)
-    os.kill(lab.gate_pid(), signal.SIGKILL)
-    until(lambda: lab.status(ada) == 503 and {lab.status(each) for each in out} == {503})
-    until(back, 60)
+    gates = lab.gates()
+    os.kill(*gates, signal.SIGKILL)
+    until(lambda: lab.gates() not in ([], gates) and back(), 60)
+    assert "died of SIGKILL" in hub.log(), "by its supervisor: the hub looks every 30 s"
     hub.kill()  # the gate that it started goes with it
     until(lambda: lab.status(ada) == 503)
     hub.start()

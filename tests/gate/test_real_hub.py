@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -56,7 +57,10 @@ class GateProcess:
         self.settings.dump(file)
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "hub_extensions.gate", "--config", str(file)], stderr=log, stdout=log
+                [sys.executable, "-m", "hub_extensions.gate", "--config", str(file)],
+                stderr=log,
+                stdout=log,
+                start_new_session=True,
             )
 
         def answers() -> bool:
@@ -68,7 +72,10 @@ class GateProcess:
 
     def end(self, number: int) -> None:
         assert self.process is not None
-        self.process.send_signal(number)
+        if number == signal.SIGKILL:  # its supervisor too
+            os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
         self.process.wait(patient(20))
 
     def check(self, browser: requests.Session, app: str = "mlflow", **headers: str) -> requests.Response:

@@ -217,9 +217,10 @@ def test_its_supervisor_has_none_of_its_modules() -> None:
     )
     names = set(ran.stdout.split())
     assert {name for name in names if name.startswith("hub_extensions.")} == {
+        "hub_extensions.adapters",
+        "hub_extensions.adapters.supervisor",
         "hub_extensions.hub_service",
         "hub_extensions.hub_service.__main__",
-        "hub_extensions.hub_service.supervisor",
     }
     assert not names & {"asyncio", "tornado", "pydantic", "threading", "pathlib", "dataclasses", "logging"}
 

@@ -63,7 +63,7 @@ OF_A_TEXT = {
     "adapters/change_stream.py", "adapters/gpu_service.py", "adapters/kubernetes/api.py", "adapters/notices/webhook.py",
     "adapters/server_processes.py", "adapters/signer.py", "core/signing.py", "hub_service/http/api/base.py",
     "hub_service/http/api/hub.py", "hub_service/http/limits.py", "adapters/signatures.py",
-    "adapters/json_log.py", "hub_service/supervisor.py", "server_extension/attribution.py",
+    "adapters/json_log.py", "adapters/supervisor.py", "server_extension/attribution.py",
     "server_extension/broadcast.py", "spawner/pods/launch.py", "tools/backtest/report.py",
     "tools/demo.py", "tools/doctor/service.py", "tools/store.py",
 }  # fmt: skip

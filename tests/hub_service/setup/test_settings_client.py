@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
+from hub_extensions.adapters.supervisor import FINAL
 from hub_extensions.hub_service.process import Lifetime
 from hub_extensions.hub_service.setup import settings_client
 from hub_extensions.hub_service.setup.service_info import Own, to_info
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.hub_service.setup.settings_client import RemoteSettings
-from hub_extensions.hub_service.supervisor import FINAL
 
 OWN = Own("http://127.0.0.1:9/hub/api", "token-of-the-service", "/srv/gpu", "127.0.0.1", {})
 INFO = to_info(Settings(hub_secret="secret", api_token="token", port=8200))

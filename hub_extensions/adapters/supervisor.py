@@ -1,8 +1,8 @@
-"""The tiny parent of the service: starts it again at once where it dies, and ends with whoever started it.
+"""The tiny parent of a service of ours: starts it again at once where it dies, and ends with whoever started it.
 
 JupyterHub looks every 30 s whether a service lives, and a kubelet waits minutes for one that died twice. It forks
 before the service's imports, opens nothing and keeps nothing, so that it is small and a new service begins clean.
-Not here: what is served (``serve.py``), and when a service that runs has to stop (``process.py``).
+Not here: what is served, and when a service that runs has to stop.
 """
 
 from __future__ import annotations

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.hub_service.supervisor import pause_before_start
+from hub_extensions.adapters.supervisor import pause_before_start
 from tests.patience import patient, until
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import os, signal, sys, time
-from hub_extensions.hub_service import supervisor
+from hub_extensions.adapters import supervisor
 supervisor.KILL_SECONDS = 0.3
 
 def serve():
