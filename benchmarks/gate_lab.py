@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -233,12 +234,21 @@ class Person:
 
 
 def open_socket(app: RunningApp, port: int, who: Sequence[str]) -> socket.socket | None:
-    """A WebSocket that stays open; None: it did not open."""
+    """A WebSocket that stays open, as the app's own page opens it; None: it did not open.
+
+    Bokeh closes at once what does not bring the token of a page of its own.
+    """
+    page = request(port, app.path + app.app.page, (*NAVIGATION, *who), address=HOST).body.decode("utf-8", "replace")
+    token = re.search(r'"token":\s*"([^"]+)"', page)
+    protocols = f"bokeh, {token[1]}" if token else "bokeh"
     lines = [f"GET {app.path}{app.app.socket} HTTP/1.1", f"Host: {HOST}:{port}", *SOCKET, *who]
-    lines += ["Sec-WebSocket-Protocol: bokeh", f"Origin: http://{HOST}:{port}", "", ""]
+    lines += [f"Sec-WebSocket-Protocol: {protocols}", f"Origin: http://{HOST}:{port}", "", ""]
     connection = socket.create_connection((HOST, port), timeout=patient(30))
     connection.sendall("\r\n".join(lines).encode())
-    return connection if b" 101 " in connection.recv(65536) else None
+    head = b""
+    while not head.endswith(b"\r\n\r\n") and (letter := connection.recv(1)):
+        head += letter
+    return connection if b" 101 " in head else None
 
 
 def frame_of(file: BinaryIO) -> int | None:

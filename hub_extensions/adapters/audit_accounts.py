@@ -141,7 +141,9 @@ class AuditGate:
         try:
             for _ in range(ATTEMPTS):
                 letter = self._signer.sign("POST", AUDIT_PATH, body)
-                request = HTTPRequest(f"{self._url}{AUDIT_PATH}", "POST", letter.headers, body, request_timeout=SECONDS)
+                request = HTTPRequest(
+                    f"{self._url}{AUDIT_PATH}", "POST", dict(letter.headers), body, request_timeout=SECONDS
+                )
                 answer = await self._client.fetch(request, raise_error=False)
                 if letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
                     break

@@ -73,7 +73,8 @@ class GateProcess:
     def end(self, number: int) -> None:
         assert self.process is not None
         if number == signal.SIGKILL:  # its supervisor too
-            os.killpg(self.process.pid, number)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
         self.process.wait(patient(20))
