@@ -282,17 +282,20 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
                 pass
             closed[app.app.name, "an open WebSocket"] = time.monotonic() - began
 
+    def look_until_closed(key: tuple[str, str], ask: Callable[[], Answer]) -> None:
+        while time.monotonic() - began < patient(60):
+            if ask().status not in (101, 200):
+                closed[key] = time.monotonic() - began
+                return
+
     threads = [Thread(target=wait_for_end, args=each) for each in held if each[1] is not None]
+    threads += [Thread(target=look_until_closed, args=each) for each in asks.items()]  # one app is slower than another
     for thread in (*threads, clicks := Thread(target=ada.sign_out)):
         thread.start()
-    while len(asks) > sum(key in closed for key in asks) and time.monotonic() - began < patient(60):
-        for key, ask in asks.items():
-            if key not in closed and ask().status not in (101, 200):
-                closed[key] = time.monotonic() - began
     clicks.join()
     print(f"(the hub's own answer took {ada.sign_out_seconds:.2f} s, load {os.getloadavg()[0]:.1f})")
     for thread in threads:
-        thread.join(patient(5))
+        thread.join(patient(10))
     for key in [*asks, *((app.app.name, "an open WebSocket") for app, found in held if found is not None)]:
         print(f"{key[0]:<12} {key[1]:<18} {f'{closed[key]:.2f} s' if key in closed else 'still open'}", flush=True)
 

@@ -1,4 +1,4 @@
-"""``python -m hub_extensions.gate --config FILE``: how the hub, and ``jupyterhub-gpu gate run``, start the gate.
+"""``python -m hub_extensions.gate --config FILE``: how the hub, or its Deployment, starts the gate.
 
 Under a tiny parent, which starts it again at once where it dies: the hub itself looks every 30 s, and until then nobody
 would open an app. Heavy imports are made by the child alone.
@@ -23,11 +23,11 @@ def main(arguments: list[str] | None = None) -> int:
     parent = os.getppid() if os.environ.get("JUPYTERHUB_SERVICE_NAME") else None
     parser = argparse.ArgumentParser(prog="python -m hub_extensions.gate", description="The gate before the apps.")
     parser.add_argument("--config", metavar="FILE", required=True, help="settings that configure(c) wrote")
-    return supervise(partial(_serve, parser.parse_args(arguments).config, os.getpid()), parent)
+    return supervise(partial(run, parser.parse_args(arguments).config, os.getpid()), parent)
 
 
-def _serve(config: str, supervisor: int) -> int:
-    """In the child, which ends with its supervisor."""
+def run(config: str, parent: int | None = None) -> int:
+    """The gate itself, until it is stopped or `parent` is gone; returns the exit status."""
     import asyncio
 
     from hub_extensions.adapters.settings_file import SettingsError
@@ -39,7 +39,7 @@ def _serve(config: str, supervisor: int) -> int:
     except SettingsError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_WRONG_SETTINGS
-    return asyncio.run(serve(settings, parent=supervisor))
+    return asyncio.run(serve(settings, parent=parent))
 
 
 if __name__ == "__main__":

@@ -27,9 +27,9 @@ _settings_file = click.option(
 @_settings_file
 def gate_run(config: str) -> None:
     """Run the gate until it is stopped."""
-    from hub_extensions.gate.__main__ import main  # the server's libraries take their time to load
+    from hub_extensions.gate.__main__ import run
 
-    sys.exit(main(["--config", config]))
+    sys.exit(run(config))
 
 
 @gate.command("rotate")
