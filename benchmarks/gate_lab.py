@@ -264,7 +264,8 @@ def frame_of(file: BinaryIO) -> int | None:
 
 
 def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
-    """Seconds from the click until each thing that was open is closed; a WebSocket that was open, too."""
+    """Seconds from the click until the last request for each thing was sent that was still let in; what an app takes to
+    answer it is not the gate's. Of an open WebSocket, until it was closed."""
     who = ada.headers
     asks = {
         (app.app.name, kind): ask
@@ -283,10 +284,13 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
             closed[app.app.name, "an open WebSocket"] = time.monotonic() - began
 
     def look_until_closed(key: tuple[str, str], ask: Callable[[], Answer]) -> None:
+        last = 0.0
         while time.monotonic() - began < patient(60):
+            sent = time.monotonic() - began
             if ask().status not in (101, 200):
-                closed[key] = time.monotonic() - began
+                closed[key] = last
                 return
+            last = sent
 
     threads = [Thread(target=wait_for_end, args=each) for each in held if each[1] is not None]
     threads += [Thread(target=look_until_closed, args=each) for each in asks.items()]  # one app is slower than another
@@ -323,7 +327,7 @@ def behind(word: str, folder: Path, place: Place, origin: str, apps: Sequence[Ru
         people: Mapping[str, Sequence[str]] = {"a stranger": (), "ada (lab)": ada.headers, "ben (ops)": ben.headers}
         title = f"Behind {word}, one login each: {', '.join(f'{who} opens {n} apps' for who, n in opened.items())}"
         print_table(title, apps, HOST, {app.app.name: port for app in apps}, people)
-        print(f"\nBehind {word}, from ada's sign-out at the hub until it is closed")
+        print(f"\nBehind {word}, from ada's sign-out at the hub until nothing was let in any more")
         print_sign_out(ada, apps, port)
         still = sum(app.kinds(HOST, port, ben.headers)["page"]().status == 200 for app in apps)
         print(f"ben still opens {still}")
