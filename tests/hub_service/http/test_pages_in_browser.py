@@ -163,10 +163,11 @@ async def test_every_state_of_ones_own_page_can_be_read_in_light_and_dark_and_on
     found: list[str] = []
     pages = {f"{scheme}-{width}": await opened(browser, service, width, scheme, blamed) for scheme, width in WINDOWS}
     light = pages["light-1280"]
-    # the hub's own theme button works, and what is set there is kept
+    # the hub's own theme button works
     before = await light.evaluate("document.documentElement.dataset.bsTheme")
     await light.evaluate("document.getElementById('dark-theme-toggle').click()")
     assert {before, await light.evaluate("document.documentElement.dataset.bsTheme")} == {"light", "dark"}
+    await light.evaluate("document.getElementById('dark-theme-toggle').click()")
     # by keyboard: from the heading on, Tab leads to the first offer's Start, which names it
     await light.evaluate("document.querySelector('#offers h2').setAttribute('tabindex', '-1')")
     await light.focus("#offers h2")
