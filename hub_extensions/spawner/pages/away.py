@@ -12,10 +12,10 @@ from typing import Any
 from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
-Ask = Callable[[Any], tuple[Catalogue, ...]]
+AwayLanguages = Callable[[Any], tuple[Catalogue, ...]]
 
 
-def away_page(path: str) -> Callable[[object], Ask]:
+def away_page(path: str) -> Callable[[object], AwayLanguages]:
     """A value for ``c.JupyterHub.template_vars``: JupyterHub calls it for each page, with its reader.
 
     Args:

@@ -68,7 +68,7 @@ class Frames:
 
 def cleaned(page: str) -> Frame:
     """The hub's page without scripts in it. Raises ValueError: a place to fill in is missing."""
-    reading = _Reading()
+    reading = _HubPage()
     reading.feed(page)
     reading.close()
     html = "".join(reading.kept)
@@ -78,7 +78,7 @@ def cleaned(page: str) -> Frame:
     return Frame(html, tuple(reading.styles))
 
 
-class _Reading(HTMLParser):
+class _HubPage(HTMLParser):
     """Copies a page. What is left out: scripts without ``src``, and the word that nothing works without script."""
 
     def __init__(self) -> None:
