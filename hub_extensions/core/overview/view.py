@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from hub_extensions.core.messages import LeaseInfo, OfferState, TicketInfo
 from hub_extensions.core.overview.cards import HELD, Card, Emptying, PieceState
-from hub_extensions.core.overview.health import HealthLine
+from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import Totals
 from hub_extensions.core.queue.cordons import Cordon
 
@@ -59,7 +59,7 @@ class FailedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows(Generic[T]):
+class PageRows(Generic[T]):
     """One page of many rows.
 
     Attributes:
@@ -72,11 +72,11 @@ class Rows(Generic[T]):
     pages: int
 
 
-def paged(rows: Sequence[T], page: int, size: int) -> Rows[T]:
+def paged(rows: Sequence[T], page: int, size: int) -> PageRows[T]:
     """The rows of a page; the last one where there are not so many."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
-    return Rows(tuple(rows[(page - 1) * size : page * size]), len(rows), page, pages)
+    return PageRows(tuple(rows[(page - 1) * size : page * size]), len(rows), page, pages)
 
 
 def chosen(cards: Iterable[Card], asked: Asked) -> list[Card]:
@@ -105,11 +105,11 @@ class Overview:
     at: datetime
     read: datetime | None
     totals: Totals
-    health: HealthLine
-    cards: Rows[Card]
+    health: HealthVerdict
+    cards: PageRows[Card]
     leases: Mapping[str, LeaseInfo]
     emptying: Mapping[str, Emptying]
-    people: Rows[TicketInfo]
+    people: PageRows[TicketInfo]
     longest_seconds: float | None
     failed: tuple[FailedStart, ...]
     failed_count: int

@@ -438,7 +438,7 @@ class Engine:
         return messages.CullingView(at, servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        """Rows of the journal, the newest first: those about a user are for that user and for admins."""
+        """PageRows of the journal, the newest first: those about a user are for that user and for admins."""
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:

@@ -15,7 +15,7 @@ from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferSt
 from hub_extensions.core.overview.cards import (
     Card,
     Emptying,
-    Holder,
+    PieceHolder,
     cards_of_cluster,
     cards_of_machine,
     emptying,
@@ -29,7 +29,7 @@ from hub_extensions.core.overview.view import (
     Asked,
     FailedStart,
     Overview,
-    Rows,
+    PageRows,
     chosen,
     paged,
     titles_of,
@@ -79,10 +79,10 @@ class AdminView:
             return cards_of_cluster(info.pools, holders)
         return cards_of_machine(self.state.devices.values(), holders, self.state.cordons)
 
-    def _holder(self, lease: Lease, on_cluster: bool) -> Holder:
+    def _holder(self, lease: Lease, on_cluster: bool) -> PieceHolder:
         used = self.culler.measured(lease)[0] if lease.state.value == "running" else None
         end, wall = self.state.as_enforced(lease).ends_at, self.state.clock.wall
-        return Holder(
+        return PieceHolder(
             lease=lease.id,
             user=lease.user,
             server=lease.server,
@@ -126,20 +126,20 @@ class AdminView:
             titles=titles_of(offers),
         )
 
-    def _leases(self, shown: Rows[Card]) -> dict[str, LeaseInfo]:
+    def _leases(self, shown: PageRows[Card]) -> dict[str, LeaseInfo]:
         ids = (holder.lease for card in shown.shown for holder in card.holders)
         return {each: self.lease_info(self.state.leases[each]) for each in ids}
 
     @staticmethod
-    def _emptying(cards: tuple[Card, ...], shown: Rows[Card]) -> dict[str, Emptying]:
+    def _emptying(cards: tuple[Card, ...], shown: PageRows[Card]) -> dict[str, Emptying]:
         """Of a node of a cluster all its rows count, also those on another page."""
         places = {card.place for card in shown.shown}
         return {place: emptying(h for card in cards if card.place == place for h in card.holders) for place in places}
 
-    def _people(self, page: int) -> Rows[TicketInfo]:
+    def _people(self, page: int) -> PageRows[TicketInfo]:
         line = [(_place(each), each) for each in self.state.tickets.values()]
         found = paged([ticket for _, ticket in sorted(line, key=itemgetter(0))], page, PEOPLE_A_PAGE)
-        return Rows(self.tickets_info(list(found.shown)), found.found, found.page, found.pages)
+        return PageRows(self.tickets_info(list(found.shown)), found.found, found.page, found.pages)
 
     def _longest(self) -> float | None:
         joined = [each.joined for each in self.state.tickets.values() if each.state is TicketState.WAITING]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
-from hub_extensions.core.notices import Delivery, Letter, NoticeConfig, Sending
+from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sending
 from hub_extensions.hub_service.engine.meta import LETTERS, SENDINGS, read_letters, read_sendings
 
 NOTICES_LAST = timedelta(hours=24)
@@ -28,7 +28,7 @@ class UserNotices:
         self.config = config
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
-        self.letters: tuple[Letter, ...] = ()
+        self.letters: tuple[AdminLetter, ...] = ()
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
