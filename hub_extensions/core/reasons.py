@@ -292,11 +292,8 @@ TO_THE_HUB: Mapping[str, Text] = {
     "in-use-also-by-others": (
         "All {total} {title} are in use. {foreign} of them by programs that this hub did not start. {ahead:people}"
     ),
-    "closed-by-admin": Plural(
-        "total",
-        "The only {title} takes no new servers now: an administrator empties its card. {ahead:people}",
-        "{closed} of all {total} {title} take no new servers now: an administrator empties their cards. The others "
-        "are in use. {ahead:people}",
+    "closed-by-admin": (
+        "An administrator lets nothing new start on {closed} of {total} {title}, and no other is free. {ahead:people}"
     ),
     "in-use-or-cut": "No {title} can be had now: the GPUs are in use, or cut in another way. {ahead:people}",
     "own-lease-first": "You already hold a GPU in {server:server}. Your place is kept until that server has stopped.",

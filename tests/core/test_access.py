@@ -8,7 +8,7 @@ from hub_extensions.core.access import ACCESS, NEEDED, ApiAction, Person, has_ac
 
 OWN, OTHERS = ("ada", "thesis"), ("ben", "")
 DOOR = ACCESS[1]
-OF_ALL = {ApiAction.LIST_ALL, ApiAction.GIVE_UP, ApiAction.METRICS, ApiAction.HEALTH}
+OF_ALL = {ApiAction.LIST_ALL, ApiAction.GIVE_UP, ApiAction.ORDER, ApiAction.METRICS, ApiAction.HEALTH}
 LOOKS = {ApiAction.READ, ApiAction.LIST_OWN}
 ON_OWN = {ApiAction.START, ApiAction.KEEP, ApiAction.LEAVE}
 SERVERS = ("servers!user=ada", "start:servers!user=ada", "delete:servers!user=ada")

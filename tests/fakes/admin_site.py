@@ -11,12 +11,13 @@ from datetime import timedelta
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Placement
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.overview.cards import Card, Holder, cards_of_machine, emptying
-from hub_extensions.core.overview.days import PastUse
-from hub_extensions.core.overview.health import HealthLine
+from hub_extensions.core.overview.cards import Card, PieceHolder, cards_of_machine, emptying
+from hub_extensions.core.overview.days import CountedUse
+from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import totals_of
-from hub_extensions.core.overview.view import FailedStart, Overview, Rows, paged
+from hub_extensions.core.overview.view import Overview, PageRows, paged
 from hub_extensions.core.queue.cordons import Cordon
+from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from tests.fakes.engine import NOON, EngineInMemory, an_overview
 from tests.hub_service.conftest import Running, known_hub
@@ -26,16 +27,16 @@ NAMES = ("ada", "ben", "cem", "dan", "eva", "fay", "gus", "hana")
 STATES = (84.0, 0.0, 12.0, None, 97.0, 3.0)
 
 
-def a_holder(n: int, device: Device, offer: OfferId) -> Holder:
+def a_holder(n: int, device: Device, offer: OfferId) -> PieceHolder:
     use, user = STATES[n % len(STATES)], f"{NAMES[n % len(NAMES)]}{n // len(NAMES) or ''}"
     state = "ending" if n % 11 == 10 else "running"
     since = NOON - timedelta(minutes=7 * (n % 50))
-    return Holder(
+    return PieceHolder(
         f"lease-{n}", user, "", offer, device.identity, WHOLE, state, since, use, 5.0, NOON + timedelta(hours=9)
     )
 
 
-def cards(count: int) -> tuple[tuple[Card, ...], tuple[Holder, ...]]:
+def cards(count: int) -> tuple[tuple[Card, ...], tuple[PieceHolder, ...]]:
     """Every third is whole, the others are cut: one in four pieces is free, the second card is drained."""
     states, holders = [], []
     for n in range(count):
@@ -63,7 +64,7 @@ def cards(count: int) -> tuple[tuple[Card, ...], tuple[Holder, ...]]:
     return cards_of_machine(states, holders, drained), tuple(holders)
 
 
-def a_lease(each: Holder) -> messages.LeaseInfo:
+def a_lease(each: PieceHolder) -> messages.LeaseInfo:
     idle = each.use_percent is not None and each.use_percent < each.idle_below
     stops = NOON + timedelta(minutes=8) if idle else None
     return messages.LeaseInfo(
@@ -91,12 +92,14 @@ def a_view(card_count: int, waiting: int, *, wrong: bool = False) -> Overview:
         explain("health-evidence", offer=SMALL, servers=3, why="Prometheus has no series."),
     )
     failed = (
-        FailedStart(
+        messages.FailedStart(
             NOON - timedelta(hours=2),
             "gus",
             "",
-            "The server did not answer in 30 s.",
-            "Traceback (most recent call last):\n  …\nKeyError: 'HOME'",
+            SMALL,
+            "Small GPU",
+            failure("no-answer", "", 30),
+            log="Traceback (most recent call last):\n  …\nKeyError: 'HOME'",
         ),
     )
     plain = an_overview(*every, people=waits)
@@ -104,20 +107,19 @@ def a_view(card_count: int, waiting: int, *, wrong: bool = False) -> Overview:
         at=NOON,
         read=NOON - timedelta(seconds=2),
         totals=totals_of(every),
-        health=HealthLine(findings if wrong else ()),
+        health=HealthVerdict(findings if wrong else ()),
         cards=paged(every, 1, 20),
         leases=known,
         emptying=plain.emptying,
-        people=Rows(waits[:25], len(waits), 1, max(1, -(-len(waits) // 25))),
+        people=PageRows(waits[:25], len(waits), 1, max(1, -(-len(waits) // 25))),
         longest_seconds=plain.longest_seconds,
-        failed=failed if wrong else (),
-        failed_count=len(failed) if wrong else 0,
+        failed=messages.FailedStarts(len(failed), failed) if wrong else messages.FailedStarts(0, ()),
         machine=emptying(holders),
         titles={SMALL: "Small GPU", LARGE: "Medium GPU", WHOLE_GPU: "Whole GPU"},
     )
 
 
-def past_uses() -> tuple[PastUse, ...]:
+def past_uses() -> tuple[CountedUse, ...]:
     """A month of two offers and two groups."""
     found = []
     for n in range(240):
@@ -127,7 +129,7 @@ def past_uses() -> tuple[PastUse, ...]:
         length = timedelta(minutes=1) if failed else timedelta(hours=1 + n % 7)
         group = ("course-ml",) if n % 3 else ("thesis",)
         found.append(
-            PastUse(
+            CountedUse(
                 (SMALL, LARGE)[n % 2], group, began, min(began + length, NOON), end, not failed, 1.0, 60.0 * (n % 40)
             )
         )

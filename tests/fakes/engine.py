@@ -15,10 +15,10 @@ from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core import messages
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.cards import Card, emptying
-from hub_extensions.core.overview.days import Days, PastUse, Span, days_of
-from hub_extensions.core.overview.health import HealthLine
+from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
+from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import longest_wait, totals_of
-from hub_extensions.core.overview.view import Asked, Overview, Rows
+from hub_extensions.core.overview.view import Asked, Overview, PageRows
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.reasons import because
@@ -61,14 +61,13 @@ def an_overview(*cards: Card, people: tuple[messages.TicketInfo, ...] = (), **ch
         at=NOON,
         read=NOON,
         totals=totals_of(cards),
-        health=HealthLine(()),
-        cards=Rows(cards, len(cards), 1, 1),
+        health=HealthVerdict(()),
+        cards=PageRows(cards, len(cards), 1, 1),
         leases={},
         emptying={card.place: emptying(card.holders) for card in cards},
-        people=Rows(people, len(people), 1, 1),
+        people=PageRows(people, len(people), 1, 1),
         longest_seconds=longest_wait(people, NOON),
-        failed=(),
-        failed_count=0,
+        failed=messages.FailedStarts(0, ()),
         simulated=any(card.simulated for card in cards),
     )
     return replace(plain, **changed)  # type: ignore[arg-type]
@@ -131,7 +130,7 @@ class EngineInMemory:
         self.culling_view = messages.CullingView(NOON, (), ())
         self.admin_orders = OrdersHeard(self.told)
         self.view = an_overview()
-        self.past: tuple[PastUse, ...] = ()
+        self.past: tuple[CountedUse, ...] = ()
         self.rows: tuple[JournalRow, ...] = ()
         self.uses: tuple[messages.UsageRecord, ...] = (
             messages.UsageRecord("l1", "ben", "", OfferId("gpu"), "gpu", 1000, NOON, "idle"),

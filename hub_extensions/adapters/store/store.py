@@ -27,7 +27,7 @@ from hub_extensions.adapters.store.schema_upgrade import migrate
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.overview.days import PastUse
+from hub_extensions.core.overview.days import CountedUse
 from hub_extensions.core.queue.outlook import Given
 from hub_extensions.core.usage import Minute
 
@@ -130,7 +130,7 @@ class Store:
         """
         return await self._do(lambda connection: usage.page(connection, user, before, limit))
 
-    async def uses_since(self, since: datetime) -> tuple[PastUse, ...]:
+    async def uses_since(self, since: datetime) -> tuple[CountedUse, ...]:
         """Our own uses of GPUs that ended at `since` or later."""
         return await self._do(lambda connection: usage.uses_since(connection, since))
 

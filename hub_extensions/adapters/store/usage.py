@@ -20,7 +20,7 @@ from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, Js
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsagePage, UsageRecord
 from hub_extensions.core.messages.usage import OWN
-from hub_extensions.core.overview.days import PastUse
+from hub_extensions.core.overview.days import CountedUse
 from hub_extensions.core.usage import Minute, OpenUse
 
 PAGE = 1000
@@ -161,13 +161,15 @@ def page(connection: Connection, user: str | None, before: str | None, limit: in
     return UsagePage(tuple(rows[:limit]), None if last is None else f"{last.ended.isoformat()},{last.key}")
 
 
-def uses_since(connection: Connection, since: datetime) -> tuple[PastUse, ...]:
+def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...]:
     """Our own uses of GPUs that ended at `since` or later, as far as they are counted by day."""
     names = ("offer", "groups", "admitted", "began", "ended", "end", "ready", "devices", "share", "waited_seconds")
     chosen = sa.select(*(USAGE.c[name] for name in names))
     chosen = chosen.where(USAGE.c.ended >= since, USAGE.c.batch.is_(None), USAGE.c.devices > 0)
     return tuple(
-        PastUse(offer, tuple(groups), admitted or began, ended, end, ready is not None, devices * share / WHOLE, waited)
+        CountedUse(
+            offer, tuple(groups), admitted or began, ended, end, ready is not None, devices * share / WHOLE, waited
+        )
         for offer, groups, admitted, began, ended, end, ready, devices, share, waited in connection.execute(chosen)
     )
 

@@ -26,7 +26,7 @@ from hub_extensions.core.notices.delivery import (
     turn_notices,
     warning_notices,
 )
-from hub_extensions.core.notices.letter import LONGEST, Letter, deliveries_of, for_panel
+from hub_extensions.core.notices.letter import LONGEST, AdminLetter, deliveries_of, for_panel
 
 __all__ = [
     "LAST_WARNING",
@@ -37,9 +37,9 @@ __all__ = [
     "STOPS",
     "WARNING",
     "WEBHOOK",
+    "AdminLetter",
     "Delivery",
     "DeliveryAction",
-    "Letter",
     "NoticeConfig",
     "Sending",
     "address_problem",

@@ -15,7 +15,7 @@ LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class AdminLetter:
     """One letter to the user of one run of a server.
 
     Attributes:
@@ -30,7 +30,7 @@ class Letter:
     at: datetime
 
 
-def for_panel(letters: Iterable[Letter], facts: ServerFacts) -> tuple[Reason, ...]:
+def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:
     """What the panel of this run of a server shows, the newest first."""
     mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
     newest = sorted(mine, key=lambda each: each.at, reverse=True)
@@ -38,7 +38,7 @@ def for_panel(letters: Iterable[Letter], facts: ServerFacts) -> tuple[Reason, ..
 
 
 def deliveries_of(
-    letter: Letter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
+    letter: AdminLetter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
 ) -> tuple[Delivery, ...]:
     """The same by each channel, at once."""
     return tuple(

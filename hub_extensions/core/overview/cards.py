@@ -56,7 +56,7 @@ HELD = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class PieceHolder:
     """A lease as the page needs it.
 
     Attributes:
@@ -91,7 +91,7 @@ class Piece:
     width: int
     state: PieceState
     uuid: str = ""
-    holder: Holder | None = None
+    holder: PieceHolder | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Card:
     barred: str = ""
 
     @property
-    def holders(self) -> tuple[Holder, ...]:
+    def holders(self) -> tuple[PieceHolder, ...]:
         """Who is on it."""
         return tuple(piece.holder for piece in self.pieces if piece.holder is not None)
 
@@ -132,14 +132,14 @@ class Emptying:
     at: datetime | None
 
 
-def emptying(holders: Iterable[Holder]) -> Emptying:
+def emptying(holders: Iterable[PieceHolder]) -> Emptying:
     """When the last of these has ended, at the latest."""
     ends = [holder.ends_at for holder in holders]
     known = [end for end in ends if end is not None]
     return Emptying(len(ends), max(known) if known and len(known) == len(ends) else None)
 
 
-def state_of(holder: Holder) -> PieceState:
+def state_of(holder: PieceHolder) -> PieceState:
     """What a piece that is held is doing."""
     if holder.state != "running":
         return PieceState(holder.state)
@@ -149,10 +149,10 @@ def state_of(holder: Holder) -> PieceState:
 
 
 def cards_of_machine(
-    devices: Iterable[DeviceState], holders: Iterable[Holder], cordons: Sequence[Cordon]
+    devices: Iterable[DeviceState], holders: Iterable[PieceHolder], cordons: Sequence[Cordon]
 ) -> tuple[Card, ...]:
     """The cards of one machine in the order of their UUIDs, and of each its pieces as they lie on it."""
-    by_device: dict[object, list[Holder]] = {}
+    by_device: dict[object, list[PieceHolder]] = {}
     for holder in holders:
         by_device.setdefault(holder.place, []).append(holder)
     by_card: dict[str, list[DeviceState]] = {}
@@ -164,9 +164,9 @@ def cards_of_machine(
     )
 
 
-def cards_of_cluster(pools: Iterable[PoolInfo], holders: Iterable[Holder]) -> tuple[Card, ...]:
+def cards_of_cluster(pools: Iterable[PoolInfo], holders: Iterable[PieceHolder]) -> tuple[Card, ...]:
     """Of each node its equal devices as one row, by node and pool."""
-    by_place: dict[object, list[Holder]] = {}
+    by_place: dict[object, list[PieceHolder]] = {}
     for holder in holders:
         by_place.setdefault(holder.place, []).append(holder)
     parts = [(part.node, pool.pool, pool, part) for pool in pools for part in pool.nodes]
@@ -176,7 +176,9 @@ def cards_of_cluster(pools: Iterable[PoolInfo], holders: Iterable[Holder]) -> tu
     )
 
 
-def _card(uuid: str, states: Sequence[DeviceState], held: Mapping[object, list[Holder]], cordon: Cordon | None) -> Card:
+def _card(
+    uuid: str, states: Sequence[DeviceState], held: Mapping[object, list[PieceHolder]], cordon: Cordon | None
+) -> Card:
     pieces = [piece for state in states for piece in _pieces(state, held.get(state.device.identity, ()), cordon)]
     first = states[0].device
     return Card(uuid, uuid, "", first.product, tuple(pieces), first.simulated, cordon)
@@ -192,7 +194,7 @@ def _width(device: Device) -> int:
     return WHOLE if device.profile is None else WHOLE * (device.compute_slices or 1) // SLICES
 
 
-def _pieces(state: DeviceState, holders: Sequence[Holder], cordon: Cordon | None) -> list[Piece]:
+def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
     """Those who hold parts of a device, and what is left of it."""
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
@@ -216,7 +218,7 @@ def _left_over(state: DeviceState, shared: bool, cordon: Cordon | None) -> Piece
     return PieceState.FREE if cordon is None else PieceState.CLOSED
 
 
-def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[Holder]) -> Card:
+def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder]) -> Card:
     """Ours by their leases; what is neither ours nor free is others'."""
     width = WHOLE // max(1, part.total)
     pieces = [
@@ -229,6 +231,6 @@ def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[Holder]) ->
     return Card(part.node, "", part.node, pool.product, tuple(pieces), barred=part.why)
 
 
-def holders_on(cards: Iterable[Card], place: str) -> tuple[Holder, ...]:
+def holders_on(cards: Iterable[Card], place: str) -> tuple[PieceHolder, ...]:
     """Who is on a place: a card, a node, or the whole machine."""
     return tuple(holder for card in cards if place in (MACHINE, card.place) for holder in card.holders)

@@ -41,7 +41,7 @@ class Span(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PastUse:
+class CountedUse:
     """What is counted of one use. Times are UTC.
 
     Attributes:
@@ -74,7 +74,7 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class WaitFigures:
     """How long people waited whose turn came within one bar. None: nobody's did."""
 
     count: int
@@ -99,13 +99,13 @@ class Days:
     bounds: tuple[datetime, ...]
     by_offer: tuple[Course, ...]
     by_group: tuple[Course, ...]
-    waits: tuple[Waits, ...]
-    all_waits: Waits
+    waits: tuple[WaitFigures, ...]
+    all_waits: WaitFigures
     ends: tuple[tuple[str, int], ...]
     failed: tuple[int, ...]
 
 
-def days_of(uses: Iterable[PastUse], span: Span, now: datetime) -> Days:
+def days_of(uses: Iterable[CountedUse], span: Span, now: datetime) -> Days:
     """Count these uses; what lies before the first bar is left out."""
     first = now - span.length
     bounds = tuple(first + number * span.bucket for number in range(span.buckets + 1))
@@ -141,7 +141,7 @@ def _bar(at: datetime, first: datetime, span: Span) -> int:
     return min(span.buckets - 1, (at - first) // span.bucket)
 
 
-def _hours(use: PastUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
+def _hours(use: CountedUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
     """(bar, hours in it) of one use."""
     began, ended = max(use.began, bounds[0]), min(use.ended or now, now)
     if ended <= began:
@@ -158,8 +158,8 @@ def _courses(table: dict[str, list[float]]) -> tuple[Course, ...]:
     return tuple(sorted(found, key=lambda course: (-course.total, course.name)))
 
 
-def _waits(seconds: Sequence[float]) -> Waits:
+def _waits(seconds: Sequence[float]) -> WaitFigures:
     if not seconds:
-        return Waits(0, None, None)
+        return WaitFigures(0, None, None)
     found = sorted(seconds)
-    return Waits(len(found), found[(len(found) - 1) // 2], found[-1])
+    return WaitFigures(len(found), found[(len(found) - 1) // 2], found[-1])

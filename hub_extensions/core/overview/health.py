@@ -15,7 +15,7 @@ GPUS_READ = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
-class HealthLine:
+class HealthVerdict:
     """The verdict: `findings` are what is wrong, the worst first; none: all is well."""
 
     findings: tuple[Reason, ...]
@@ -28,15 +28,15 @@ class HealthLine:
 
 def judge_health(
     health: Health, offers: Iterable[OfferState] = (), held_up: Iterable[OfferId] = (), cluster_problem: str = ""
-) -> HealthLine:
+) -> HealthVerdict:
     """What an admin has to know, of what the service says of itself.
 
     Args:
         offers: as they stand; where one is free and somebody waits for it, the line stands still.
         held_up: offers whose first in line finds no device. cluster_problem: why it cannot be read.
     """
-    findings = (*_of_the_service(health, cluster_problem), *_of_the_line(offers, held_up), *_of_the_rest(health))
-    return HealthLine(findings)
+    findings = (*_of_the_service(health, cluster_problem), *_of_the_queue(offers, held_up), *_of_the_rest(health))
+    return HealthVerdict(findings)
 
 
 def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:
@@ -57,7 +57,7 @@ def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:
         yield explain("health-port", why=health.port or "")
 
 
-def _of_the_line(offers: Iterable[OfferState], held_up: Iterable[OfferId]) -> Iterator[Reason]:
+def _of_the_queue(offers: Iterable[OfferState], held_up: Iterable[OfferId]) -> Iterator[Reason]:
     named = set(held_up)
     for offer in offers:
         if offer.id == CPU:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Generic, TypeVar
 
-from hub_extensions.core.messages import LeaseInfo, OfferState, TicketInfo
+from hub_extensions.core.messages import FailedStarts, LeaseInfo, OfferState, TicketInfo
 from hub_extensions.core.overview.cards import HELD, Card, Emptying, PieceState
-from hub_extensions.core.overview.health import HealthLine
+from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import Totals
 from hub_extensions.core.queue.cordons import Cordon
 
@@ -44,22 +44,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedStart:
-    """A start that failed.
-
-    Attributes:
-        why: as its user was told. log: the last lines of its server's log, or what else is known; "": nothing.
-    """
-
-    at: datetime
-    user: str
-    server: str
-    why: str
-    log: str
-
-
-@dataclass(frozen=True, slots=True)
-class Rows(Generic[T]):
+class PageRows(Generic[T]):
     """One page of many rows.
 
     Attributes:
@@ -72,11 +57,11 @@ class Rows(Generic[T]):
     pages: int
 
 
-def paged(rows: Sequence[T], page: int, size: int) -> Rows[T]:
+def paged(rows: Sequence[T], page: int, size: int) -> PageRows[T]:
     """The rows of a page; the last one where there are not so many."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
-    return Rows(tuple(rows[(page - 1) * size : page * size]), len(rows), page, pages)
+    return PageRows(tuple(rows[(page - 1) * size : page * size]), len(rows), page, pages)
 
 
 def chosen(cards: Iterable[Card], asked: Asked) -> list[Card]:
@@ -98,21 +83,20 @@ class Overview:
         at: when it was put together. read: when the GPUs were read last; None: not yet.
         leases: of those on the cards that are shown, by id. emptying: of each of these cards, by its place.
         people: who waits. longest_seconds: who waits longest; None: nobody. more_than_one_line: places are of lines.
-        failed: the newest of the last 24 hours. failed_count: how many there were.
+        failed: starts that failed.
         on_cluster: a scheduler places the servers. simulated: some of the cards do not exist.
     """
 
     at: datetime
     read: datetime | None
     totals: Totals
-    health: HealthLine
-    cards: Rows[Card]
+    health: HealthVerdict
+    cards: PageRows[Card]
     leases: Mapping[str, LeaseInfo]
     emptying: Mapping[str, Emptying]
-    people: Rows[TicketInfo]
+    people: PageRows[TicketInfo]
     longest_seconds: float | None
-    failed: tuple[FailedStart, ...]
-    failed_count: int
+    failed: FailedStarts
     cordons: tuple[Cordon, ...] = ()
     machine: Emptying = field(default_factory=lambda: Emptying(0, None))
     on_cluster: bool = False

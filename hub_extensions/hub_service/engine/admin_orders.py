@@ -14,7 +14,7 @@ from datetime import timedelta
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.notices import LONGEST, Delivery, Letter, channels_of, deliveries_of
+from hub_extensions.core.notices import LONGEST, AdminLetter, Delivery, channels_of, deliveries_of
 from hub_extensions.core.overview.cards import Card, holders_on
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, refuse_to_close
 from hub_extensions.core.queue.model import Lease
@@ -52,7 +52,7 @@ class AdminOrders:
         Raises:
             Refused: 400: no reason. 409: there is no such card, it is drained already, or a cluster's scheduler places.
         """
-        why = _said(why)
+        why = _reason_of(why)
         async with self.transaction() as transaction:
             cordons, devices = self.state.cordons, self.state.devices.values()
             refusal = refuse_to_close(place, cordons, devices, on_cluster=self.state.on_cluster)
@@ -64,7 +64,7 @@ class AdminOrders:
 
     async def undrain(self, place: str, why: str, admin: str) -> None:
         """Servers start there again. Raises Refused: 400: no reason. 409: it is not drained."""
-        why = _said(why)
+        why = _reason_of(why)
         async with self.transaction(admit=True) as transaction:
             left = tuple(each for each in self.state.cordons if each.place != place)
             if left == self.state.cordons:
@@ -78,7 +78,7 @@ class AdminOrders:
         Raises:
             Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet.
         """
-        why, minutes = _said(why), _one_of(minutes, STOP_MINUTES, "minutes")
+        why, minutes = _reason_of(why), _one_of(minutes, STOP_MINUTES, "minutes")
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
@@ -100,7 +100,7 @@ class AdminOrders:
         Raises:
             Refused: as `stop`; 409 also where it is being stopped.
         """
-        why, hours = _said(why), _one_of(hours, KEEP_HOURS, "hours")
+        why, hours = _reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             until = self.state.clock.now() + timedelta(hours=hours)
@@ -116,7 +116,7 @@ class AdminOrders:
 
         Returns how many servers it is for. Raises Refused: 400: no text. 409: nobody's server runs there.
         """
-        text = _said(text)
+        text = _reason_of(text)
         async with self.transaction() as transaction:
             running = [
                 facts
@@ -126,9 +126,9 @@ class AdminOrders:
             ]
             if not running:
                 raise Refused.because(409, explain("nobody-there"), "place")
-            at, letters, sent = self.state.clock.utc_now(), list[Letter](), list[Delivery]()
+            at, letters, sent = self.state.clock.utc_now(), list[AdminLetter](), list[Delivery]()
             for facts in running:
-                letter = Letter(secrets.token_hex(8), facts.user, facts.server, facts.started, text, at)
+                letter = AdminLetter(secrets.token_hex(8), facts.user, facts.server, facts.started, text, at)
                 letters.append(letter)
                 sent += self._deliveries(letter, facts)
             rows = [self._row("letter", f"To who is on {_name(place)}: {text}", admin, facts=each) for each in running]
@@ -139,11 +139,11 @@ class AdminOrders:
             await transaction.write(changes)
         return len(running)
 
-    def _deliveries(self, letter: Letter, facts: ServerFacts) -> tuple[Delivery, ...]:
+    def _deliveries(self, letter: AdminLetter, facts: ServerFacts) -> tuple[Delivery, ...]:
         offer, channels = self.state.offer(facts.offer), channels_of(self.state.notices.config)
         return deliveries_of(letter, facts, offer.title if offer else facts.offer, channels, self.state.clock.now())
 
-    def _still_read(self) -> tuple[Letter, ...]:
+    def _still_read(self) -> tuple[AdminLetter, ...]:
         """Letters to servers that run still."""
         runs = {(each.user, each.server, each.started) for each in self.state.facts.values()}
         return tuple(each for each in self.state.notices.letters if (each.user, each.server, each.run) in runs)
@@ -167,7 +167,7 @@ class AdminOrders:
         return JournalRow(self.state.clock.utc_now(), kind, None, held, user, server, text, f"admin {admin}")
 
 
-def _said(why: str) -> str:
+def _reason_of(why: str) -> str:
     """The admin's words; an order without them is none."""
     words = " ".join(why.split())
     if not words:

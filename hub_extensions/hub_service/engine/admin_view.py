@@ -7,15 +7,13 @@ Of a thousand cards only the page that is asked for is written out. Not here: wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 from operator import itemgetter
 
-from hub_extensions.adapters.store import JournalFilter, JournalRow, Store
 from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
 from hub_extensions.core.overview.cards import (
     Card,
     Emptying,
-    Holder,
+    PieceHolder,
     cards_of_cluster,
     cards_of_machine,
     emptying,
@@ -27,9 +25,8 @@ from hub_extensions.core.overview.view import (
     CARDS_A_PAGE,
     PEOPLE_A_PAGE,
     Asked,
-    FailedStart,
     Overview,
-    Rows,
+    PageRows,
     chosen,
     paged,
     titles_of,
@@ -37,12 +34,8 @@ from hub_extensions.core.overview.view import (
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.hub_service.engine.culler import Culler
+from hub_extensions.hub_service.engine.overview import failed_starts
 from hub_extensions.hub_service.engine.state import State
-
-FAILED_FOR = timedelta(hours=24)
-"""Failed starts are counted so far back."""
-FAILED_SHOWN = 10
-MOST_FAILED = 1000
 
 
 class AdminView:
@@ -55,7 +48,6 @@ class AdminView:
     def __init__(
         self,
         state: State,
-        store: Store,
         culler: Culler,
         *,
         lease_info: Callable[[Lease], LeaseInfo],
@@ -64,7 +56,6 @@ class AdminView:
         node_of: Callable[[Lease], str],
     ) -> None:
         self.state = state
-        self.store = store
         self.culler = culler
         self.lease_info = lease_info
         self.tickets_info = tickets_info
@@ -79,10 +70,10 @@ class AdminView:
             return cards_of_cluster(info.pools, holders)
         return cards_of_machine(self.state.devices.values(), holders, self.state.cordons)
 
-    def _holder(self, lease: Lease, on_cluster: bool) -> Holder:
+    def _holder(self, lease: Lease, on_cluster: bool) -> PieceHolder:
         used = self.culler.measured(lease)[0] if lease.state.value == "running" else None
         end, wall = self.state.as_enforced(lease).ends_at, self.state.clock.wall
-        return Holder(
+        return PieceHolder(
             lease=lease.id,
             user=lease.user,
             server=lease.server,
@@ -102,7 +93,7 @@ class AdminView:
         Args:
             offers: as an admin sees them.
         """
-        info, failed = self.cluster(), await self._failed()
+        info = self.cluster()
         cards = self.cards(info)
         shown = paged(chosen(cards, asked), asked.cards, CARDS_A_PAGE)
         held = info.held_up if info is not None else ()
@@ -117,8 +108,7 @@ class AdminView:
             emptying=self._emptying(cards, shown),
             people=self._people(asked.people),
             longest_seconds=self._longest(),
-            failed=tuple(map(_failed_start, failed[:FAILED_SHOWN])),
-            failed_count=len(failed),
+            failed=failed_starts(self.state),
             cordons=self.state.cordons,
             machine=emptying(holders_on(cards, MACHINE)),
             on_cluster=info is not None,
@@ -126,33 +116,25 @@ class AdminView:
             titles=titles_of(offers),
         )
 
-    def _leases(self, shown: Rows[Card]) -> dict[str, LeaseInfo]:
+    def _leases(self, shown: PageRows[Card]) -> dict[str, LeaseInfo]:
         ids = (holder.lease for card in shown.shown for holder in card.holders)
         return {each: self.lease_info(self.state.leases[each]) for each in ids}
 
     @staticmethod
-    def _emptying(cards: tuple[Card, ...], shown: Rows[Card]) -> dict[str, Emptying]:
+    def _emptying(cards: tuple[Card, ...], shown: PageRows[Card]) -> dict[str, Emptying]:
         """Of a node of a cluster all its rows count, also those on another page."""
         places = {card.place for card in shown.shown}
         return {place: emptying(h for card in cards if card.place == place for h in card.holders) for place in places}
 
-    def _people(self, page: int) -> Rows[TicketInfo]:
+    def _people(self, page: int) -> PageRows[TicketInfo]:
         line = [(_place(each), each) for each in self.state.tickets.values()]
         found = paged([ticket for _, ticket in sorted(line, key=itemgetter(0))], page, PEOPLE_A_PAGE)
-        return Rows(self.tickets_info(list(found.shown)), found.found, found.page, found.pages)
+        return PageRows(self.tickets_info(list(found.shown)), found.found, found.page, found.pages)
 
     def _longest(self) -> float | None:
         joined = [each.joined for each in self.state.tickets.values() if each.state is TicketState.WAITING]
         return max(0.0, (self.state.clock.now() - min(joined)).total_seconds()) if joined else None
 
-    async def _failed(self) -> tuple[JournalRow, ...]:
-        since = self.state.clock.utc_now() - FAILED_FOR
-        return await self.store.journal(MOST_FAILED, JournalFilter(since, None, None, ("failed",)))
-
 
 def _place(ticket: Ticket) -> int:
     return min(choice.place for choice in ticket.wanted_offers)
-
-
-def _failed_start(row: JournalRow) -> FailedStart:
-    return FailedStart(row.at, row.user or "", row.server or "", row.text, row.evidence)

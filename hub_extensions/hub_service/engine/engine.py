@@ -106,7 +106,6 @@ class Engine:
         self.forecaster = Forecaster(state, store, transaction, self.queue.figures_changed)
         self.admin_view = AdminView(
             state,
-            store,
             self.culler,
             lease_info=self._lease_info,
             tickets_info=self._tickets_info,
@@ -457,7 +456,7 @@ class Engine:
         return messages.CullingView(at, servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        """Rows of the journal, the newest first: those about a user are for that user and for admins."""
+        """PageRows of the journal, the newest first: those about a user are for that user and for admins."""
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.culling import RoutesRenewed, ServerReturn
-from hub_extensions.core.notices import Letter, Sending
+from hub_extensions.core.notices import AdminLetter, Sending
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.cordons import Cordon
 from hub_extensions.core.queue.failed_starts import KeptFailure
@@ -27,7 +27,7 @@ ROUTES_RENEWED = "routes-renewed"
 FAILED_STARTS = "failed-starts"
 CORDONS = "cordons"
 LETTERS = "letters"
-_LETTERS: TypeAdapter[tuple[Letter, ...]] = TypeAdapter(tuple[Letter, ...])
+_LETTERS: TypeAdapter[tuple[AdminLetter, ...]] = TypeAdapter(tuple[AdminLetter, ...])
 _CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
@@ -114,7 +114,7 @@ def write_cordons(cordons: tuple[Cordon, ...]) -> str:
     return _CORDONS.dump_json(cordons).decode()
 
 
-def read_letters(kept: str) -> tuple[Letter, ...]:
+def read_letters(kept: str) -> tuple[AdminLetter, ...]:
     """What admins have written to servers that run; nothing where another version wrote it otherwise."""
     try:
         return _LETTERS.validate_json(kept)
@@ -122,6 +122,6 @@ def read_letters(kept: str) -> tuple[Letter, ...]:
         return ()
 
 
-def write_letters(letters: tuple[Letter, ...]) -> str:
+def write_letters(letters: tuple[AdminLetter, ...]) -> str:
     """As `read_letters` reads them."""
     return _LETTERS.dump_json(letters).decode()

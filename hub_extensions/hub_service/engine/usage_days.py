@@ -7,7 +7,7 @@ from datetime import timedelta
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.overview.days import Days, PastUse, Span, days_of
+from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
 from hub_extensions.core.usage import OpenUse
 from hub_extensions.hub_service.engine.state import State
 
@@ -33,8 +33,8 @@ class UsageDays:
         return found
 
 
-def _running(use: OpenUse) -> PastUse:
-    return PastUse(
+def _running(use: OpenUse) -> CountedUse:
+    return CountedUse(
         offer=use.offer,
         groups=use.groups,
         began=use.admitted,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
-from hub_extensions.core.notices import Delivery, Letter, NoticeConfig, Sending
+from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sending
 from hub_extensions.core.queue.failed_starts import KeptFailure
 from hub_extensions.hub_service.engine.meta import (
     FAILED_STARTS,
@@ -41,7 +41,7 @@ class UserNotices:
         self.deliveries: dict[tuple[str, str], Delivery] = {}
         self.sendings: Mapping[str, Sending] = {}
         self.failures: tuple[KeptFailure, ...] = ()
-        self.letters: tuple[Letter, ...] = ()
+        self.letters: tuple[AdminLetter, ...] = ()
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:

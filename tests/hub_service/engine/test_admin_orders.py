@@ -166,11 +166,11 @@ async def test_a_failed_start_of_today_is_counted_with_its_last_reason(tmp_path:
         state = await r.ask("ada", SMALL)
         await r.engine.ended(state.ticket, Ended(state.attempt, "failed", "it did not answer in 30 s", "timeout"))
         found = await seen(r)
-        assert (found.failed_count, found.failed[0].user, found.failed[0].log) == (1, "ada", "timeout")
-        assert "did not answer" in found.failed[0].why
+        assert (found.failed.last_day, found.failed.latest[0].user) == (1, "ada")
+        assert "did not answer" in found.failed.latest[0].reason.message
         r.hands.pass_time(timedelta(hours=25))
         await r.engine.watcher.refresh()
-        assert (await seen(r)).failed_count == 0
+        assert (await seen(r)).failed.last_day == 0
 
 
 async def test_only_the_page_that_is_asked_for_is_written_out_and_the_line_counts_all(tmp_path: Path) -> None:

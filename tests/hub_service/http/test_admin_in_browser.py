@@ -74,7 +74,8 @@ def test_no_page_has_findings_of_axe_or_is_wider_than_the_screen(
     for path, name in (("admin", "admin"), ("admin/days", "days"), ("audit", "audit")):
         if path != "admin" and count > 1:
             continue
-        for scheme, width in (("light", WIDE), ("dark", WIDE), ("light", PHONE), ("dark", PHONE)):
+        looks = (("light", WIDE), ("dark", PHONE), ("dark", WIDE), ("light", PHONE))
+        for scheme, width in looks if os.environ.get("ADMIN_PICTURES") else looks[:2]:
             page = a_page(browser, url + path, width, color_scheme=scheme)
             if path == "admin" and width == PHONE:
                 page.get_by_text("Who is on it, and what to do").first.click()
@@ -121,7 +122,7 @@ def test_the_page_renews_its_rows_and_leaves_alone_what_somebody_writes(
     page = a_page(browser, url + "admin")
     card = page.locator("article.card")
     card.get_by_text("Who is on it, and what to do").click()
-    field = card.get_by_label("Why (the audit keeps it)").first
+    field = card.get_by_label("Why (the audit keeps it)").last
     field.fill("half a reason")
     engine.view = a_view(1, 3)
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")

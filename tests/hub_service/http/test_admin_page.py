@@ -11,11 +11,12 @@ import pytest
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign, Placement
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.overview.cards import Card, Holder, cards_of_machine, emptying
-from hub_extensions.core.overview.days import PastUse
-from hub_extensions.core.overview.health import HealthLine
-from hub_extensions.core.overview.view import Asked, FailedStart
+from hub_extensions.core.overview.cards import Card, PieceHolder, cards_of_machine, emptying
+from hub_extensions.core.overview.days import CountedUse
+from hub_extensions.core.overview.health import HealthVerdict
+from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.cordons import MACHINE, Cordon
+from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.http.pages.pictures import bars
 from tests.fakes.engine import NOON, an_overview
@@ -35,10 +36,10 @@ def piece(n: int, foreign: Foreign = Foreign.NONE, card: str = "GPU-a") -> Devic
     return DeviceState(device, foreign)
 
 
-def holder(n: int, user: str, use: float | None, state: str = "running") -> Holder:
+def holder(n: int, user: str, use: float | None, state: str = "running") -> PieceHolder:
     device = piece(n).device.identity
     end = NOON + timedelta(hours=8)
-    return Holder(f"lease-{user}", user, "", SMALL, device, WHOLE, state, NOON, use, 5.0, end)
+    return PieceHolder(f"lease-{user}", user, "", SMALL, device, WHOLE, state, NOON, use, 5.0, end)
 
 
 HOLDERS = (holder(0, "ada", 84.0), holder(1, "ben", 0.0), holder(2, "cem", None), holder(3, "dan", None, "ending"))
@@ -49,7 +50,7 @@ def the_cards(*cordons: Cordon) -> tuple[Card, ...]:
     return cards_of_machine(DEVICES, HOLDERS, cordons)
 
 
-def lease(each: Holder) -> messages.LeaseInfo:
+def lease(each: PieceHolder) -> messages.LeaseInfo:
     stops = NOON + timedelta(minutes=9) if each.user == "ben" else None
     why = "Idle for 21 min." if stops else ""
     return messages.LeaseInfo(
@@ -109,7 +110,7 @@ async def test_one_line_says_what_is_going_on_and_no_number_stands_twice_in_it(s
 
 async def test_health_is_one_line_that_unfolds_when_something_is_wrong(service: Running) -> None:
     assert '<details id="health"><summary class="well">✓ All is well' in await page(service)
-    service.engine.view = view(health=HealthLine((explain("health-stops", stops=2), explain("health-notices"))))
+    service.engine.view = view(health=HealthVerdict((explain("health-stops", stops=2), explain("health-notices"))))
     text = await page(service)
     assert '<details id="health" open><summary class="warning">⚠ 2 things are wrong' in text
     assert "2 stops have failed and are tried again." in text
@@ -210,11 +211,13 @@ async def test_rows_are_asked_for_by_the_address_and_a_word_that_is_none_is_refu
 
 
 async def test_a_failed_start_shows_its_reason_and_the_last_lines_of_its_log(service: Running) -> None:
-    failed = FailedStart(NOON, "gus", "", "It did not answer in 30 s.", "Traceback\nKeyError: 'x'")
-    service.engine.view = view(failed=(failed,), failed_count=14)
+    failed = messages.FailedStart(
+        NOON, "gus", "", SMALL, "Small GPU", failure("no-answer", "", 30), log="Traceback\nKeyError: 'x'"
+    )
+    service.engine.view = view(failed=messages.FailedStarts(14, (failed,)))
     text = await page(service)
     assert "14 failed starts in 24 h" in said(text)
-    assert "gus : It did not answer in 30 s." in said(text) and "KeyError: &#39;x&#39;</pre>" in text
+    assert f"gus : {failed.reason.message}" in said(text) and "KeyError: &#39;x&#39;</pre>" in text
 
 
 async def test_on_a_cluster_nothing_is_drained_by_a_button(service: Running) -> None:
@@ -226,9 +229,9 @@ async def test_on_a_cluster_nothing_is_drained_by_a_button(service: Running) -> 
 async def test_the_last_days_are_drawn_without_script_or_style_in_the_page(service: Running) -> None:
     began = NOON - timedelta(days=2)
     service.engine.past = (
-        PastUse(SMALL, ("ml",), began, began + timedelta(hours=6), "idle", True, 1.0, 600.0),
-        PastUse(SMALL, (), began, None, "", True, 0.5, 60.0),
-        PastUse(SMALL, (), began, began + timedelta(minutes=1), "failed", False, 1.0, None),
+        CountedUse(SMALL, ("ml",), began, began + timedelta(hours=6), "idle", True, 1.0, 600.0),
+        CountedUse(SMALL, (), began, None, "", True, 0.5, 60.0),
+        CountedUse(SMALL, (), began, began + timedelta(minutes=1), "failed", False, 1.0, None),
     )
     text = await page(service, "admin/days")
     assert "MIG 1g.5gb · 30 h" in said(text) and "ml · 6 h" in said(text) and "without a group · 24 h" in said(text)

@@ -22,7 +22,7 @@ from hub_extensions.hub_service.http.pages.pages import Form, Page
 LONGEST_SEARCH = 100
 
 
-class AdminPage(Page):
+class OverviewPage(Page):
     """A page for admins."""
 
     who = Who.ADMIN
@@ -40,7 +40,7 @@ class AdminPage(Page):
         return int(written) if written.isdecimal() and len(written) < 7 else 1
 
 
-class AdminNow(AdminPage):
+class AdminNow(OverviewPage):
     """GET: what is going on, where, who waits and why."""
 
     async def get(self) -> None:
@@ -69,7 +69,7 @@ class AdminNow(AdminPage):
         )
 
 
-class AdminDays(AdminPage):
+class AdminDays(OverviewPage):
     """GET: the last day, week or month."""
 
     async def get(self) -> None:
@@ -82,7 +82,7 @@ class AdminDays(AdminPage):
         self.show("admin_days.html", "days", days=days, spans=tuple(Span), titles=titles, pictures=pictures)
 
 
-class AdminParts(AdminPage):
+class AdminParts(OverviewPage):
     """GET: what the service is made of: who measures, how good the forecast is, what the cluster has, its health."""
 
     async def get(self) -> None:
@@ -124,7 +124,7 @@ class AdminOrder(Form):
         return self.get_body_argument("why", "")
 
 
-class Drain(AdminOrder):
+class DrainCard(AdminOrder):
     """POST: nothing new starts on a card, or on the machine."""
 
     async def submitted(self) -> None:
@@ -132,7 +132,7 @@ class Drain(AdminOrder):
         await self.engine.admin_orders.drain(self.get_body_argument("place"), self.why, self.person.name)
 
 
-class Undrain(AdminOrder):
+class UndrainCard(AdminOrder):
     """POST: servers start there again."""
 
     async def submitted(self) -> None:
@@ -181,8 +181,8 @@ ADMIN_PAGES = (
     ("admin", AdminNow),
     ("admin/days", AdminDays),
     ("admin/parts", AdminParts),
-    ("admin/drain", Drain),
-    ("admin/undrain", Undrain),
+    ("admin/drain", DrainCard),
+    ("admin/undrain", UndrainCard),
     ("admin/stop", StopServer),
     ("admin/keep", KeepServer),
     ("admin/letter", WriteTo),

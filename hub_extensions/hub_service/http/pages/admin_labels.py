@@ -49,7 +49,7 @@ def uuids(card: Card) -> tuple[str, ...]:
     return tuple(dict.fromkeys(each for each in (card.uuid, *(piece.uuid for piece in card.pieces)) if each))
 
 
-def shown(word: str, t: Catalogue) -> str:
+def shown(code: str, t: Catalogue) -> str:
     """What of the cards is shown."""
     return {
         "held": t("in use"),
@@ -57,7 +57,7 @@ def shown(word: str, t: Catalogue) -> str:
         "unknown": t("use not known"),
         "free": t("with something free"),
         "drained": t("drained"),
-    }.get(word, word)
+    }.get(code, code)
 
 
 def span(each: Span, t: Catalogue) -> str:
@@ -65,7 +65,7 @@ def span(each: Span, t: Catalogue) -> str:
     return {Span.DAY: t("24 hours"), Span.WEEK: t("7 days"), Span.MONTH: t("30 days")}[each]
 
 
-def end(word: str, t: Catalogue) -> str:
+def end(code: str, t: Catalogue) -> str:
     """How a use ended."""
     return {
         "user": t("stopped by its user"),
@@ -80,7 +80,7 @@ def end(word: str, t: Catalogue) -> str:
         "hub-stopped": t("ended while the hub was away"),
         "reclaimed": t("taken back"),
         "signed-out": t("stopped after a sign-out"),
-    }.get(word, t("not known how"))
+    }.get(code, t("not known how"))
 
 
 def wait(seconds: float | None, t: Catalogue) -> str:
