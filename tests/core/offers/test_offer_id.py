@@ -23,6 +23,7 @@ NOT_AN_OFFER = (
     "class Mechanism",
     '"cpu": "processors"',  # Kubernetes' name of a resource
     "gpu_cpu_server_name",
+    "give_back(self.get_query_argument(",
 )
 """Lines that have, or stand right before, a "cpu" that names something else."""
 

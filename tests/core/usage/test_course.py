@@ -161,6 +161,7 @@ def test_every_way_to_end_has_a_word() -> None:
         Cause.LIFETIME: "lifetime",
         Cause.SIGNED_OUT: "signed-out",
         Cause.GIVEN_BACK: "user",
+        Cause.ADMIN: "admin",
     }
     told = {
         reason: end_of_stop(reason, asked=False).value

@@ -153,7 +153,7 @@ async def test_a_lease_has_the_end_that_its_server_really_has(
         state.facts["ada", ""] = facts
         if facts_of == "none":
             del state.facts["ada", ""]
-        found = state._as_enforced(held)
+        found = state.as_enforced(held)
         assert found.ends_at == (None if enforced is None else now + enforced * MINUTE)
 
 

@@ -377,7 +377,7 @@ async def test_one_reads_when_how_long_how_busy_and_how_the_last_ten_uses_ended(
     service.engine.uses = tuple(record("idle", hours, mean_use_percent=61.6) for hours in range(1, 13))
     text = await page(service, "ada-token")
     said = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert said.count("74 min MIG 1g.5gb, 62 % busy stopped: its GPU was idle") == 10
+    assert said.count("1 h 14 min MIG 1g.5gb, 62 % busy stopped: its GPU was idle") == 10
     assert re.search(r"Ended at [-0-9: ]+ UTC . Why: stopped: its GPU was idle\.", said)
     assert 'href="/jh/hub/spawn?opt-offer=mig-1g.5gb">Start again</a>' in text
     service.engine.run_server("ada", "thesis")
