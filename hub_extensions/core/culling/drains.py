@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.evidence import BY_ADMIN, GIVEN_BACK, GIVEN_BACK_FOR_CPU, Drain, ServerFacts
+from hub_extensions.core.culling.evidence import BY_ADMIN, GIVEN_BACK, GIVEN_BACK_FOR_CPU, Cause, Drain, ServerFacts
 from hub_extensions.core.reasons import Reason, explain
 
 WHY: Mapping[str, str] = {
@@ -32,13 +32,18 @@ def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime) -> Ser
     """The facts with the order to stop in `left`.
 
     The first order stands, as its countdown was shown, but not against another that is sooner: who lost a right after
-    a sign-out stops when the lost right says.
+    a sign-out stops when the lost right says, and an admin may want it sooner than an admin did. Beside a lost right
+    every other order is a matter of time alone: what an admin takes back, or its user has come back, is not that.
     """
-    ordered = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY))
-    first = facts.drain
-    if first is not None and (first.why == ordered.why or first.at <= ordered.at):
-        return facts
-    return replace(facts, drain=ordered)
+    ordered, first = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY)), facts.drain
+    if first is None:
+        return replace(facts, drain=ordered)
+    lost = next((each for each in (first, ordered) if each.cause is Cause.SIGNED_OUT), None)
+    repeated = first.why == ordered.why and ordered.cause is not Cause.ADMIN
+    if first.at <= ordered.at or repeated:
+        ordered = first
+    after = ordered if lost is None or ordered.cause is Cause.SIGNED_OUT else replace(ordered, why=lost.why)
+    return facts if after == first else replace(facts, drain=after)
 
 
 def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Reason:

@@ -83,7 +83,7 @@ class AdminOrders:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
             after = culling.drain(facts, timedelta(minutes=minutes), "admin", now)
-            if after.drain is None or (after is facts and facts.drain is not None and facts.drain.at > now):
+            if after is facts or after.drain is None:
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
             stops = self.state.clock.wall(after.drain.at)
             text = f"It stops at {stops:%Y-%m-%d %H:%M} UTC: {why}"

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.culling import (
+    BY_ADMIN,
     Action,
     Cause,
     CullDecision,
     CullPolicy,
+    Drain,
     Evidence,
     PolicyError,
     ServerFacts,
@@ -23,6 +25,7 @@ from hub_extensions.core.culling import (
     drain,
     evidence_of,
     keep,
+    keep_by_admin,
     keeps_left,
     longest_use,
     observe,
@@ -564,6 +567,30 @@ def test_the_same_order_moves_nothing_and_another_moves_the_end_to_the_front_onl
     assert (found is not DRAINED) is moves
     if moves:
         assert found.drain is not None and found.drain.at == minute(76 + left) and found.drain.why == "access-ended"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "at", "why"),
+    [
+        # an admin's order and a lost right: the sooner time, and what nobody takes back
+        (("admin", 5), ("disabled", 10), 5, "account-disabled"),
+        (("admin", 15), ("disabled", 10), 10, "account-disabled"),
+        (("disabled", 10), ("admin", 5), 5, "account-disabled"),
+        (("disabled", 10), ("admin", 15), 10, "account-disabled"),
+        # two admins: the sooner
+        (("admin", 60), ("admin", 0), 0, BY_ADMIN),
+        (("admin", 5), ("admin", 60), 5, BY_ADMIN),
+    ],
+)
+def test_of_two_orders_the_sooner_time_counts_and_a_lost_right_stays(
+    first: tuple[str, int], second: tuple[str, int], at: int, why: str
+) -> None:
+    facts = FACTS
+    for cause, left in (first, second):
+        facts = drain(facts, timedelta(minutes=left), cause, minute(75))
+    assert facts.drain == Drain(minute(75 + at), why)
+    kept = keep_by_admin(facts, minute(300))
+    assert isinstance(kept, Reason) if "disabled" in (first[0], second[0]) else isinstance(kept, ServerFacts)
 
 
 def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:

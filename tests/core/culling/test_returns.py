@@ -67,6 +67,9 @@ def test_who_gives_the_gpu_back_says_whether_the_server_comes_back(soft: bool) -
         assert keep(evidence_of(given, use_known=False), given, replace(policy, enabled=True), NOON, ()) == explain(
             "keep-stopping"
         )
+        signed_out = drain(given, 60 * SECOND, "sign-out", NOON)
+        assert signed_out.drain is not None and signed_out.drain.at == NOON
+        assert not comes_back(signed_out, Cause.SIGNED_OUT, policy), "nothing starts after a sign-out"
     assert give_back(replace(FACTS, stopping=NOON), False, NOON) == explain("keep-stopping")
     assert give_back(drain(FACTS, 60 * SECOND, "sign-out", NOON), True, NOON) == explain("keep-stopping")
     assert give_back(CPU_RUN, False, NOON) == explain("give-back-no-gpu")
