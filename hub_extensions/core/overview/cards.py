@@ -158,8 +158,9 @@ def cards_of_machine(
     by_card: dict[str, list[DeviceState]] = {}
     for state in devices:
         by_card.setdefault(card_of(state.device), []).append(state)
+    closed = {each.place: each for each in cordons}
     return tuple(
-        _card(uuid, sorted(states, key=_order), by_device, cordon_of(cordons, uuid))
+        _card(uuid, sorted(states, key=_order), by_device, cordon_of(closed, uuid))
         for uuid, states in sorted(by_card.items())
     )
 

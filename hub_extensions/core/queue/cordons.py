@@ -6,7 +6,7 @@ its own keeps it from a node: there nothing is closed by us. Not here: who holds
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -37,18 +37,22 @@ def card_of(device: Device) -> str:
     return device.parent_uuid or device.uuid
 
 
-def cordon_of(cordons: Iterable[Cordon], card: str) -> Cordon | None:
-    """The order under which a card is closed, its own before the machine's; None: it is open."""
-    found = {each.place: each for each in cordons}
-    return found.get(card) or found.get(MACHINE)
+def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
+    """The order under which a card is closed, its own before the machine's; None: it is open.
+
+    Args:
+        cordons: by their places.
+    """
+    return cordons.get(card) or cordons.get(MACHINE)
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
     """`Device.identity` of all that nobody new is given."""
     if not cordons:
         return frozenset()
+    places = {each.place for each in cordons}
     return frozenset(
-        state.device.identity for state in devices if cordon_of(cordons, card_of(state.device)) is not None
+        state.device.identity for state in devices if MACHINE in places or card_of(state.device) in places
     )
 
 

@@ -38,8 +38,8 @@ def test_a_drained_card_closes_its_devices_and_a_drained_machine_all() -> None:
     assert closed(CARD_A) == {A1.device.identity, A2.device.identity}
     assert closed(Cordon(MACHINE, "root", "move", NOW)) == {each.device.identity for each in (A1, A2, B1)}
     whole = Cordon(MACHINE, "root", "move", NOW)
-    assert [cordon_of((whole, CARD_A), card) for card in ("GPU-a", "GPU-b")] == [CARD_A, whole]
-    assert cordon_of((CARD_A,), "GPU-b") is None
+    assert [cordon_of({MACHINE: whole, "GPU-a": CARD_A}, card) for card in ("GPU-a", "GPU-b")] == [CARD_A, whole]
+    assert cordon_of({"GPU-a": CARD_A}, "GPU-b") is None
 
 
 def test_nobody_new_is_given_a_part_of_a_drained_card_also_when_who_is_on_it_leaves() -> None:
