@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import jupyterhub.auth  # noqa: F401 - it starts ldconfig once as it is imported, which is no test's doing
 import pytest
 from traitlets.config import Config
 
