@@ -78,12 +78,28 @@ def with_failure(
     before = 0 if last is None else last.start.before + 1
     keeps = not before and start.cause not in OWN_FAULT and start.offer != CPU
     fresh = KeptFailure(replace(start, before=before), places if keeps else (), until if keeps else None)
-    return (*after_ready(kept, start.user, start.server), fresh)[-MOST:]
+    found = (*after_ready(kept, start.user, start.server), fresh)
+    # where there are too many, those go first that are told to nobody: a whole class may fail, and keep its places
+    most = [*(each for each in found if each.past), *(each for each in found if not each.past)][-MOST:]
+    return tuple(sorted(most, key=lambda each: each.start.at))
 
 
 def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> tuple[KeptFailure, ...]:
     """A later start was ready, or failed too: what was before is told to nobody, and keeps no place."""
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
+
+
+def taken_up(
+    kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]
+) -> tuple[KeptFailure, ...]:
+    """A start of this server has begun that wants these: a place that it took up is no later one's."""
+    wanted = set(offers)
+    return tuple(
+        replace(each, places=(), until=None)
+        if _is_of(each, user, server) and any(place.offer in wanted for place in each.places)
+        else each
+        for each in kept
+    )
 
 
 def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime) -> tuple[WantedOffer, ...]:

@@ -19,7 +19,7 @@ from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue import failed_starts, lifecycle
+from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.admission import admit, refuse_to_join
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import (
@@ -162,7 +162,8 @@ class Tickets:
     async def _write_ask(
         self, ask: messages.Ask, live: Ticket | None, now: datetime, transaction: Transaction
     ) -> Ticket:
-        left = failed_starts.places_of(self.state.notices.failures, ask.user, ask.server, now)
+        takes = self.state.notices.take_up_places
+        left, noted = takes(ask.user, ask.server, ask.offers, now) if live is None else ((), {})
         wanted = Ticket(
             id=secrets.token_hex(8),
             user=ask.user,
@@ -183,6 +184,7 @@ class Tickets:
                 tickets=(TicketRow(ticket),),
                 leases=step.leases,
                 journal=(transaction.ticket_row(kind, ticket, ", ".join(ask.offers), actor="user"),),
+                meta=noted,
             )
         )
         if self.state.unread:

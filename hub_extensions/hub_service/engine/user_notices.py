@@ -12,7 +12,9 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
 from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sending
-from hub_extensions.core.queue.failed_starts import KeptFailure
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import KeptFailure, places_of, taken_up
+from hub_extensions.core.queue.model import WantedOffer
 from hub_extensions.hub_service.engine.meta import (
     FAILED_STARTS,
     LETTERS,
@@ -76,6 +78,14 @@ class UserNotices:
         """What this user is to be told at the next page (the last 24 h)."""
         since = now - NOTICES_LAST
         return tuple(notice for notice in self._by_user.get(user, ()) if notice.at >= since)
+
+    def take_up_places(
+        self, user: str, server: str, offers: Sequence[OfferId], now: datetime
+    ) -> tuple[tuple[WantedOffer, ...], Mapping[str, str]]:
+        """The places that a failed start left to the one that begins now, and the note that they are taken."""
+        left = places_of(self.failures, user, server, now)
+        after = taken_up(self.failures, user, server, offers) if left else self.failures
+        return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
 
     def without_failures_of(self, user: str) -> Changes:
         """The changes by which nothing is kept of a deleted user's failed starts."""

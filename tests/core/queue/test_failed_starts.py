@@ -20,6 +20,7 @@ from hub_extensions.core.queue.failed_starts import (
     places_of,
     sentence,
     shown_to,
+    taken_up,
     with_failure,
 )
 from hub_extensions.core.queue.model import Ticket, TicketState, WantedOffer
@@ -79,6 +80,16 @@ def test_its_user_reads_it_for_two_days_and_admins_as_long_as_there_is_room() ->
     assert shown_to(known, "ada", NOW + SHOWN_FOR) == ()
     many = kept(*((replace(START, server=str(number)), LATER) for number in range(MOST + 5)))
     assert (len(many), many[-1].start.server) == (MOST, str(MOST + 4))
+    class_fails = kept(*((replace(START, user=str(number % MOST)), LATER) for number in range(MOST + 5)))
+    assert (len(class_fails), sum(not each.past for each in class_fails)) == (MOST, MOST), "what is past goes first"
+
+
+def test_a_place_that_was_taken_up_is_no_later_starts() -> None:
+    once = kept((START, LATER), (replace(START, user="ben"), LATER))
+    assert taken_up(once, "ada", "", [OfferId("gpu")]) == once, "it was not asked for"
+    after = taken_up(once, "ada", "", [GPU])
+    assert places_of(after, "ada", "", NOW) == () and places_of(after, "ben", "", NOW) == PLACES
+    assert [each.until for each in after] == [None, LATER] and shown_to(after, "ada", NOW) != ()
 
 
 def test_the_next_ticket_of_the_server_takes_the_places_up_and_others_at_the_end() -> None:

@@ -130,12 +130,19 @@ async def test_who_had_no_fault_in_a_failed_start_keeps_the_place_once_also_over
         assert r.engine.overview("ada").failed[0].kept_until is not None
         ada = await r.ask("ada", "mig-1g.5gb")
         assert r.positions() == {"ben": 0, "ada": 1, "cleo": 2}, "before who came after her"
+        assert r.engine.overview("ada").failed[0].kept_until is None, "it is taken up"
+        await r.left(ada)
+        ada = await r.ask("ada", "mig-1g.5gb")
+        assert r.positions() == {"ben": 0, "cleo": 1, "ada": 2}, "who left it has it no more"
+        cleo = next(each for each in r.engine.queue.states() if each.user == "cleo")
+        await r.left(cleo)
         ben = next(each for each in r.engine.queue.states() if each.user == "ben")
         await r.left(ben)
         await r.engine.watcher.refresh()
         await r.engine.ended(ada.ticket, Ended(ada.attempt, "failed", "", "no-answer", 120.0))
         failures = r.engine.failed_starts()
         assert failures.last_day == 2 and [each.log for each in failures.latest] == ["", "a line of its log"]
+        await r.ask("cleo", "mig-1g.5gb")
         await r.engine.watcher.refresh()
         await r.ask("ada", "mig-1g.5gb")
         assert r.positions() == {"cleo": 0, "ada": 1}, "cleo has it now; a second failure keeps no place"
