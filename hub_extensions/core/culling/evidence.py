@@ -26,7 +26,7 @@ class Cause(Enum):
 
 
 ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN})
-"""Ends that somebody ordered: they wait for no warning."""
+"""Ends that somebody ordered: they wait for no warning to be heard."""
 GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
 """Why, where the server's own user ordered it: it stops, or comes back without a GPU."""
 BY_ADMIN = "stopped-by-admin"

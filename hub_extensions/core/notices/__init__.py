@@ -26,7 +26,7 @@ from hub_extensions.core.notices.delivery import (
     turn_notices,
     warning_notices,
 )
-from hub_extensions.core.notices.letter import LONGEST, AdminLetter, deliveries_of, for_panel
+from hub_extensions.core.notices.letter import LONGEST, AdminLetter, deliveries_of, for_panel, still_read
 
 __all__ = [
     "LAST_WARNING",
@@ -49,6 +49,7 @@ __all__ = [
     "for_panel",
     "judge",
     "notice_hint",
+    "still_read",
     "turn_notices",
     "warning_channels",
     "warning_notices",

@@ -13,6 +13,9 @@ from hub_extensions.core.reasons import Reason, explain
 LONGEST = 1000
 """Characters of a letter, or of the reason of an order."""
 
+A_SERVER = 5
+"""So many letters a server keeps: the newest. All are in the journal."""
+
 
 @dataclass(frozen=True, slots=True)
 class AdminLetter:
@@ -28,6 +31,18 @@ class AdminLetter:
     run: datetime
     text: str
     at: datetime
+
+
+def still_read(letters: Iterable[AdminLetter], runs: Iterable[ServerFacts]) -> tuple[AdminLetter, ...]:
+    """Of all letters, in the order of writing, those that a server which runs still shows."""
+    left = {(each.user, each.server, each.started): A_SERVER for each in runs}
+    found = list[AdminLetter]()
+    for letter in reversed(tuple(letters)):
+        run = (letter.user, letter.server, letter.run)
+        if left.get(run, 0):
+            left[run] -= 1
+            found.append(letter)
+    return tuple(reversed(found))
 
 
 def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:

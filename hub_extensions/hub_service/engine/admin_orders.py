@@ -14,7 +14,7 @@ from datetime import timedelta
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.notices import LONGEST, AdminLetter, Delivery, channels_of, deliveries_of
+from hub_extensions.core.notices import LONGEST, AdminLetter, Delivery, channels_of, deliveries_of, still_read
 from hub_extensions.core.overview.cards import Card, holders_on
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, refuse_to_close
 from hub_extensions.core.queue.model import Lease
@@ -133,7 +133,7 @@ class AdminOrders:
                 sent += self._deliveries(letter, facts)
             rows = [self._row("letter", f"To who is on {_name(place)}: {text}", admin, facts=each) for each in running]
             notices = (NoticeRow(at, each.user, each.server, f"From an administrator: {text}") for each in running)
-            kept = (*self._still_read(), *letters)
+            kept = still_read((*self.state.notices.letters, *letters), self.state.facts.values())
             meta = {LETTERS: write_letters(kept)}
             changes = Changes(journal=tuple(rows), notices=tuple(notices), deliveries=tuple(sent), meta=meta)
             await transaction.write(changes)
@@ -142,11 +142,6 @@ class AdminOrders:
     def _deliveries(self, letter: AdminLetter, facts: ServerFacts) -> tuple[Delivery, ...]:
         offer, channels = self.state.offer(facts.offer), channels_of(self.state.notices.config)
         return deliveries_of(letter, facts, offer.title if offer else facts.offer, channels, self.state.clock.now())
-
-    def _still_read(self) -> tuple[AdminLetter, ...]:
-        """Letters to servers that run still."""
-        runs = {(each.user, each.server, each.started) for each in self.state.facts.values()}
-        return tuple(each for each in self.state.notices.letters if (each.user, each.server, each.run) in runs)
 
     def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
         lease = self.state.leases.get(lease_id)

@@ -19,7 +19,7 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
-from hub_extensions.core.culling import Action, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
+from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
 from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
@@ -144,8 +144,9 @@ class Culler(ServerEvidence):
         return facts, culling.announced(culling.settle(seen, decision, now), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
-        """What is sent of an end that is announced now, to who has no page open. Who ordered it knows it."""
-        if facts.announced is None or facts.announced == before.announced or facts.cause in culling.ORDERED:
+        """What is sent of an end that is announced now, to who has no page open. Who ordered it for themselves knows it."""
+        knows = facts.cause in (Cause.SIGNED_OUT, Cause.GIVEN_BACK)
+        if facts.announced is None or facts.announced == before.announced or knows:
             return ()
         notice_config, policy = self.state.notices.config, self.state.policy_of(facts.user, facts.offer)
         channels = warning_channels(notice_config, self.state.policy)

@@ -218,7 +218,7 @@ class Engine:
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
             self.state.foresight.past.forget(gone)
-            await self.state.commit(self.state.notices.without_failures_of(gone))
+            await self.state.commit(self.state.notices.without_user(gone))
             self.forecaster.reload_soon()
             log.info("a deleted user's records were anonymised")
 

@@ -23,6 +23,7 @@ from hub_extensions.hub_service.engine.meta import (
     read_letters,
     read_sendings,
     write_failures,
+    write_letters,
 )
 
 NOTICES_LAST = timedelta(hours=24)
@@ -87,10 +88,12 @@ class UserNotices:
         after = taken_up(self.failures, user, server, offers) if left else self.failures
         return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
 
-    def without_failures_of(self, user: str) -> Changes:
-        """The changes by which nothing is kept of a deleted user's failed starts."""
-        kept = tuple(each for each in self.failures if each.start.user != user)
-        return Changes() if kept == self.failures else Changes(meta={FAILED_STARTS: write_failures(kept)})
+    def without_user(self, user: str) -> Changes:
+        """The changes by which nothing is kept of a deleted user's failed starts, and of what admins wrote there."""
+        failures = tuple(each for each in self.failures if each.start.user != user)
+        letters = tuple(each for each in self.letters if each.user != user)
+        meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}
+        return Changes(meta=meta if letters == self.letters else {**meta, LETTERS: write_letters(letters)})
 
     def forget_old(self, now: datetime) -> None:
         """Keep what is still told."""

@@ -37,6 +37,7 @@ WARNED_FOR: Mapping[str, str] = {
     "idle": "Your GPU is idle.",
     "lifetime": "The time limit of your server ends.",
     "unopened": "Nobody has opened your server since it started.",
+    "admin": "An administrator stops your server.",
     "cpu-idle": "Nobody has used your server for a long time.",
 }
 

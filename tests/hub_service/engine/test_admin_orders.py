@@ -11,6 +11,7 @@ import pytest
 from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.core.culling import Cause
 from hub_extensions.core.messages import Ended, Started
+from hub_extensions.core.notices.letter import A_SERVER
 from hub_extensions.core.overview.cards import PieceState
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.cordons import MACHINE
@@ -26,6 +27,7 @@ from tests.hub_service.engine.test_culler import OPEN, minutes, one_turn, stops_
 from tests.hub_service.engine.test_followed_uses import SMALL, four, lease
 
 MINUTE = timedelta(minutes=1)
+MAIL = {"smtp_host": "mail.example.org", "mail_from": "gpu@example.org", "mail_to": "{{ user }}@example.org"}
 
 
 async def seen(r: Room, **asked: object) -> Overview:
@@ -95,7 +97,7 @@ async def test_on_a_cluster_the_page_says_which_command_drains_a_node_and_who_is
 
 @pytest.mark.programs
 async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tmp_path: Path) -> None:
-    async with room(tmp_path, small(0)) as r:
+    async with room(tmp_path, small(0), **MAIL) as r:
         await r.run("ada", SMALL)
         r.gpus.used["MIG-small-0"] = 90.0
         await one_turn(r)
@@ -106,11 +108,15 @@ async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tm
         assert state is not None and state.countdown is not None
         assert (state.countdown.cause, state.countdown.can_keep) == ("admin", False)
         assert state.countdown.reason.reason == "stopped-by-admin"
+        now = r.engine.state.clock.now()
         with pytest.raises(Refused, match="An administrator stops it"):
             await r.engine.keep("ada", "")
         with pytest.raises(Refused, match="ordered already"):
             await r.engine.admin_orders.stop(held.id, 15, "later", "root")
         assert "the course begins" in r.engine.form("ada", "", (), False).notices[0].text
+        mails = [r.engine.notifier._notice(each, now) for each in r.engine.state.notices.deliveries.values()]
+        assert {each.kind for each in mails} == {"warning", "last-warning"}, "who has no page open is told too"
+        assert all(each.text.startswith("An administrator stops your server. The server") for each in mails)
         await minutes(r, 5)
         assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
         await r.engine.report("ada", "", replace(OPEN, saved=True))
@@ -142,8 +148,7 @@ async def test_an_admins_keep_outlasts_idleness_and_lifetime_and_takes_back_a_st
 
 
 async def test_a_letter_reaches_the_panel_the_next_page_and_the_mail_of_all_on_the_card(tmp_path: Path) -> None:
-    changes = {"smtp_host": "mail.example.org", "mail_from": "gpu@example.org", "mail_to": "{{ user }}@example.org"}
-    async with room(tmp_path, small(0), **changes) as r:
+    async with room(tmp_path, small(0), **MAIL) as r:
         ada = await r.ask("ada", SMALL)
         await r.engine.started(ada.ticket, Started(ada.attempt, ready=True))
         count = await r.engine.admin_orders.write_to(MACHINE, "The machine restarts\nat six.", "root")
@@ -157,6 +162,12 @@ async def test_a_letter_reaches_the_panel_the_next_page_and_the_mail_of_all_on_t
         assert {(each.user, each.server) for each in sent} == running
         notice = r.engine.notifier._notice(sent[0], r.engine.state.clock.now())
         assert notice.text.startswith("The machine restarts at six.") and notice.kind == "letter"
+        for number in range(A_SERVER):
+            await r.engine.admin_orders.write_to(MACHINE, f"Number {number}", "root")
+        kept = [each.text for each in r.engine.state.notices.letters if each.user == "ada"]
+        assert kept == [f"Number {number}" for number in range(A_SERVER)], "the newest"
+        await r.engine.state.commit(r.engine.state.notices.without_user("ada"))
+        assert "ada" not in {each.user for each in r.engine.state.notices.letters}
         with pytest.raises(Refused, match="Nobody's server runs there"):
             await r.engine.admin_orders.write_to("GPU-none", "Hello", "root")
 
