@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -187,7 +188,7 @@ class SignOutPage(GatePage):
             await self.gate.sessions.end({session, *self.gate.sessions.of(session.user, of_hub)})
 
 
-class SignedRoute(GatePage):
+class SignedRoute(GatePage, ABC):
     """A request that is signed with a secret, and so is its answer. To everybody else nothing is there."""
 
     async def post(self) -> None:
@@ -204,9 +205,9 @@ class SignedRoute(GatePage):
         else:
             self._signed(judged.request, *await self.answer(self.request.body))
 
+    @abstractmethod
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
         """Status and content."""
-        raise NotImplementedError
 
     def _signed(self, request: Any, status: int, content: Mapping[str, object]) -> None:
         assert self.signatures is not None

@@ -17,7 +17,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.cards import Card, emptying
 from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
 from hub_extensions.core.overview.health import HealthVerdict
-from hub_extensions.core.overview.totals import longest_wait, totals_of
+from hub_extensions.core.overview.totals import totals_of
 from hub_extensions.core.overview.view import Asked, Overview, PageRows
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
@@ -66,7 +66,7 @@ def an_overview(*cards: Card, people: tuple[messages.TicketInfo, ...] = (), **ch
         leases={},
         emptying={card.place: emptying(card.holders) for card in cards},
         people=PageRows(people, len(people), 1, 1),
-        longest_seconds=longest_wait(people, NOON),
+        longest_seconds=max(((NOON - each.since).total_seconds() for each in people), default=None),
         failed=messages.FailedStarts(0, ()),
         simulated=any(card.simulated for card in cards),
     )

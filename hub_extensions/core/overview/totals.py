@@ -1,13 +1,11 @@
-"""One line of figures: what is in use, busy, held but idle, free, and who waits. Each thing is counted once."""
+"""One line of figures: what is in use, busy, held but idle, free. Each thing is counted once."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 
-from hub_extensions.core.messages import TicketInfo
 from hub_extensions.core.overview.cards import HELD, Card, PieceState
 
 
@@ -55,9 +53,3 @@ def totals_of(cards: Iterable[Card]) -> Totals:
         unusable=states[PieceState.UNUSABLE],
         unknown=states[PieceState.NOT_KNOWN],
     )
-
-
-def longest_wait(tickets: Iterable[TicketInfo], now: datetime) -> float | None:
-    """Seconds since which somebody is in line who waits still; None: nobody waits."""
-    waits = [(now - ticket.since).total_seconds() for ticket in tickets if ticket.state == "waiting"]
-    return max(0.0, *waits) if waits else None

@@ -82,7 +82,7 @@ class Overview:
     Attributes:
         at: when it was put together. read: when the GPUs were read last; None: not yet.
         leases: of those on the cards that are shown, by id. emptying: of each of these cards, by its place.
-        people: who waits. longest_seconds: who waits longest; None: nobody. more_than_one_line: places are of lines.
+        people: who waits. longest_seconds: who waits longest; None: nobody.
         failed: starts that failed.
         on_cluster: a scheduler places the servers. simulated: some of the cards do not exist.
     """

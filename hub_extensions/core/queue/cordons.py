@@ -51,9 +51,7 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
     if not cordons:
         return frozenset()
     places = {each.place for each in cordons}
-    return frozenset(
-        state.device.identity for state in devices if MACHINE in places or card_of(state.device) in places
-    )
+    return frozenset(state.device.identity for state in devices if MACHINE in places or card_of(state.device) in places)
 
 
 def refuse_to_close(

@@ -89,9 +89,7 @@ def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> t
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
 
 
-def taken_up(
-    kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]
-) -> tuple[KeptFailure, ...]:
+def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]) -> tuple[KeptFailure, ...]:
     """A start of this server has begun that wants these: a place that it took up is no later one's."""
     wanted = set(offers)
     return tuple(

@@ -280,7 +280,7 @@ class _StateMaker:
             for one, other in pairwise(line):
                 behind.setdefault(one.id, []).append(other.id)
                 ahead[other.id] += 1
-        by_place = sorted((min(choice.place for choice in each.wanted_offers), each.id) for each in tickets.values())
+        by_place = sorted((each.first_place, each.id) for each in tickets.values())
         place = {name: at for at, name in by_place}
         ready = [(at, name) for at, name in by_place if not ahead[name]]
         waiting, found = deque(by_place), dict[str, Ticket]()

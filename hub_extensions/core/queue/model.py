@@ -93,6 +93,11 @@ class Ticket:
         """CPU only: it needs a start slot, never a device."""
         return all(choice.offer == CPU for choice in self.wanted_offers)
 
+    @property
+    def first_place(self) -> int:
+        """Its first place in any line."""
+        return min(choice.place for choice in self.wanted_offers)
+
 
 @dataclass(frozen=True, slots=True)
 class Lease:

@@ -1,7 +1,7 @@
 """What an admin orders: nothing new on a card, the end of a server, more time for it, a letter to those on a card.
 
 Each is written with the admin's name and reason; who is concerned is told. Not here: what an admin sees
-(``overview.py``), and who carries a stop out (``culler.py``).
+(``admin_view.py``), and who carries a stop out (``culler.py``).
 """
 
 from __future__ import annotations

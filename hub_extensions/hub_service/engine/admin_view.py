@@ -7,7 +7,6 @@ Of a thousand cards only the page that is asked for is written out. Not here: wh
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 
 from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
 from hub_extensions.core.overview.cards import (
@@ -127,14 +126,10 @@ class AdminView:
         return {place: emptying(h for card in cards if card.place == place for h in card.holders) for place in places}
 
     def _people(self, page: int) -> PageRows[TicketInfo]:
-        line = [(_place(each), each) for each in self.state.tickets.values()]
-        found = paged([ticket for _, ticket in sorted(line, key=itemgetter(0))], page, PEOPLE_A_PAGE)
+        line = sorted(self.state.tickets.values(), key=lambda ticket: ticket.first_place)
+        found = paged(line, page, PEOPLE_A_PAGE)
         return PageRows(self.tickets_info(list(found.shown)), found.found, found.page, found.pages)
 
     def _longest(self) -> float | None:
         joined = [each.joined for each in self.state.tickets.values() if each.state is TicketState.WAITING]
         return max(0.0, (self.state.clock.now() - min(joined)).total_seconds()) if joined else None
-
-
-def _place(ticket: Ticket) -> int:
-    return min(choice.place for choice in ticket.wanted_offers)

@@ -144,7 +144,7 @@ class Culler(ServerEvidence):
         return facts, culling.announced(culling.settle(seen, decision, now), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
-        """What is sent of an end that is announced now, to who has no page open. Who ordered it for themselves knows it."""
+        """What is sent of an end that is announced now, to who has no page open. Who ordered it knows it."""
         knows = facts.cause in (Cause.SIGNED_OUT, Cause.GIVEN_BACK)
         if facts.announced is None or facts.announced == before.announced or knows:
             return ()

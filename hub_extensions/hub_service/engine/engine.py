@@ -312,27 +312,24 @@ class Engine:
 
     def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of one user, in the order of their places."""
-        mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
-        return self._tickets_info(mine)
+        return self._tickets_info(self._tickets_of(user))
+
+    def _tickets_of(self, user: str) -> list[Ticket]:
+        mine = (ticket for ticket in self.state.tickets.values() if ticket.user == user)
+        return sorted(mine, key=lambda ticket: ticket.first_place)
 
     def _tickets_info(self, tickets: Sequence[Ticket]) -> tuple[messages.TicketInfo, ...]:
-        statuses = self.queue.states_of(tickets)
-        return tuple(
-            presenters.listed(ticket, status, self._url_of(ticket), self.state.clock)
-            for ticket, status in zip(tickets, statuses, strict=True)
-        )
+        pairs = zip(tickets, self.queue.states_of(tickets), strict=True)
+        return tuple(self._listed(*pair) for pair in pairs)
 
     async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of all (for admins), as `tickets`; in slices between which others have a turn."""
-        clock = self.state.clock
-        found = [
-            (_place(each), presenters.listed(each, status, self._url_of(each), clock))
-            async for each, status in self.queue.all_states()
-        ]
+        found = [(each.first_place, self._listed(each, status)) async for each, status in self.queue.all_states()]
         return tuple(info for _, info in sorted(found, key=itemgetter(0)))
 
-    def _url_of(self, ticket: Ticket) -> str:
-        return self.settings.server_url(ticket.user, ticket.server)
+    def _listed(self, ticket: Ticket, status: messages.TicketStatus) -> messages.TicketInfo:
+        url = self.settings.server_url(ticket.user, ticket.server)
+        return presenters.listed(ticket, status, url, self.state.clock)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
         """(user, server) of a live ticket; None: there is none of that name."""
@@ -372,12 +369,8 @@ class Engine:
 
     def overview(self, user: str) -> messages.UserOverview:
         """Where this user stands: for the hub's home, and for the page of a start."""
-        mine = sorted((ticket for ticket in self.state.tickets.values() if ticket.user == user), key=_place)
-        return overview.overview(self.state, user, self.queue.states_of(mine), self.servers_of(user))
-
-    def failed_starts(self) -> messages.FailedStarts:
-        """Starts that failed, for admins."""
-        return overview.failed_starts(self.state)
+        tickets = self.queue.states_of(self._tickets_of(user))
+        return overview.overview(self.state, user, tickets, self.servers_of(user))
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
@@ -451,12 +444,11 @@ class Engine:
 
     def culling(self) -> messages.CullingView:
         """What would happen to each running server now, and the stops that have failed, for admins."""
-        at = self.state.clock.utc_now()
         servers = culled_servers(self.state, self.culler.decision, self.culler.evidence_text)
-        return messages.CullingView(at, servers, self.failed_stops.info())
+        return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        """PageRows of the journal, the newest first: those about a user are for that user and for admins."""
+        """Rows of the journal, the newest first: those about a user are for that user and for admins."""
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
@@ -506,8 +498,3 @@ class Engine:
             policy_file_valid=self.state.policies.valid(),
             stops_failed=len(self.failed_stops.alarms),
         )
-
-
-def _place(ticket: Ticket) -> int:
-    """Its first place in any line."""
-    return min(choice.place for choice in ticket.wanted_offers)

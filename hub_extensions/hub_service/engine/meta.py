@@ -1,7 +1,6 @@
 """What the store keeps beside its tables: a few texts, each under a name.
 
-What another version of ours wrote otherwise counts as not kept. Not here: when they are written (``state.py``,
-``notifier.py``).
+What another version of ours wrote otherwise counts as not kept. Not here: when they are written.
 """
 
 from __future__ import annotations

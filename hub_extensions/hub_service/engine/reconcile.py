@@ -309,7 +309,7 @@ class Reconciler:
         """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time."""
         order = sorted(
             forgotten,
-            key=lambda t: (t.state is not TicketState.ADMITTED, min(choice.place for choice in t.wanted_offers)),
+            key=lambda t: (t.state is not TicketState.ADMITTED, t.first_place),
         )
         gate = asyncio.Semaphore(AT_A_TIME)
         resumed = self.state.resumed = {

@@ -18,6 +18,7 @@ from hub_extensions.core.messages import Ask, Ended, QueueFigures, Started, Stop
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits, TicketEnd, TicketState
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.overview import failed_starts
 from tests.fakes.machine import StoreThatIsFull, large, small
 from tests.hub_service.engine.room import room
 from tests.patience import patient, soon
@@ -140,7 +141,7 @@ async def test_who_had_no_fault_in_a_failed_start_keeps_the_place_once_also_over
         await r.left(ben)
         await r.engine.watcher.refresh()
         await r.engine.ended(ada.ticket, Ended(ada.attempt, "failed", "", "no-answer", 120.0))
-        failures = r.engine.failed_starts()
+        failures = failed_starts(r.engine.state)
         assert failures.last_day == 2 and [each.log for each in failures.latest] == ["", "a line of its log"]
         await r.ask("cleo", "mig-1g.5gb")
         await r.engine.watcher.refresh()

@@ -7,6 +7,7 @@ Not here: the admins' pages (``admin.py``, ``audit.py``), and any number that th
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from datetime import datetime, timezone
 from importlib.resources import files
 from typing import Any, ClassVar
@@ -135,7 +136,7 @@ def rendered(
     )
 
 
-class Form(Page):
+class Form(Page, ABC):
     """POST from a page. The caller is judged twice: by cookie or token before the body, with the form's proof after."""
 
     async def judged(self) -> Person:
@@ -154,9 +155,9 @@ class Form(Page):
         """Where it leads afterwards."""
         return self.parts.prefix
 
+    @abstractmethod
     async def submitted(self) -> None:
         """What the form asks for."""
-        raise NotImplementedError
 
     def _read_form(self) -> None:
         request = self.request
