@@ -155,6 +155,12 @@ def _shared(scopes: frozenset[str]) -> frozenset[str]:
     return scopes
 
 
+@lru_cache(maxsize=4096)
+def _shared_groups(groups: tuple[str, ...]) -> tuple[str, ...]:
+    """The same for their groups."""
+    return groups
+
+
 def _owner(model: dict[str, Any]) -> TokenOwner:
     name, kind, scopes = model.get("name"), model.get("kind"), model.get("scopes")
     groups = model.get("groups") or []
@@ -170,7 +176,7 @@ def _owner(model: dict[str, Any]) -> TokenOwner:
     return TokenOwner(
         name,
         str(kind),
-        tuple(str(group) for group in groups if isinstance(group, str)),
+        _shared_groups(tuple(group for group in groups if isinstance(group, str))),
         _shared(frozenset(scope for scope in scopes if isinstance(scope, str) and scope.startswith(COUNTING))),
         session_hash(session) if isinstance(session, str) and session else "",
     )

@@ -26,6 +26,7 @@ from hub_extensions.core.sign_on.access import (
     PersonFacts,
     RequestFacts,
     SessionLimits,
+    SilentRound,
     judge_session,
     judge_token,
     opens,
@@ -286,7 +287,7 @@ def _facts_of(
     owner: TokenOwner | None,
     away: datetime | None = None,
     is_over: bool = False,
-    last_round: datetime | None = None,
+    last_round: SilentRound | None = None,
 ) -> PersonFacts:
     if owner is None:
         return PersonFacts(None, is_over=is_over, away=away, last_round=last_round)

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from hub_extensions.adapters.sealed_token import seal, unseal
 from hub_extensions.adapters.store.gate import GateStore, StoredSession, StoredSignIn
-from hub_extensions.core.sign_on.access import SessionLimits
+from hub_extensions.core.sign_on.access import SessionLimits, SilentRound
 from hub_extensions.gate.hub_answers import KnownToken
 
 T = TypeVar("T")
@@ -39,7 +39,7 @@ class GateSession:
     Attributes:
         id: the hash of its cookie. user: whose it is. hub_session: which of the hub's sessions it came from.
         known: its token, and what the hub said of it. sealed: the token as it is kept.
-        rounds: app -> when a sign-in without a question was made for it.
+        rounds: app -> the last sign-in that was made for it.
         answered: how often its token had been forgotten when the hub answered the page that is open; None: it did not.
         is_over: it has ended; a request that found it before is not answered by it.
     """
@@ -54,7 +54,7 @@ class GateSession:
         self.sealed, self.begun, self.last_use = stored.sealed, stored.begun, stored.last_use
         self.noted_use = stored.last_use
         self.known = KnownToken("")
-        self.rounds: dict[str, datetime] | None = None
+        self.rounds: dict[str, SilentRound] | None = None
         self.answered: int | None = None
         self.is_over = False
 

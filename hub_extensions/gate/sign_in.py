@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 from hub_extensions.adapters.hub_sign_in import CodeRefused, TokenOwner
 from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.adapters.store.gate import StoredSignIn
+from hub_extensions.core.sign_on.access import SilentRound
 from hub_extensions.core.sign_on.audit import ACCOUNT
 from hub_extensions.core.sign_on.return_address import origin_of, return_address, return_path
 from hub_extensions.gate.gate import Gate
@@ -104,7 +105,7 @@ class SignIns:
         # its answer is not kept: a sign-out may have come in between, and the next check asks once more
         cookie, session = await gate.sessions.begin(owner.name, owner.session, token, before)
         if kept.app:
-            session.rounds = {**(session.rounds or {}), kept.app: gate.now()}
+            session.rounds = {**(session.rounds or {}), kept.app: SilentRound(gate.now(), owner.groups)}
         return cookie
 
     async def _owner_of(self, token: str) -> TokenOwner:

@@ -55,6 +55,32 @@ async def test_a_new_right_is_noticed_by_one_silent_round(standing: Standing, hu
     assert (await ada.check("dask")).status == 200
 
 
+async def test_who_is_put_back_into_a_group_waits_for_no_minute(standing: Standing, hub: GateHub) -> None:
+    ada = standing.browser()
+
+    async def round_for_dask(*new: str) -> None:
+        asked = await ada.check("dask", kind="answer")
+        assert asked.status == 302
+        hub.users["ada"]["scopes"] += new  # only now: the hub gives no scope to a token that is there
+        out = await ada.get(asked["Location"])
+        await ada.get(await ada.at_the_hub(out["Location"]))
+
+    def is_put_into(group: str) -> None:
+        hub.users["ada"]["groups"].append(group)
+        for session in standing.gate.sessions.of("ada", None):
+            session.known.forget()
+
+    await ada.sign_in()
+    await round_for_dask()
+    assert (await ada.check("dask", kind="answer")).status == 403
+    is_put_into("staff")
+    await round_for_dask()
+    assert (await ada.check("dask", kind="answer")).status == 403, "once for each group, or it would never end"
+    is_put_into("thesis")
+    await round_for_dask(DASK.scope)
+    assert (await ada.check("dask")).status == 200
+
+
 async def test_who_has_no_right_reads_so_after_one_round(standing: Standing, hub: GateHub) -> None:
     hub.signed_in = "ben"
     ben = standing.browser()

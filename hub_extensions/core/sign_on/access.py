@@ -18,7 +18,8 @@ EVERY_APP = "access:services"
 OF_SERVER = "access:servers!server="
 """A token with such a scope is a server's own: code in a notebook has it."""
 ROUND_AGAIN = timedelta(minutes=1)
-"""A sign-in without a question, to hear of new rights, is made for one app so often at most."""
+"""A sign-in without a question, to hear of new rights, is made for one app so often at most; once more with each new
+group, for it may be what brings the right."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 _PAGES = frozenset({"document", "iframe", "frame", ""})
@@ -105,6 +106,14 @@ class RequestFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentRound:
+    """A sign-in without a question: when it was made for an app, and which groups the person had then."""
+
+    made: datetime
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PersonFacts:
     """Who sends a request: the session of a browser, or a program's token.
 
@@ -113,7 +122,7 @@ class PersonFacts:
         kind: ``user`` or ``service``. groups: of the hub.
         is_over: the session has reached a limit, or the hub does not know its token any more.
         away: the hub does not answer since then; None: it does.
-        last_round: when a sign-in without a question was made for this app; None: never.
+        last_round: for this app; None: there was none.
     """
 
     scopes: frozenset[str] | None
@@ -121,7 +130,7 @@ class PersonFacts:
     groups: tuple[str, ...] = ()
     is_over: bool = False
     away: datetime | None = None
-    last_round: datetime | None = None
+    last_round: SilentRound | None = None
 
 
 def judge_session(
@@ -141,8 +150,14 @@ def judge_session(
         return PassageVerdict(Passage.REFUSE, "token-of-service")
     if opens(app, who.scopes):
         return PassageVerdict(Passage.PASS)
-    again = who.last_round is None or now - who.last_round >= ROUND_AGAIN
-    return PassageVerdict(Passage.SILENT_ROUND if again and request.wants_page else Passage.FORBID, "not-allowed")
+    again = request.wants_page and _may_have_changed(who, now)
+    return PassageVerdict(Passage.SILENT_ROUND if again else Passage.FORBID, "not-allowed")
+
+
+def _may_have_changed(who: PersonFacts, now: datetime) -> bool:
+    """The person may have rights that the session's token does not: it keeps those of when it was made."""
+    last = who.last_round
+    return last is None or now - last.made >= ROUND_AGAIN or not set(who.groups) <= set(last.groups)
 
 
 def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:

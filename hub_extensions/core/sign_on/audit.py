@@ -255,9 +255,13 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
 def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
     """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
     allowed = answer.framing.lower().split()
-    if allowed and not {"*", "https:", "http:", "allowall"} & set(allowed):
+    if allowed and not _EVERYBODY & set(allowed):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
+
+
+_EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", "allowall", "allow-from"})
+"""The last two are of ``X-Frame-Options``: browsers do not heed them."""
 
 
 def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:

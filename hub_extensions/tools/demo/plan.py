@@ -82,9 +82,13 @@ class Demo:
 
     @property
     def signs_of_life(self) -> tuple[str, ...]:
-        """What has to answer before people can come: the hub itself, then hub and GPU service through the proxy."""
-        hub = f"http://127.0.0.1:{self.ports.hub}/hub/health"
-        return hub, f"{self.url}/hub/health", f"{self.url}/services/gpu/health"
+        """What has to answer before people can come, in this order: hub and GPU service, then both through the proxy.
+
+        The hub tells its proxy where it is when its services are there: before, its log would have a 404.
+        """
+        hub, service = "/hub/health", "/services/gpu/health"
+        there = (f"http://127.0.0.1:{self.ports.hub}{hub}", f"http://127.0.0.1:{self.ports.service}{service}")
+        return (*there, f"{self.url}{hub}", f"{self.url}{service}")
 
 
 def people(count: int) -> tuple[str, ...]:

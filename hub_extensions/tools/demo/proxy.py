@@ -90,15 +90,26 @@ class DemoProxy:
         return f"{NGINX}{piece}}}\n" if self.kind == "nginx" else CADDY + piece
 
     def change(self, *, has_fault: bool) -> None:
-        """Plant the fault, or take it back, and wait until it is so. Raises DemoRefused."""
+        """Plant the fault, or take it back, and wait until it is so. Raises DemoRefused: no fault is planted then."""
+        try:
+            self._change(has_fault=has_fault)
+        except BaseException:  # also where it is stopped: the page does not offer to take back what failed
+            if has_fault:
+                self._reload(has_fault=False)
+            raise
+
+    def _change(self, *, has_fault: bool) -> None:
+        self._reload(has_fault=has_fault)
+        if not _becomes(lambda: (self._status_for_a_stranger() == 200) is has_fault):
+            raise DemoRefused("The proxy did not change in time.")
+
+    def _reload(self, *, has_fault: bool) -> None:
         self.write(has_fault=has_fault)
         reload = ["reload", "--adapter", "caddyfile", "--config", "proxy.conf", "--address", "unix/admin.sock"]
         words = [*self.words, "-s", "reload"] if self.kind == "nginx" else [self.program, *reload]
         done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
-        if not _becomes(lambda: (self._status_for_a_stranger() == 200) is has_fault):
-            raise DemoRefused("The proxy did not change in time.")
 
     def _status_for_a_stranger(self) -> int | None:
         """What somebody without a session gets of the app; None: no answer."""

@@ -129,9 +129,11 @@ def _run_hub(demo: Demo, stop: threading.Event, echo: Echo, environment: Mapping
 
 
 def _becomes_ready(demo: Demo, hub: subprocess.Popen[bytes], stop: threading.Event, echo: Echo) -> bool:
-    began, reported_at = time.monotonic(), 0.0
+    began, reported_at, waiting = time.monotonic(), 0.0, list(demo.signs_of_life)
     while hub.poll() is None and not stop.is_set():
-        if all(map(_answers, demo.signs_of_life)):
+        if _answers(waiting[0]):
+            waiting.pop(0)
+        if not waiting:
             return True
         passed = time.monotonic() - began
         if passed > READY_SECONDS:

@@ -14,6 +14,7 @@ from hub_extensions.core.sign_on.access import (
     PersonFacts,
     RequestFacts,
     SessionLimits,
+    SilentRound,
     judge_session,
     judge_token,
 )
@@ -56,8 +57,13 @@ P = Passage
         (PAGE, replace(MAY, kind="service"), P.REFUSE, "token-of-service"),
         # who has no right: one round, and only for a page
         (PAGE, MAY_NOT, P.SILENT_ROUND, "not-allowed"),
-        (PAGE, replace(MAY_NOT, last_round=NOW), P.FORBID, "not-allowed"),
-        (PAGE, replace(MAY_NOT, last_round=NOW - ROUND_AGAIN), P.SILENT_ROUND, "not-allowed"),
+        (PAGE, replace(MAY_NOT, last_round=SilentRound(NOW, ())), P.FORBID, "not-allowed"),
+        (PAGE, replace(MAY_NOT, last_round=SilentRound(NOW - ROUND_AGAIN, ())), P.SILENT_ROUND, "not-allowed"),
+        # once more at once with a new group, and not for one that is gone
+        (PAGE, replace(MAY_NOT, groups=("a", "b"), last_round=SilentRound(NOW, ("b",))), P.SILENT_ROUND, "not-allowed"),
+        (FETCH, replace(MAY_NOT, groups=("a",), last_round=SilentRound(NOW, ())), P.FORBID, "not-allowed"),
+        (PAGE, replace(MAY_NOT, groups=("b", "a"), last_round=SilentRound(NOW, ("a", "b"))), P.FORBID, "not-allowed"),
+        (PAGE, replace(MAY_NOT, groups=("a",), last_round=SilentRound(NOW, ("a", "b"))), P.FORBID, "not-allowed"),
         *((each, MAY_NOT, P.FORBID, "not-allowed") for each in (FETCH, POST, SOCKET, CURL)),
         # another page's request
         *(

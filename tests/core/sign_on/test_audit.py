@@ -66,6 +66,12 @@ def test_only_a_refusal_is_safe(rule: Rule, status: int | None, location: str, o
         (200, "*", 200, OPEN),
         (200, "https:", 200, OPEN),
         (200, "ALLOWALL", 200, OPEN),
+        (200, "'self' https://*", 200, OPEN),
+        (200, "*:*", 200, OPEN),
+        (200, "https://*.example.org", 200, SAFE),
+        (200, "DENY, SAMEORIGIN", 200, SAFE),
+        # browsers heed it no more, so everybody may
+        (200, "ALLOW-FROM https://hub.example.org", 200, OPEN),
         (200, "", 502, NOT_TRIED),
         (404, "", 404, NOT_TRIED),
     ],

@@ -12,6 +12,8 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import types
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -33,7 +35,7 @@ from hub_extensions.tools.demo.plan import (
     people,
 )
 from hub_extensions.tools.demo.processes import MARK, marked
-from hub_extensions.tools.demo.run import run
+from hub_extensions.tools.demo.run import _becomes_ready, run
 from hub_extensions.tools.demo.sign_in import FACTS, SignInService, planned, wanted_port
 from tests.authenticator.test_pages_in_browser import findings
 from tests.machine_needs import CHROMIUM_FLAGS, demo_apps, sign_in_service
@@ -138,6 +140,28 @@ def test_a_sign_in_service_stays_at_its_address_since_people_are_known_by_it(tmp
 def test_a_sign_in_service_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(DemoRefused, match=r"There is no sign-in service in .*\./scripts/demo --sso"):
         check_programs(DemoOptions(tmp_path, sso=tmp_path))
+
+
+def test_nobody_is_asked_through_the_proxy_before_hub_and_service_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the log of a start that goes well has a 404."""
+    made, asked = Demo(tmp_path, Ports(1, 2, 3, 4), (), "lab-a100", "p", "q"), list[str]()
+
+    def answers(url: str) -> bool:
+        asked.append(url)
+        return asked.count(url) == 2
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            asked.append("a pause")
+            return False
+
+    monkeypatch.setattr("hub_extensions.tools.demo.run._answers", answers)
+    hub: Any = types.SimpleNamespace(poll=lambda: None)
+    assert _becomes_ready(made, hub, Stop(), lambda text: None)
+    ports = [str(urllib.parse.urlsplit(each).port) for each in asked if each != "a pause"]
+    assert "".join(ports) == "22441111" and asked[1::2] == ["a pause"] * 7, "each in its turn"
 
 
 @pytest.mark.needs("root")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,26 @@ def test_the_planted_fault_takes_out_the_check_of_one_app_and_nothing_else(
     assert re.findall(asks, wrong) == ["dask"]
     assert wrong.count("{") == wrong.count("}")
     assert [line for line in wrong.splitlines() if line not in right.splitlines()] == []
+
+
+def test_a_fault_that_cannot_be_planted_is_not_left_half_planted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTERHUB_SIGN_ON_CLIENT_SECRET", "x")
+    monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "0" * 64)
+    configured(tmp_path)
+    taken = []
+
+    def reload(words: object, **_: object) -> subprocess.CompletedProcess[str]:
+        taken.append((tmp_path / "proxy.conf").read_text())
+        return subprocess.CompletedProcess(words, 0, "", "")
+
+    monkeypatch.setattr(subprocess, "run", reload)
+    monkeypatch.setattr("hub_extensions.tools.demo.proxy.ANSWERS_IN_SECONDS", 0.0)
+    made = DemoProxy("nginx", "nginx", str(tmp_path), str(behind(tmp_path).gate_file), unprotected="tensorboard")
+    with pytest.raises(DemoRefused, match="did not change in time"):
+        made.change(has_fault=True)
+    assert taken == [made.configuration(has_fault=each) for each in (True, False)]
 
 
 def test_apps_that_are_not_there_are_a_sentence(tmp_path: Path) -> None:
