@@ -28,13 +28,13 @@ WHY: Mapping[str, str] = {
 UNKNOWN_WHY = "access-ended"
 
 
-def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime) -> ServerFacts:
-    """The facts with the order to stop in `left`.
+def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime, words: str = "") -> ServerFacts:
+    """The facts with the order to stop in `left`, for an admin's with the own words of the admin.
 
     The first order stands, as its countdown was shown, but not against another that is sooner: who lost a right after
     a sign-out stops when the lost right says.
     """
-    ordered = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY))
+    ordered = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY), words)
     first = facts.drain
     if first is not None and (first.why == ordered.why or first.at <= ordered.at):
         return facts

@@ -82,7 +82,7 @@ class AdminOrders:
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
-            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now)
+            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now, why)
             if after.drain is None or (after is facts and facts.drain is not None and facts.drain.at > now):
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
             stops = self.state.clock.wall(after.drain.at)
