@@ -80,6 +80,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "no-activity": "No activity for {quiet:duration}.",
     "signed-out": "You signed out.",
     "stopped-by-admin": "An administrator stops it.",
+    "stopped-by-admin-why": "An administrator stops it: {why}",
     "from-admin": "From an administrator, at {at:time}: {text}",
     "sign-in-ended": "Your sign-in service ended your access to this hub.",
     "access-ended": "An admin ended your access to this hub.",

@@ -57,6 +57,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['quiet', 'duration']],
     text: (trans, parts) => trans.__('No activity for %1.', ...parts)
   }],
+  ['stopped-by-admin-why', {
+    params: [['why', 'text']],
+    text: (trans, parts) => trans.__('An administrator stops it: %1', ...parts)
+  }],
   ['from-admin', {
     params: [['at', 'time'], ['text', 'text']],
     text: (trans, parts) => trans.__('From an administrator, at %1: %2', ...parts)

@@ -88,6 +88,10 @@ export function stopReason(stop: IStop, now: number, trans: TranslationBundle): 
         : reasonText(reason, now, trans);
     case 'unopened':
       return trans.__('Nobody had opened it.');
+    case 'stopped-by-admin':
+      return trans.__('An administrator stopped it.');
+    case 'stopped-by-admin-why':
+      return trans.__('An administrator stopped it: %1', reason.params.why);
     case 'given-back':
       return trans.__('You gave its GPU back.');
     case COMES_BACK:

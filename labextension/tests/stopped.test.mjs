@@ -59,6 +59,13 @@ for (const [cause, reason, params, text] of [
   ['lifetime', 'lifetime', { limit: 43200 }, 'Its time limit of 12 h was over.'],
   ['signed-out', 'signed-out', {}, 'signed-out'],
   ['given-back', 'given-back', {}, 'You gave its GPU back.'],
+  ['admin', 'stopped-by-admin', {}, 'An administrator stopped it.'],
+  [
+    'admin',
+    'stopped-by-admin-why',
+    { why: 'the course begins' },
+    'An administrator stopped it: the course begins'
+  ],
   ['some-new-cause', 'some-new-reason', {}, 'some-new-reason']
 ]) {
   test(`a stop is explained by what it was for: ${reason}`, () => {

@@ -20,6 +20,7 @@ from hub_extensions.core.queue.cordons import Cordon
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from tests.fakes.engine import NOON, EngineInMemory, an_overview
+from tests.fakes.hub_frame import frame
 from tests.hub_service.conftest import Running, known_hub
 
 SMALL, LARGE, WHOLE_GPU = OfferId("mig-1g.5gb"), OfferId("mig-2g.10gb"), OfferId("gpu")
@@ -144,6 +145,7 @@ def served(engine: EngineInMemory) -> Iterator[str]:
 
     async def serve() -> None:
         running = Running(engine, known_hub())
+        running.hub.frame = frame("root")
         found.append(running.url)
         ready.set()
         await asyncio.to_thread(done.wait)

@@ -144,11 +144,18 @@ def test_where_the_service_is_away_the_hub_says_what_that_means_in_every_languag
         assert "Your server appears to be down" in said(asked), asked
 
 
-def test_an_admin_gets_the_machine(hub: Hub) -> None:
+def test_an_admin_gets_the_machine_and_orders_by_its_page_with_a_reason(hub: Hub) -> None:
     """What the hub says about a login has no ``admin`` in it; the service asks with its own token."""
     session, _ = page_of(hub, "root-admin")
     text = session.get(f"{hub.url}/services/gpu/admin", timeout=patient(20)).text
     assert "All GPUs" in text and "Who waits and why" in text
+
+    def answer(**sent: str) -> int:
+        url = f"{hub.url}/services/gpu/admin/drain"
+        return session.post(url, data={"place": "no-such-card", **sent}, timeout=patient(10)).status_code
+
+    assert answer(why="a new fan") == answer(why="a new fan", _xsrf="2|x|y|1") == 403
+    assert answer(why=" ", _xsrf=xsrf_of(text)) == 400 and answer(why="a new fan", _xsrf=xsrf_of(text)) == 409
 
 
 def test_a_form_needs_the_pages_own_xsrf(hub: Hub) -> None:

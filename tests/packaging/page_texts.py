@@ -19,7 +19,17 @@ GATE = PACKAGE / "gate"
 TEMPLATES = (
     *(
         PAGES / "templates" / f"{name}.html"
-        for name in ("layout", "plain_frame", "error", "your_gpu", "audit", "admin_layout", "admin", "admin_days")
+        for name in (
+            "layout",
+            "plain_frame",
+            "error",
+            "your_gpu",
+            "audit",
+            "admin_layout",
+            "admin",
+            "admin_days",
+            "admin_parts",
+        )
     ),
     *(
         START / "templates" / f"{name}.html"
@@ -46,6 +56,7 @@ SOURCES = (
 )
 NAMED = {
     PACKAGE / "core" / "wording.py": ("PLACE",),
+    PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
@@ -143,7 +154,7 @@ def constants(path: Path, names: tuple[str, ...]) -> Iterator[str]:
     """The texts in constants of a module; of a table its values."""
     seen = set()
     for node in ast.parse(path.read_text(encoding="utf-8")).body:
-        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
         if not isinstance(target, ast.Name) or target.id not in names:
             continue
         seen.add(target.id)

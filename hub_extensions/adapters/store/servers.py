@@ -43,6 +43,9 @@ FACTS = sa.Table(
     sa.Column("unheard", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
+ADMINS_WORDS = ": "
+"""Between the code of an order and the words of the admin whose it is; no code has it."""
+
 META = sa.Table(
     "gpu_meta",
     METADATA,
@@ -85,7 +88,9 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
         "reached": list(each.reached),
         "cause": None if each.cause is None else each.cause.value,
         "drain_at": None if each.drain is None else each.drain.at,
-        "drain_why": None if each.drain is None else each.drain.why,
+        "drain_why": None
+        if (order := each.drain) is None
+        else ADMINS_WORDS.join(filter(None, (order.why, order.words))),
         "missed": each.missed.total_seconds(),
     }
 
@@ -97,4 +102,4 @@ def _facts(row: Any) -> ServerFacts:
     values["reached"] = tuple(values["reached"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])
     values["missed"] = timedelta(seconds=values["missed"])
-    return ServerFacts(**values, drain=None if at is None else Drain(at, why))
+    return ServerFacts(**values, drain=None if at is None else Drain(at, *why.split(ADMINS_WORDS, 1)))

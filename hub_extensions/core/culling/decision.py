@@ -219,7 +219,8 @@ def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> li
     """Warned of from the order on, so it waits for no other warning."""
     if evidence.drain is None:
         return []
-    end = _End(evidence.drain.cause, evidence.drain.at, True, evidence.drain.why)
+    told = evidence.drain.reason
+    end = _End(evidence.drain.cause, evidence.drain.at, True, told.reason, told.params)
     return [(end, end.at, now if warned is None else min(warned, now))]
 
 

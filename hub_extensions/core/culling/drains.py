@@ -28,21 +28,21 @@ WHY: Mapping[str, str] = {
 UNKNOWN_WHY = "access-ended"
 
 
-def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime) -> ServerFacts:
-    """The facts with the order to stop in `left`.
+def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime, words: str = "") -> ServerFacts:
+    """The facts with the order to stop in `left`, for an admin's with the own words of the admin.
 
     The first order stands, as its countdown was shown, but not against another that is sooner: who lost a right after
     a sign-out stops when the lost right says, and an admin may want it sooner than an admin did. Beside a lost right
     every other order is a matter of time alone: what an admin takes back, or its user has come back, is not that.
     """
-    ordered, first = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY)), facts.drain
+    ordered, first = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY), words), facts.drain
     if first is None:
         return replace(facts, drain=ordered)
     lost = next((each for each in (first, ordered) if each.cause is Cause.SIGNED_OUT), None)
     repeated = first.why == ordered.why and ordered.cause is not Cause.ADMIN
     if first.at <= ordered.at or repeated:
         ordered = first
-    after = ordered if lost is None or ordered.cause is Cause.SIGNED_OUT else replace(ordered, why=lost.why)
+    after = ordered if lost is None or ordered.cause is Cause.SIGNED_OUT else replace(lost, at=ordered.at)
     return facts if after == first else replace(facts, drain=after)
 
 

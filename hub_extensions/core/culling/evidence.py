@@ -10,6 +10,7 @@ from enum import Enum
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason, explain
 
 
 class Cause(Enum):
@@ -52,10 +53,17 @@ class Drain:
 
     Attributes:
         why: the code of the reason for its user (``core/reasons.py``).
+        words: the admin's own, for an admin's order.
     """
 
     at: datetime
     why: str
+    words: str = ""
+
+    @property
+    def reason(self) -> Reason:
+        """What its user is told."""
+        return explain("stopped-by-admin-why", why=self.words) if self.words else explain(self.why)
 
     @property
     def cause(self) -> Cause:

@@ -82,7 +82,7 @@ class AdminOrders:
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
-            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now)
+            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now, why)
             if after is facts or after.drain is None:
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
             stops = self.state.clock.wall(after.drain.at)

@@ -36,6 +36,7 @@ NOT_FREE = "its GPU was not free in time"
 NO_ROOM = "there is no room for it now, or its start failed"
 SIGNED_OUT = "you were signed out"
 AGAIN = "Start it on this page."
+"""Stands on its user's page, not in the journal."""
 
 
 def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
@@ -77,14 +78,15 @@ def _outcome(state: State, back: ServerReturn, kind: str, text: str) -> Changes:
     """How it went, for the journal and for its user's page."""
     at, key = state.clock.utc_now(), (back.user, back.server)
     which = presenters.server_text(back.server)
-    notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}")
+    to_do = f" {AGAIN}" if kind == NOT_RETURNED else ""
+    notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}{to_do}")
     row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
     log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
     return Changes(notices=(notice,), journal=(row,))
 
 
 def _why_not(why: str) -> str:
-    return f"It could not come back without a GPU: {why}. {AGAIN}"
+    return f"It could not come back without a GPU: {why}."
 
 
 class Returns:

@@ -102,18 +102,19 @@ async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tm
         r.gpus.used["MIG-small-0"] = 90.0
         await one_turn(r)
         held = lease(r.engine.state, "ada")
-        await r.engine.admin_orders.stop(held.id, 5, "the course begins", "root")
+        await r.engine.admin_orders.stop(held.id, 5, "the course {begins}", "root")
         await one_turn(r)
         state = r.engine.server_state("ada", "")
         assert state is not None and state.countdown is not None
         assert (state.countdown.cause, state.countdown.can_keep) == ("admin", False)
-        assert state.countdown.reason.reason == "stopped-by-admin"
+        assert state.countdown.reason.message == "An administrator stops it: the course {begins}"
+        assert state.countdown.reason.params == {"why": "the course {begins}"}
         now = r.engine.state.clock.now()
         with pytest.raises(Refused, match="An administrator stops it"):
             await r.engine.keep("ada", "")
         with pytest.raises(Refused, match="ordered already"):
             await r.engine.admin_orders.stop(held.id, 15, "later", "root")
-        assert "the course begins" in r.engine.form("ada", "", (), False).notices[0].text
+        assert "the course {begins}" in r.engine.form("ada", "", (), False).notices[0].text
         mails = [r.engine.notifier._notice(each, now) for each in r.engine.state.notices.deliveries.values()]
         assert {each.kind for each in mails} == {"warning", "last-warning"}, "who has no page open is told too"
         assert all(each.text.startswith("An administrator stops your server. The server") for each in mails)
@@ -125,7 +126,7 @@ async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tm
         assert r.engine.state.uses[held.id].end is UseEnd.ADMIN
         assert r.engine.state.culls[Cause.ADMIN.value, ""] == 1
         kind, actor, text = (await rows(r))[0]
-        assert (kind, actor) == ("stop-ordered", "admin root") and text.endswith(": the course begins")
+        assert (kind, actor) == ("stop-ordered", "admin root") and text.endswith(": the course {begins}")
 
 
 @pytest.mark.programs

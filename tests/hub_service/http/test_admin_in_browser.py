@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.browser.live_page import axe_source
 from tests.fakes.admin_site import a_view, past_uses, served
 from tests.fakes.engine import EngineInMemory
+from tests.fakes.hub_frame import FILES, file_of
 from tests.gate.test_portal_in_browser import AXE
 from tests.hub_service.http.test_audit_page import row
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -56,6 +57,7 @@ def a_page(browser: Browser, url: str, width: int = WIDE, **more: object) -> Pag
         **{"bypass_csp": True, **more},  # type: ignore[arg-type]  # for axe, which is a script
     )
     context.set_default_timeout(patient(30_000))
+    context.route(FILES, lambda route: route.fulfill(path=file_of(route.request.url)))
     page = context.new_page()
     page.goto(url)
     return page
@@ -71,7 +73,7 @@ def test_no_page_has_findings_of_axe_or_is_wider_than_the_screen(
     browser: Browser, engine: EngineInMemory, url: str, count: int, waiting: int
 ) -> None:
     engine.view = a_view(count, waiting, wrong=count > 1)
-    for path, name in (("admin", "admin"), ("admin/days", "days"), ("audit", "audit")):
+    for path, name in (("admin", "admin"), ("admin/days", "days"), ("admin/parts", "parts"), ("audit", "audit")):
         if path != "admin" and count > 1:
             continue
         looks = (("light", WIDE), ("dark", PHONE), ("dark", WIDE), ("light", PHONE))

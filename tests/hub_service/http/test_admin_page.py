@@ -18,6 +18,9 @@ from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.cordons import MACHINE, Cordon
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
+from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
+from hub_extensions.hub_service.http.pages.pages import Form
 from hub_extensions.hub_service.http.pages.pictures import bars
 from tests.fakes.engine import NOON, an_overview
 from tests.hub_service.conftest import SECRET, Running
@@ -25,6 +28,7 @@ from tests.hub_service.http.test_pages import Outline
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SMALL = OfferId("mig-1g.5gb")
+ORDERS = tuple(path for path, handler in ADMIN_PAGES if issubclass(handler, Form))
 
 
 def piece(n: int, foreign: Foreign = Foreign.NONE, card: str = "GPU-a") -> DeviceState:
@@ -179,8 +183,26 @@ async def test_each_order_has_the_admins_name_and_reason_and_leads_back_where_it
 
 @pytest.mark.parametrize("token", ["ada-token", "admin-access", "ada-default"])
 async def test_nobody_but_an_admin_orders_anything(service: Running, token: str) -> None:
-    answer = await service.ask("POST", "admin/drain", token, b"place=GPU-a&why=fan", FORM)
-    assert answer.code == 403 and ("drain", "GPU-a", "fan", "root") not in service.engine.told
+    before = list(service.engine.told)
+    for path in ORDERS:
+        body = b"place=GPU-a&lease=lease-ben&ticket=t1&minutes=0&hours=2&why=fan"
+        answer = await service.ask("POST", path, token, body, FORM)
+        assert answer.code == 403, path
+    assert service.engine.told == before and service.engine.ended_by == []
+
+
+async def test_every_form_of_the_pages_is_an_order_that_asks_for_the_pages_own_proof(service: Running) -> None:
+    """Each reads the body, then asks who it is again, with the form's proof where it is a browser's cookie."""
+    assert set(ORDERS) == {"admin/drain", "admin/undrain", "admin/stop", "admin/keep", "admin/letter", "admin/take-out"}
+    for path, handler in ADMIN_PAGES:
+        assert handler.who is Who.ADMIN
+        if path in ORDERS:
+            assert handler.post is Form.post and handler.judged is Form.judged
+    service.engine.view = view(Cordon("GPU-a", "root", "fan", NOON))
+    asked = set(
+        re.findall(r'<(?:form method="post"|button type="submit")[^>]* (?:form)?action="([^"]+)"', await page(service))
+    )
+    assert asked <= {f"/jh/services/gpu/{path}" for path in ORDERS} and len(asked) > 3
 
 
 async def test_an_order_that_cannot_be_is_a_page_that_says_why(service: Running) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.adapters.store import JournalRow
 from hub_extensions.core.translation import Catalogue
 from hub_extensions.hub_service.engine.cull_audit import KINDS
-from hub_extensions.hub_service.http.pages.audit import CSV_ROWS, ROWS, kind_text
+from hub_extensions.hub_service.http.pages.audit import CSV_ROWS, ROWS, kind_text, with_moments
 from tests.fakes.engine import NOON
 from tests.hub_service.conftest import Running
 from tests.hub_service.http.test_pages import Outline
@@ -66,6 +66,30 @@ async def test_everybody_else_sees_what_concerns_himself_alone(service: Running,
     assert answer.code == 200 and b"thesis" in answer.body
     assert b"ben" not in answer.body and b"cem" not in answer.body
     assert service.engine.told[-1][1:3] == ("ada", KINDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("kept until 2026-11-20T12:00:10.682278+00:00", ["kept until ", NOON.replace(second=10), ""]),
+        ("It stops at 2026-11-20 12:00 UTC: exam", ["It stops at ", NOON, ": exam"]),
+        (
+            "idle since 2026-11-20T12:00:00+00:00, warned 2026-11-20T12:00:00Z",
+            ["idle since ", NOON, ", warned ", NOON, ""],
+        ),
+        ("at 2026-13-40T12:00:00Z, in 2026-11-20 and 12:00", ["at 2026-13-40T12:00:00Z, in 2026-11-20 and 12:00"]),
+        ("", [""]),
+    ],
+)
+def test_a_time_in_a_sentence_is_a_time_for_its_reader(text: str, pieces: list[object]) -> None:
+    assert with_moments(text) == pieces
+
+
+async def test_no_sentence_of_the_page_has_a_time_as_programs_write_it(service: Running) -> None:
+    until = row("kept", "ada", "kept until 2026-11-20T14:05:10.682278+00:00 <i>")
+    service.engine.rows = (until,)
+    text = await page(service, "audit", "admin-token")
+    assert 'kept until <time datetime="2026-11-20T14:05:10Z">2026-11-20 14:05 UTC</time> &lt;i&gt;' in text
 
 
 async def test_the_same_rows_are_a_file_in_which_nothing_is_computed(service: Running) -> None:

@@ -7,12 +7,9 @@ where ``PANEL_PICTURES`` names a folder for them.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from jinja2 import Environment, FileSystemLoader
@@ -26,6 +23,7 @@ from hub_extensions.spawner.pages.spawn_form import TEMPLATES
 from tests.browser.live_page import axe_source
 from tests.fakes.engine import NOW as STARTS_NOW
 from tests.fakes.engine import offer
+from tests.fakes.hub_frame import FILES, HUB_FILES, file_of, frame
 from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -33,23 +31,11 @@ from tests.patience import patient
 
 pytestmark = [pytest.mark.whole, pytest.mark.needs("browser")]
 
-HUB_FILES = Path(sys.prefix) / "share" / "jupyterhub"
 PICTURES = os.environ.get("PANEL_PICTURES", "")
 WINDOWS = (("light", 1280), ("dark", 360)) + ((("light", 360), ("dark", 1280)) if PICTURES else ())
 AXE = """() => axe.run(['main'], {resultTypes: ['violations']}).then(found => found.violations.flatMap(
   rule => rule.nodes.map(node => `${rule.id}: ${node.failureSummary} in ${node.html}`)))"""
 WIDER = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
-
-
-def frame() -> str:
-    """A page of the hub's own for Ada, without contents."""
-    environment = Environment(loader=FileSystemLoader([TEMPLATES, HUB_FILES / "templates"]), autoescape=True)
-    user = SimpleNamespace(name="ada", json_escaped_name="ada", spawner=SimpleNamespace(options_form=True))
-    own = SimpleNamespace(href="/jh/services/gpu/", name="gpu")
-    return environment.get_template("gpu_frame.html").render(
-        base_url="/jh/hub/", prefix="/jh/", user=user, parsed_scopes={}, services=[own], logout_url="/jh/hub/logout",
-        static_url=lambda path, include_version=True: f"/jh/hub/static/{path}",
-    )  # fmt: skip
 
 
 def away() -> str:
@@ -117,18 +103,11 @@ async def opened(browser: Browser, service: Running, width: int, scheme: str, bl
         extra_http_headers={"Authorization": "Bearer ada-token"},
     )
     context.set_default_timeout(patient(20_000))
-    await context.route("**/jh/hub/static/**", lambda route: route.fulfill(path=_file_of(route.request.url)))
-    await context.route(
-        "**/jh/hub/logo", lambda route: route.fulfill(path=HUB_FILES / "static/images/jupyterhub-80.png")
-    )
+    await context.route(FILES, lambda route: route.fulfill(path=file_of(route.request.url)))
     page = await context.new_page()
     page.on("console", lambda line: blamed.append(line.text) if "Content Security Policy" in line.text else None)
     await page.goto(service.url)
     return page
-
-
-def _file_of(url: str) -> Path:
-    return HUB_FILES / "static" / url.split("/static/")[1].partition("?")[0]
 
 
 async def findings(page: Page, state: str) -> list[str]:

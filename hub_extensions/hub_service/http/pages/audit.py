@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
@@ -32,6 +33,24 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A table program computes a cell that begins so, and a user names a server as he likes."""
 
 
+MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(?:\+00:00|Z| UTC)")
+"""A time in a sentence of the journal, as programs write one."""
+
+
+def with_moments(text: str) -> list[str | datetime]:
+    """A sentence in pieces: its times apart, for the page to write them in the reader's own."""
+    pieces: list[str | datetime] = []
+    behind = 0
+    for found in MOMENT.finditer(text):
+        try:
+            at = datetime.fromisoformat(f"{found[1]}T{found[2]}{found[3] or ':00'}+00:00")
+        except ValueError:  # no such day or hour
+            continue
+        pieces += [text[behind : found.start()], at]
+        behind = found.end()
+    return [*pieces, text[behind:]]
+
+
 class Audit(Page):
     """GET: who was warned, kept and stopped, why, by which rule, on what evidence, and how its user was told."""
 
@@ -41,6 +60,7 @@ class Audit(Page):
         user = self.get_query_argument("user", "") if self.everybody else ""
         values = {
             "rows": found,
+            "with_moments": with_moments,
             "most": ROWS,
             "admin": self.everybody,
             "kinds": {kind: kind_text(kind, self.catalogue) for kind in self.kinds},

@@ -1,7 +1,7 @@
-"""Figures as the pages say them: keeps, what a lease does, and what admins read.
+"""Figures as the pages say them: keeps, what a lease does, and what admins read. Unknown is "not known", never zero.
 
-Unknown is "not known", never zero. What users read is in their language; what only admins read is English. Not here:
-offers, waits and places in line (``core/offer_texts.py``), and reasons, which come with the answers themselves.
+Not here: offers, waits and places in line (``core/offer_texts.py``), and reasons, which come
+with the answers themselves.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvid
 from hub_extensions.core.queue.outlook import FEWEST_JUDGED
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about
-
-NOT_KNOWN = "not known"
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
@@ -38,47 +36,51 @@ def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
     }.get(state, state)
 
 
-def share(value: float | None) -> str:
+def count(value: int | None, t: Catalogue = ENGLISH) -> str:
+    """How many there are; zero means zero."""
+    return t("not known") if value is None else str(value)
+
+
+def share(value: float | None, t: Catalogue = ENGLISH) -> str:
     """A share as an admin reads it: ``91 %``."""
-    return NOT_KNOWN if value is None else f"{100 * value:.0f} %"
+    return t("not known") if value is None else t("%1 %", f"{100 * value:.0f}")
 
 
-def length(seconds: float | None) -> str:
+def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
     """A length as an admin reads it."""
-    return NOT_KNOWN if seconds is None else about(seconds)
+    return t("not known") if seconds is None else about(seconds, t)
 
 
-def judged(record: ForecastRecord) -> str:
+def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
     """Whether a pool's forecast is told as it is."""
     if record.matured < FEWEST_JUDGED:
-        return f"few yet: {record.matured} of {FEWEST_JUDGED}"
-    return "told as rough" if record.rough else "told as it is"
+        return t("few yet: %1 of %2", record.matured, FEWEST_JUDGED)
+    return t("told as rough") if record.rough else t("told as it is")
 
 
-def measured_by(source: str) -> str:
-    """Who measured a use, where it was not this machine's driver."""
-    return {"dcgm": ", measured by DCGM", "report": ", as its own server says"}.get(source, "")
+def measurer(source: str, t: Catalogue = ENGLISH) -> str:
+    """Who measures an offer's GPUs."""
+    return t(WHO.get(source, source))
 
 
-def evidence_row(each: OfferEvidence) -> tuple[str, str]:
-    """Who measures an offer's GPUs, for how many servers, and how old the figures are."""
-    servers = f"{each.measured} of {each.leases} servers" if each.leases else "no server has one"
-    old = "" if each.age_seconds is None else f", figures at most {about(each.age_seconds)} old"
-    return WHO.get(each.source, each.source), f"{servers}{old}"
+def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
+    """For how many servers the use is known, and how old the figures are."""
+    if not each.leases:
+        return t("no server has one")
+    known = t("%1 of %2 servers", each.measured, each.leases)
+    return known if each.age_seconds is None else t("%1, figures at most %2 old", known, about(each.age_seconds, t))
 
 
-def health_rows(health: Health) -> list[tuple[str, str]]:
-    """The service's health, one line each."""
-    age = health.inventory_age_seconds
+def health_rows(health: Health, t: Catalogue = ENGLISH) -> list[tuple[str, str]]:
+    """The service's health, one line each; what stands elsewhere on the admin's pages is left out."""
+    unknown = t("not known")
     return [
-        ("Ready", "yes" if health.ready else "no"),
-        ("Store", health.store or NOT_KNOWN),
-        ("Hub", health.hub or NOT_KNOWN),
-        ("GPUs were read", NOT_KNOWN if age is None else f"{about(age)} ago"),
+        (t("Ready"), t("yes") if health.ready else t("no")),
+        (t("Store"), health.store or unknown),
+        (t("Hub"), health.hub or unknown),
         *([] if health.prometheus is None else [("Prometheus", health.prometheus)]),
-        *((f"Notices by {channel}", last) for channel, last in (health.notices or {}).items()),
-        *([] if health.policy_file is None else [("Policy file of culling", health.policy_file)]),
-        *([("Stops that have failed", f"{health.stops_failed}, listed above")] if health.stops_failed else []),
-        ("Port", health.port or NOT_KNOWN),
-        ("Version", health.version or NOT_KNOWN),
+        *((t("Notices by %1", channel), last) for channel, last in (health.notices or {}).items()),
+        *([(t("The policy file of culling"), health.policy_file or "")] if health.policy_file_valid else []),
+        (t("Port"), health.port or unknown),
+        (t("Version"), health.version or unknown),
     ]
