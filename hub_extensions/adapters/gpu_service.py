@@ -124,7 +124,7 @@ class GpuServiceClient:
     Attributes:
         away_since: when it stopped answering; None while it answers.
         going_down: the hub is ending (our endless task was cancelled without us).
-        titles: offer id -> title, as last reported.
+        titles: offer id -> what users read, as last reported.
     """
 
     def __init__(self, url: str, secret: str | Signer, account: int | None = None) -> None:
@@ -204,7 +204,7 @@ class GpuServiceClient:
         """Everything the spawn form needs. Raises ServiceAway, ServiceRefused."""
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
         state = await self._send(self._reports, "GET", f"hub/form?{query}", FormState, None, seconds)
-        self.titles.update((offer.id, offer.title) for offer in state.offers)
+        self.titles.update((offer.id, offer.plain_name) for offer in state.offers)
         if not admin:
             self._cache(frozenset(groups), state)
         return state
@@ -303,7 +303,7 @@ class GpuServiceClient:
             listed.cancel()
 
     def _publish(self, state: TicketStatus) -> None:
-        self.titles.update((offer.id, offer.title) for offer in state.alternatives)
+        self.titles.update((offer.id, offer.plain_name) for offer in state.alternatives)
         for queue in self._waiters.get((state.user, state.server), ()):
             queue.put_nowait(state)
 

@@ -12,10 +12,8 @@ from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import at_most, gib, likely, ordinal
 
 AGE_STEP_SECONDS = 300
-SIZES = {1: ("Small GPU",), 2: ("Small GPU", "Large GPU"), 3: ("Small GPU", "Medium GPU", "Large GPU")}
-"""Plain names of so many sizes of parts of a card, the smallest first."""
 MIG = "MIG "
-"""What our own titles of a part begin with: an admin's stay as they are."""
+"""What a part of a card is called by whoever knows begins with."""
 ROOM = 1.1
 """Whoever needed so much may need a little more."""
 FEW_DATA = "few-data"
@@ -37,13 +35,23 @@ def default_title(offer: OfferId) -> str:
     return f"{part} of {'a GPU' if whole else name}"
 
 
-def plain_name(offer: OfferState, offers: Sequence[OfferState], t: Catalogue = ENGLISH) -> str:
+def plain_name(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     """What somebody calls an offer who does not know MIG: ``Small GPU``; an admin's title stays as it is."""
-    if offer.kind != "mig" or not offer.title.startswith(MIG):
-        return t(offer.title)
-    sizes = sorted({each.share for each in offers if each.kind == "mig"})
-    names = SIZES.get(len(sizes))
-    return t(names[sizes.index(offer.share)] if names else "Part of a GPU")
+    return t(offer.plain_name)
+
+
+def card_share(offer: OfferState) -> Fraction | None:
+    """How much of a whole card it is; None: not known, or nothing of a card.
+
+    `share` is of a device, which may be a part: a MIG device is told by its SMs of those that the parts are cut from.
+    """
+    if not 0 < offer.share <= 1:
+        return None
+    if offer.pool.startswith(GPU):
+        return Fraction(offer.share).limit_denominator(100)
+    if offer.kind == "mig" and offer.sm_count and offer.sm_total:
+        return Fraction(offer.sm_count, offer.sm_total).limit_denominator(8)
+    return None
 
 
 def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
@@ -60,8 +68,8 @@ def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
         return ""
     parts = [t("MIG %1", offer.pool.removeprefix("mig-"))] if offer.kind == "mig" else []
     card = offer.product
-    if 0 < offer.share < 1:
-        part = Fraction(offer.share).limit_denominator(8)
+    part = card_share(offer)
+    if part is not None and part < 1:
         parts.append(t("%1 of a card (%2)", part, card) if card else t("%1 of a card", part))
     elif card:
         parts.append(card)

@@ -65,10 +65,10 @@ TO_THE_PANEL: Mapping[str, Text] = {
     ),
     "usually-end": Plural(
         "ending",
-        "1 of {total:number} {title} usually ends within the hour.",
-        "{ending:number} of {total:number} {title} usually end within the hour.",
+        "{title}: 1 of {total:number} in use usually ends within the hour.",
+        "{title}: {ending:number} of {total:number} in use usually end within the hour.",
     ),
-    "usually-longer": "The {title} in use usually go on for more than an hour.",
+    "usually-longer": "{title}: those in use usually go on for more than an hour.",
     "few-data": "Few data yet: how long people keep it is not known.",
     # the end of a server
     "idle": "Idle for {idle:duration}.",
@@ -264,12 +264,12 @@ TO_THE_HUB: Mapping[str, Text] = {
         "{ahead:people}"
     ),
     "unknown-inventory": "It is not known which GPUs are free now; you start when it is. {ahead:people}",
-    "none-there": "No {title} is there now. {ahead:people}",
-    "none-on-its-machines": "No {title} is on the machines that your server may use. {ahead:people}",
+    "none-there": "{title}: none is there now. {ahead:people}",
+    "none-on-its-machines": "{title}: none is on the machines that your server may use. {ahead:people}",
     "in-use-on-its-machines": Plural(
         "total",
-        "The only {title} on the machines that your server may use is in use. {ahead:people}",
-        "All {total} {title} on the machines that your server may use are in use. {ahead:people}",
+        "{title}: the only one on the machines that your server may use is in use. {ahead:people}",
+        "{title}: all {total} on the machines that your server may use are in use. {ahead:people}",
     ),
     "start-brake": "{starting} servers are starting right now; yours starts after them. {ahead:people}",
     "behind": "One is free for somebody ahead of you. {ahead:people}",
@@ -282,27 +282,27 @@ TO_THE_HUB: Mapping[str, Text] = {
         "All {total} are used by programs that this hub did not start. {ahead:people}",
     ),
     "in-use": Plural(
-        "total", "The only {title} is in use. {ahead:people}", "All {total} {title} are in use. {ahead:people}"
+        "total", "{title}: the only one is in use. {ahead:people}", "{title}: all {total} are in use. {ahead:people}"
     ),
     "in-use-usually-end": Plural(
         "ending",
-        "1 of {total:number} {title} usually ends within the hour. {ahead:people}",
-        "{ending:number} of {total:number} {title} usually end within the hour. {ahead:people}",
+        "{title}: 1 of {total:number} in use usually ends within the hour. {ahead:people}",
+        "{title}: {ending:number} of {total:number} in use usually end within the hour. {ahead:people}",
     ),
-    "in-use-usually-longer": "The {title} in use usually go on for more than an hour. {ahead:people}",
+    "in-use-usually-longer": "{title}: those in use usually go on for more than an hour. {ahead:people}",
     "in-use-also-by-others": (
-        "All {total} {title} are in use. {foreign} of them by programs that this hub did not start. {ahead:people}"
+        "{title}: all {total} are in use, {foreign} of them by programs that this hub did not start. {ahead:people}"
     ),
     "closed-by-admin": (
-        "An administrator lets nothing new start on {closed} of {total} {title}, and no other is free. {ahead:people}"
+        "{title}: an administrator lets nothing new start on {closed} of {total}, and no other is free. {ahead:people}"
     ),
-    "in-use-or-cut": "No {title} can be had now: the GPUs are in use, or cut in another way. {ahead:people}",
+    "in-use-or-cut": "{title}: none can be had now, as the GPUs are in use or cut in another way. {ahead:people}",
     "own-lease-first": "You already hold a GPU in {server:server}. Your place is kept until that server has stopped.",
     "after-own-server": "It depends on your other server.",
     "offers-gone": "None of your offers is there now.",
     "cluster-not-read": "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
     "hub-away": "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
-    "admitted": "{title} is yours. The server is starting.",
+    "admitted": "Your server is starting on {title}.",
     "ready": "Your server is ready.",
     # not to be had
     "own-ticket-limit": (

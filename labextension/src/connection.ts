@@ -8,9 +8,9 @@ import { ConnectionLost, type IConnectionLost, type JupyterLab } from '@jupyterl
 import { Dialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
+import { COMES_BACK } from './end';
 import type { IGpuModel } from './model';
 import {
-  COMES_BACK,
   type IHub,
   type IStop,
   lossText,

@@ -5,6 +5,10 @@ import type { Countdown, EndEvent } from './messages';
 
 // an end that moves by less is the same end: the service counts anew each time it looks
 const SAME_END_MS = 60_000;
+/** Its user gave the GPU back, and the server comes back by itself. */
+export const COMES_BACK = 'given-back-for-cpu';
+/** By then it has come back, or did not. */
+const BACK_WITHIN_MS = 5 * 60_000;
 
 /**
  * The countdown to warn of now: `before` itself while it is still the same one.
@@ -24,6 +28,14 @@ export function warnedOf(before: Countdown | null, end: EndEvent | null): Countd
 /** Whether a countdown has come to its end. */
 export function isPast(countdown: Countdown, now: number): boolean {
   return Date.parse(countdown.stops_at) <= now;
+}
+
+/** Whether a server that stopped is about to run again, without its GPU. */
+export function comesBack(end: EndEvent | null, now: number): boolean {
+  const countdown = end?.countdown;
+  return (
+    countdown?.reason.reason === COMES_BACK && now < Date.parse(countdown.stops_at) + BACK_WITHIN_MS
+  );
 }
 
 /** When the last warning of a stop is due, in ms; null: nobody says. */

@@ -335,10 +335,28 @@ function likelyWords(wait: Wait, trans: TranslationBundle): string {
   return wait.note === 'rough' ? trans.__('%1 (rough)', words) : words;
 }
 
+/** What an offer is called by whoever does not know MIG: "Small GPU"; an admin's title stays as it is. */
+export function offerName(
+  { name, title }: Pick<OfferState, 'name' | 'title'>,
+  trans: TranslationBundle
+): string {
+  const ours: Record<string, string> = {
+    'Extra small GPU': trans.__('Extra small GPU'),
+    'Small GPU': trans.__('Small GPU'),
+    'Medium GPU': trans.__('Medium GPU'),
+    'Large GPU': trans.__('Large GPU'),
+    'Extra large GPU': trans.__('Extra large GPU'),
+    'Whole GPU': trans.__('Whole GPU'),
+    'CPU only': trans.__('CPU only')
+  };
+  const plain = name || title;
+  return ours[plain] ?? plain;
+}
+
 /** What there would be with another choice: "Free now: MIG 1g.5gb. To have one …"; "" where nothing is known. */
 export function takeWords(offers: OfferState[], trans: TranslationBundle): string {
   const gpus = offers.filter(offer => offer.share > 0);
-  const free = gpus.filter(offer => offer.wait.now).map(offer => offer.title);
+  const free = gpus.filter(offer => offer.wait.now).map(offer => offerName(offer, trans));
   if (free.length > 0) {
     return trans.__(
       'Free now: %1. To have one instead, stop this server and choose it on the start page.',
@@ -352,7 +370,7 @@ export function takeWords(offers: OfferState[], trans: TranslationBundle): strin
   const soonest = known.reduce((best, offer) =>
     (offer.wait.p90_seconds ?? 0) < (best.wait.p90_seconds ?? 0) ? offer : best
   );
-  return trans.__('Soonest: %1, %2.', soonest.title, likelyWords(soonest.wait, trans));
+  return trans.__('Soonest: %1, %2.', offerName(soonest, trans), likelyWords(soonest.wait, trans));
 }
 
 /** When the likely waits were worked out: "Likely waits as of 14:31."; "" where there are none. */
@@ -372,7 +390,7 @@ export function freeText(offer: OfferState, trans: TranslationBundle): string {
 export function freeNow(offers: OfferState[], trans: TranslationBundle): string {
   const free = offers
     .filter(offer => offer.share > 0 && offer.wait.now)
-    .map(offer => [offer.title, freeText(offer, trans)])
+    .map(offer => [offerName(offer, trans), freeText(offer, trans)])
     .map(([title, count]) => (count ? `${title} (${count})` : title));
   return free.length > 0 ? trans.__('Free now: %1.', free.join(', ')) : '';
 }

@@ -106,6 +106,7 @@ export interface OfferState {
   waiting: number;
   wait: Wait;
   queue: string;
+  name: string;
 }
 
 /** An error's body: what is wrong and what would be right, in which field, a stable code, and its parameters. */
@@ -164,6 +165,7 @@ export interface ServerState {
   drain_seconds: number;
   signs: UseSign[];
   idle_below_percent: number;
+  name: string;
 }
 
 /** What the panel shows. `version` is the wire's version. */

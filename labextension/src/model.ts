@@ -21,6 +21,7 @@ import {
   saved,
   warned
 } from './api.js';
+import { comesBack } from './end.js';
 import { endIn, over, wordOf } from './end-event.js';
 import {
   fromSeries,
@@ -48,6 +49,8 @@ export type { GpuSettings, Point };
 
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 60_000;
+/** Between two questions while a server is about to run again, without its GPU. */
+const RETURN_RETRY_MS = 5000;
 const CHECK_MS = 5000;
 const SHORTEST_SILENCE_MS = 15_000;
 const PERIODS_OF_SILENCE = 3;
@@ -407,7 +410,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
     const wait = this._retryMs;
     this._retryMs = Math.min(LONGEST_RETRY_MS, this._retryMs * 2);
-    this._retryIn(this._connection === 'stopped' ? LONGEST_RETRY_MS : wait);
+    this._retryIn(this._connection === 'stopped' ? this._stoppedRetryMs() : wait);
   }
 
   /** Whether it is lost to this browser alone, whose session has ended; or stopped, as its hub says. */
@@ -422,9 +425,14 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._setConnection(foundBy(answer));
     }
     if (this._connection === 'stopped') {
-      this._retryMs = LONGEST_RETRY_MS; // it does not come back by itself: a question a minute
-      this._retryIn(LONGEST_RETRY_MS);
+      this._retryMs = LONGEST_RETRY_MS;
+      this._retryIn(this._stoppedRetryMs());
     }
+  }
+
+  /** Most do not come back by themselves: a question a minute. */
+  private _stoppedRetryMs(): number {
+    return comesBack(this.end, this.now()) ? RETURN_RETRY_MS : LONGEST_RETRY_MS;
   }
 
   private _retryIn(milliseconds: number): void {

@@ -8,7 +8,15 @@ import * as React from 'react';
 
 import { Devices } from './device';
 import { warnedOf } from './end';
-import { announcement, freeNow, isReached, reasonText, stopText, viewOf } from './format';
+import {
+  announcement,
+  freeNow,
+  isReached,
+  offerName,
+  reasonText,
+  stopText,
+  viewOf
+} from './format';
 import { canGiveBack } from './give-back';
 import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
@@ -115,7 +123,12 @@ function Top({
     <>
       <header>
         <h2>{trans.__('GPU')}</h2>
-        {server && server.share > 0 && view !== 'outdated' ? <span>{server.title}</span> : null}
+        {server && server.share > 0 && view !== 'outdated' ? (
+          <span>{offerName(server, trans)}</span>
+        ) : null}
+        {server?.name && view !== 'outdated' ? (
+          <span className="jp-gpu-Detail">{server.title}</span>
+        ) : null}
         {server?.simulated ? (
           <span className="jp-gpu-Simulated">{trans.__('simulated GPU')}</span>
         ) : null}

@@ -21,13 +21,13 @@ export const SENTENCES = new Map<string, ISentence>([
     text: (trans, parts) => trans.__('A place in line ends after %1 h, and a turn may come later than that.', ...parts)
   }],
   ['usually-end', {
-    params: [['ending', 'number'], ['total', 'number'], ['title', 'text']],
+    params: [['ending', 'number'], ['title', 'text'], ['total', 'number']],
     count: 'ending',
-    text: (trans, parts, count) => trans._n('1 of %2 %3 usually ends within the hour.', '%1 of %2 %3 usually end within the hour.', count, ...parts.slice(1))
+    text: (trans, parts, count) => trans._n('%2: 1 of %3 in use usually ends within the hour.', '%2: %1 of %3 in use usually end within the hour.', count, ...parts.slice(1))
   }],
   ['usually-longer', {
     params: [['title', 'text']],
-    text: (trans, parts) => trans.__('The %1 in use usually go on for more than an hour.', ...parts)
+    text: (trans, parts) => trans.__('%1: those in use usually go on for more than an hour.', ...parts)
   }],
   ['idle', {
     params: [['idle', 'duration']],

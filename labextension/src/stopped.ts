@@ -7,7 +7,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isPast } from './end.js';
+import { COMES_BACK, isPast } from './end.js';
 import { reasonText, unreachedText } from './format.js';
 import type { Countdown, EndEvent, ServerState, Snapshot } from './messages';
 import type { Connection } from './model';
@@ -17,8 +17,6 @@ import { clock, duration, exactly } from './units.js';
 const EARLY_MS = 5000;
 /** The offer without a GPU. */
 const CPU = 'cpu';
-/** Its user gave the GPU back, and the server comes back by itself. */
-export const COMES_BACK = 'given-back-for-cpu';
 
 /** A stop that is known. */
 export interface IStop {

@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { freeText, reasonText, takeWords, waitsAgeWords, waitText } from './format';
+import { freeText, offerName, reasonText, takeWords, waitsAgeWords, waitText } from './format';
 import type { OfferState } from './messages';
 import type { IShown } from './seen';
 
@@ -28,7 +28,7 @@ export function Waits({
         {full.map(offer => (
           <div className="jp-gpu-Wait" key={offer.id}>
             <dt className="jp-gpu-Row">
-              <strong>{offer.title}</strong> <span>{freeText(offer, trans)}</span>
+              <strong>{offerName(offer, trans)}</strong> <span>{freeText(offer, trans)}</span>
             </dt>
             <dd>{waitText(offer, trans)}</dd>
             {offer.wait.reason === null || offer.wait.reason.reason === offer.wait.note ? null : (

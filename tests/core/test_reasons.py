@@ -33,8 +33,8 @@ def test_no_reason_is_in_both_tables() -> None:
 @pytest.mark.parametrize(
     ("reason", "params", "message"),
     [
-        ("in-use", {"total": 1, "title": "T", "ahead": 0}, "The only T is in use. You are next."),
-        ("in-use", {"total": 3, "title": "T", "ahead": 1}, "All 3 T are in use. 1 person is ahead of you."),
+        ("in-use", {"total": 1, "title": "T", "ahead": 0}, "T: the only one is in use. You are next."),
+        ("in-use", {"total": 3, "title": "T", "ahead": 1}, "T: all 3 are in use. 1 person is ahead of you."),
         ("behind", {"ahead": 2}, "One is free for somebody ahead of you. 2 people are ahead of you."),
         ("own-lease-limit", {"server": "lab"}, "You already hold a GPU in server lab. Stop it, or start CPU only."),
         ("max-wait", {"hours": 1.5}, "Your place in line ended after 1.5 h. Join again, or choose another offer."),

@@ -67,10 +67,11 @@ NAMED = {
 }
 """Constants that are translated where they are shown."""
 DATA = (
+    "Extra small GPU",
     "Small GPU",
     "Medium GPU",
     "Large GPU",
-    "Part of a GPU",
+    "Extra large GPU",
     "CPU only",
     "Whole GPU",
     "a whole GPU",

@@ -39,6 +39,7 @@ class OfferState:
     `isolation` has the keys memory, fault, compute, access; `share` is 0 to 1 of one device (0: CPU only).
     `free`, `total` None: not known. Only what is for one of the user's groups is listed at all.
     `queue`: whose line it waits in where that is not ours (``Kueue``, ``KAI``): no place in it is known here.
+    `name`: plain (``Small GPU``); "": there is none but the title.
     """
 
     id: OfferId
@@ -62,6 +63,12 @@ class OfferState:
     waiting: int
     wait: Wait
     queue: str = ""
+    name: str = ""
+
+    @property
+    def plain_name(self) -> str:
+        """What users read first."""
+        return self.name or self.title
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,7 @@ class ServerState:
         rule: when this server stops by itself; None where nothing stops it (a dry run, too).
         figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
         drain_seconds: how long the user's own hook may run once the stop has begun.
+        name: of the offer, plain (``Small GPU``); "": there is none but the title.
         signs: what is known of its use; none where nothing is culled. idle_below_percent: less use than that is idle.
     """
 
@@ -142,3 +143,4 @@ class ServerState:
     drain_seconds: float = 60.0
     signs: tuple[UseSign, ...] = ()
     idle_below_percent: float = 5.0
+    name: str = ""

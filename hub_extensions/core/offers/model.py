@@ -61,6 +61,7 @@ class GpuOffer:
     Attributes:
         id: a stable word: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
         title, description: for users; an admin's texts replace ours.
+        name: what somebody calls it who does not know MIG (``Small GPU``); the title where there is no plainer one.
         pool: the line it waits in: ``gpu`` or ``mig-<profile>``; empty for CPU only.
         share: thousandths of one device (1000 = all of it); 0 for CPU only.
         memory_bytes, sm_count, sm_total: what it really gives, the least of its devices; None is not known.
@@ -84,6 +85,12 @@ class GpuOffer:
     product: str = ""
     groups: tuple[str, ...] = ()
     simulated: bool = False
+    name: str = ""
+
+    @property
+    def plain_name(self) -> str:
+        """What users read first."""
+        return self.name or self.title
 
 
 @dataclass(frozen=True)
@@ -176,8 +183,12 @@ def derive_offers(
 
 
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
-    """Offers with the admin's texts, in the form's order."""
-    return tuple(sorted((_with_admin_texts(offer, config) for offer in offers), key=_order))
+    """Offers with the admin's texts and plain names, in the form's order."""
+    ordered = sorted((_with_admin_texts(offer, config) for offer in offers), key=_order)
+    parts = [offer for offer in ordered if offer.kind is OfferKind.MIG]
+    sizes = SIZES.get(len(parts), ()) if len({size_of(offer) for offer in parts}) == len(parts) else ()
+    names = {offer.id: name for offer, name in zip(parts, sizes, strict=False) if offer.id not in config.titles}
+    return tuple(replace(offer, name=names.get(offer.id, "")) for offer in ordered)
 
 
 def check_config(config: OfferConfig) -> None:
@@ -277,6 +288,15 @@ def size_of(offer: Sized) -> tuple[float, int, int]:
 
 
 # Words, in the order of the form
+
+SIZES: Mapping[int, tuple[str, ...]] = {
+    1: ("Small GPU",),
+    2: ("Small GPU", "Large GPU"),
+    3: ("Small GPU", "Medium GPU", "Large GPU"),
+    4: ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"),
+    5: ("Extra small GPU", "Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"),
+}
+"""Plain names of so many sizes of parts of a card, the smallest first. Of more, or of two alike, the titles stay."""
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."

@@ -80,7 +80,7 @@ def refuse_to_join(
             most = snapshot.config.max_waiting
             return explain(
                 "line-full",
-                title=known[wanted].title,
+                title=known[wanted].plain_name,
                 most=most,
                 log_message=f"line {pool} has {lengths.length(pool)} tickets, max_waiting {most}",
             )
@@ -296,7 +296,7 @@ def _why(
     total = seen.total
     if offer.pool and total == 0:
         code = "none-on-its-machines" if seen.part else "none-there"
-        return explain(code, title=offer.title, ahead=ahead, log_message=f"no usable device in pool {offer.pool}")
+        return explain(code, title=offer.plain_name, ahead=ahead, log_message=f"no usable device in pool {offer.pool}")
     if not offer.pool or seen.free > 0:
         if braked:
             most = snapshot.config.max_starting
@@ -308,23 +308,23 @@ def _why(
     foreign = seen.foreign
     if seen.part:
         log = f"{total} of pool {offer.pool} on its nodes, {foreign} of them held by others, none free"
-        return explain("in-use-on-its-machines", total=total, title=offer.title, ahead=ahead, log_message=log)
+        return explain("in-use-on-its-machines", total=total, title=offer.plain_name, ahead=ahead, log_message=log)
     if foreign == total:
         return explain("held-by-others", total=total, ahead=ahead, log_message=f"{foreign} of {total} held by others")
     if seen.closed:
         log = f"{seen.closed} of {total} in pool {offer.pool} closed by an admin, none free"
         return explain(
-            "closed-by-admin", total=total, title=offer.title, closed=seen.closed, ahead=ahead, log_message=log
+            "closed-by-admin", total=total, title=offer.plain_name, closed=seen.closed, ahead=ahead, log_message=log
         )
     if offer.pool in capacity.cut:
         log = f"pool {offer.pool} shares its cards, none free"
-        return explain("in-use-or-cut", title=offer.title, ahead=ahead, log_message=log)
+        return explain("in-use-or-cut", title=offer.plain_name, ahead=ahead, log_message=log)
     log = f"{total} in pool {offer.pool}, none free for share {offer.share}"
     if foreign:
         return explain(
-            "in-use-also-by-others", total=total, title=offer.title, foreign=foreign, ahead=ahead, log_message=log
+            "in-use-also-by-others", total=total, title=offer.plain_name, foreign=foreign, ahead=ahead, log_message=log
         )
-    return explain("in-use", total=total, title=offer.title, ahead=ahead, log_message=log)
+    return explain("in-use", total=total, title=offer.plain_name, ahead=ahead, log_message=log)
 
 
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:

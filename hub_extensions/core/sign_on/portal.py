@@ -123,7 +123,7 @@ def portal_of(
         sources.gpu_service,
         places,
         None if sources.form is None else tuple(OfferWait(each, ahead(each, places or ())) for each in offers),
-        {str(offer.id): offer.title for offer in offers},
+        {str(offer.id): offer.plain_name for offer in offers},
     )
 
 

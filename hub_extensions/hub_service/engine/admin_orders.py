@@ -141,7 +141,9 @@ class AdminOrders:
 
     def _deliveries(self, letter: AdminLetter, facts: ServerFacts) -> tuple[Delivery, ...]:
         offer, channels = self.state.offer(facts.offer), channels_of(self.state.notices.config)
-        return deliveries_of(letter, facts, offer.title if offer else facts.offer, channels, self.state.clock.now())
+        return deliveries_of(
+            letter, facts, offer.plain_name if offer else facts.offer, channels, self.state.clock.now()
+        )
 
     def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
         lease = self.state.leases.get(lease_id)

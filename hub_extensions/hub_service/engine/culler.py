@@ -152,7 +152,7 @@ class Culler(ServerEvidence):
         channels = warning_channels(notice_config, self.state.policy)
         offer = self.state.offer(facts.offer)
         ids = secrets.token_hex(8), secrets.token_hex(8)
-        return warning_notices(facts, offer.title if offer else facts.offer, policy, channels, now, ids=ids)
+        return warning_notices(facts, offer.plain_name if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
         """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off.

@@ -96,10 +96,10 @@ class Foresight:
         view = waits.pools.get(pool)
         if view is not None and pool != offer.pool:
             view = replace(view, people=0)  # its habits are not those of what the offer is called
-        forecast = self._with_likely(verdict.forecast, likely, view, pool, offer.title, waits, clock)
+        forecast = self._with_likely(verdict.forecast, likely, view, pool, offer.plain_name, waits, clock)
         reason = verdict.reason
         if reason.reason == "in-use" and view is not None and forecast.p90 is not None:
-            reason = usual_ends(view, offer.title, verdict.ahead) or reason
+            reason = usual_ends(view, offer.plain_name, verdict.ahead) or reason
         return replace(verdict, forecast=forecast, reason=replace(reason, log_message=verdict.reason.log_message))
 
     def of_offer(self, stands: Availability, clock: RunningClock) -> Availability:
@@ -108,7 +108,9 @@ class Foresight:
         if waits is None or not offer.pool:
             return stands
         likely, view = waits.offers.get(offer.id), waits.pools.get(offer.pool)
-        return replace(stands, wait=self._with_likely(stands.wait, likely, view, offer.pool, offer.title, waits, clock))
+        return replace(
+            stands, wait=self._with_likely(stands.wait, likely, view, offer.pool, offer.plain_name, waits, clock)
+        )
 
     def pool_of(self, waits: LikelyWaits, ticket: Ticket, offer: GpuOffer) -> str:
         """The pool whose habits a ticket is told of."""

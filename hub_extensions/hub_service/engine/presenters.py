@@ -73,6 +73,7 @@ def offer_state(stands: Availability) -> OfferState:
         waiting=stands.waiting,
         wait=wait(stands.wait),
         queue=stands.queue,
+        name=offer.name,
     )
 
 

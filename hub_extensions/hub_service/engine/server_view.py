@@ -125,6 +125,7 @@ class ServerView:
             figures=self._figures(lease),
             drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),
             signs=self.evidence.signs(facts) if facts else (),
+            name=offer.name if offer else "",
             idle_below_percent=self.state.policy_of(user, offer_id).idle_below_percent,
         )
 

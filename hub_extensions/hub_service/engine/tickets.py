@@ -460,7 +460,7 @@ class Tickets:
             lease = self.state.lease_of_ticket(ticket.id)
             chosen = ticket.admitted_offer or CPU
             offer = self.state.offer(chosen)
-            title = offer.title if offer else chosen
+            title = offer.plain_name if offer else chosen
             asked = self.state.ask_of(chosen)
             if lease is not None and not lease.uuid and asked is None:  # a cluster's, which has not been read yet
                 return presenters.not_there(ticket, NOT_READ, self.state.clock)

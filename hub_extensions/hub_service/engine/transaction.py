@@ -151,7 +151,7 @@ class Transaction:
             user=ticket.user,
             server=ticket.server,
             offer=chosen,
-            title=offer.title if offer else default_title(chosen),
+            title=offer.plain_name if offer else default_title(chosen),
             reason=replace(reason, log_message=""),
             cause=report.reason,
             log=report.log[-failed_starts.LOG_LENGTH :],
@@ -198,7 +198,7 @@ class Transaction:
         return turn_notices(
             ticket,
             facts,
-            offer.title if offer else facts.offer,
+            offer.plain_name if offer else facts.offer,
             self.state.policy_of(ticket.user, facts.offer),
             notice_config.notice_after,
             channels_of(notice_config),

@@ -168,7 +168,7 @@ def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> Ho
 
 
 def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeEntry:
-    title = t(server.title or default_title(server.offer))
+    title = t(server.name or server.title or default_title(server.offer))
     text = t("Running on %1", title) if server.offer != CPU else t("Running without a GPU")
     end = server.countdown
     if end is None:

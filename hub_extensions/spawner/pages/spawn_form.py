@@ -21,6 +21,7 @@ import jinja2
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.offer_texts import (
+    card_share,
     default_title,
     enough_text,
     free_text,
@@ -257,7 +258,7 @@ def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
     if not known:
         return NothingFree(t("It is not known which GPUs are free."), join=None)
     best = min(known, key=_latest)
-    words = [t("Join the line for %1", t(best.title)), when_text(best.wait, t)]
+    words = [t("Join the line for %1", plain_name(best, t)), when_text(best.wait, t)]
     theirs = any(offer.free for offer in known)  # of those who are ahead
     sentence = t("No GPU starts now: others are ahead.") if theirs else t("No GPU is free now.")
     return NothingFree(sentence, join=(best.id, ", ".join(filter(None, words))))
@@ -275,13 +276,13 @@ def _row(
     sign, free = free_text(offer, offer.waiting, t)
     return OfferRow(
         id=offer.id,
-        title=t(offer.title),
-        name=plain_name(offer, offers, t),
+        title=plain_name(offer, t),
+        name=plain_name(offer, t),
         size=size(offer, t),
         what=what_it_is(offer, t),
         text="" if offer.description in OURS else t(offer.description),
         enough=enough_text(offer, offers, peak, t),
-        percent=round(100 * offer.share) if offer.share <= 1 else 0,
+        percent=round(100 * (card_share(offer) or 0)),
         known="full" if offer.free and not offer.wait.now else KNOWN[sign],
         sign=sign,
         free=free,
@@ -311,7 +312,7 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -
         return None
     best = next(iter(smaller(offer, (other for other in offers if other.wait.now))), None)
     if best is not None:
-        return best.id, t(best.title), t("If %1 is enough: it starts now.", t(best.title))
+        return best.id, plain_name(best, t), t("If %1 is enough: it starts now.", plain_name(best, t))
     own = offer.wait.p50_seconds
     if own is None:
         return None
@@ -319,7 +320,7 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -
     if not sooner:
         return None
     best = min(sooner, key=_latest)
-    return best.id, t(best.title), t("%1: %2.", t(best.title), when_text(best.wait, t))
+    return best.id, plain_name(best, t), t("%1: %2.", plain_name(best, t), when_text(best.wait, t))
 
 
 def _latest(offer: OfferState) -> float:

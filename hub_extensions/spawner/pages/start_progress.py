@@ -20,11 +20,13 @@ from hub_extensions.adapters.gpu_service import ServiceAway, ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
 from hub_extensions.core.offer_texts import (
+    MIG,
     age_step,
     at_most_text,
     default_title,
     gives,
     likely_text,
+    plain_name,
     range_text,
     when_text,
 )
@@ -166,13 +168,14 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
             "headline": headline,
             "place": place,
             "offer_title": title,
+            "profile": _profile(offer, title),
             "reason": reason,
             "likely": "" if state.wait is None else range_text(state.wait, t),
             "at_most": "" if state.wait is None else at_most_text(state.wait, t),
             "alternatives": [
                 {
                     "offer": other.id,
-                    "title": t(other.title),
+                    "title": plain_name(other, t),
                     "gives": gives(other, t),
                     "when": when_text(other.wait, t),
                     "now": other.wait.now,
@@ -230,9 +233,15 @@ def report_starting(start: Start, titles: Mapping[str, str]) -> None:
 
     def texts(t: Catalogue) -> dict[str, Any]:
         title = t(titles.get(offer, default_title(offer)))
-        return {"message": _starts(offer, title, t), "offer_title": title}
+        return {"message": _starts(offer, title, t), "offer_title": title, "profile": _profile(offer, title)}
 
     start.report(60, gpu, texts)
+
+
+def _profile(offer: OfferId, title: str) -> str:
+    """What a plainly named part of a card is for whoever knows: ``MIG 1g.5gb``."""
+    own = default_title(offer)
+    return own if own.startswith(MIG) and own != title else ""
 
 
 def _steps(start: Start) -> dict[str, Any]:

@@ -49,9 +49,9 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
 
 
 def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """The wait of one offer: ``starts now``, ``you would be 2nd in line, likely about 1 h``, or why it is unknown."""
+    """The wait of one offer: ``starts now``, ``if you joined now: 2nd in line``, with how long, or why that is unknown."""
     if offer.wait.now:
         return t("starts now")
     if offer.free is None or offer.queue:  # of another's line no place is known
         return translated(offer.wait.reason, t) if offer.wait.reason else t("wait not known")
-    return ", ".join((t("you would be %1 in line", ordinal(offer.waiting + 1, t)), *figures(offer.wait, t)))
+    return ", ".join((t("if you joined now: %1 in line", ordinal(offer.waiting + 1, t)), *figures(offer.wait, t)))

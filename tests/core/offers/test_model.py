@@ -55,6 +55,27 @@ def test_the_lab_machine_has_two_mig_offers_and_cpu_only() -> None:
     assert small.memory_enforced
 
 
+SIZES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
+
+
+@pytest.mark.parametrize(
+    ("count", "names"),
+    [
+        (1, ["Small GPU"]),
+        (2, ["Small GPU", "Large GPU"]),
+        (3, ["Small GPU", "Medium GPU", "Large GPU"]),
+        (5, ["Extra small GPU", "Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"]),
+        (6, [f"MIG {size}" for size in SIZES]),  # more sizes than words
+    ],
+)
+def test_parts_of_a_card_are_named_by_their_order_and_no_two_alike(count: int, names: list[str]) -> None:
+    cut = [mig(number, size, 4000 * (number + 1), 14) for number, size in enumerate(SIZES[:count])]
+    offers = derive_offers([*cut, whole(9)], OfferConfig())
+    assert [offer.plain_name for offer in offers] == [*names, "Whole GPU", "CPU only"]
+    own = derive_offers([*cut, whole(9)], OfferConfig(titles={"mig-1g.5gb": "Course", "gpu": "The big one"}))
+    assert [offer.plain_name for offer in own] == ["Course", *names[1:], "The big one", "CPU only"]
+
+
 def test_an_offer_says_the_devices_real_memory_not_the_names_figure() -> None:
     (offer, _) = derive_offers([mig(1, "1g.18gb", 16384, 16, "NVIDIA H200")], OfferConfig())
     assert offer.memory_bytes == 16 * 2**30

@@ -156,7 +156,7 @@ def test_positions_and_reasons_are_told_in_order() -> None:
         snapshot((large(0),), (ticket(1, "mig-2g.10gb"), ticket(2, "mig-2g.10gb")), (lease(large(0)),)), NOW
     )
     assert (shown["t1"].position, shown["t2"].position) == (1, 2)
-    assert shown["t2"].reason.message == "The only MIG 2g.10gb is in use. 1 person is ahead of you."
+    assert shown["t2"].reason.message == "MIG 2g.10gb: the only one is in use. 1 person is ahead of you."
 
 
 def test_a_changed_ticket_keeps_its_old_place_and_joins_the_new_line_at_its_end() -> None:

@@ -62,7 +62,7 @@ def test_the_form_has_no_free_one_on_it_and_who_waits_is_told_why() -> None:
     verdict = standing(line, NOW)["t1"]
     assert verdict.reason.reason == "closed-by-admin"
     assert verdict.reason.message.startswith(
-        "An administrator lets nothing new start on 2 of 3 MIG 1g.5gb, and no other is free."
+        "MIG 1g.5gb: an administrator lets nothing new start on 2 of 3, and no other is free."
     )
     # what is on the drained card gives nobody a turn: the one open device alone does
     assert verdict.forecast is not None and verdict.forecast.at_most is not None
@@ -72,7 +72,7 @@ def test_the_form_has_no_free_one_on_it_and_who_waits_is_told_why() -> None:
 def test_of_one_card_alone_who_waits_reads_that_it_is_emptied() -> None:
     line = snapshot(A1, tickets=[ticket(1, "mig-1g.5gb")], closed=closed(CARD_A))
     reason = standing(line, NOW)["t1"].reason
-    assert reason.message.startswith("An administrator lets nothing new start on 1 of 1 MIG 1g.5gb")
+    assert reason.message.startswith("MIG 1g.5gb: an administrator lets nothing new start on 1 of 1")
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,11 @@ def test_reason_and_position_are_about_its_own_nodes() -> None:
     shown = standing(found, NOW)
     assert [shown[f"t{n}"].position for n in (1, 2, 3, 4)] == [1, 2, 1, 1]
     assert shown["t3"].reason.message == (
-        "All 2 MIG 1g.5gb on the machines that your server may use are in use. You are next."
+        "Small GPU: all 2 on the machines that your server may use are in use. You are next."
     )
-    assert shown["t4"].reason.message == "No MIG 1g.5gb is on the machines that your server may use. You are next."
+    assert shown["t4"].reason.message == "Small GPU: none is on the machines that your server may use. You are next."
     plain = line(None, here=pool(a=0, b=0))
-    assert standing(plain, NOW)["t1"].reason.message == "All 4 MIG 1g.5gb are in use. You are next."
+    assert standing(plain, NOW)["t1"].reason.message == "Small GPU: all 4 are in use. You are next."
 
 
 def test_the_wait_is_bounded_by_those_on_its_own_nodes() -> None:

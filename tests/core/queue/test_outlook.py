@@ -36,7 +36,7 @@ def test_the_likely_wait_stands_beside_the_limit() -> None:
     shown = with_likely(limited(90), LIKELY, VIEW, title="MIG 1g.5gb", as_of=NOW)
     assert (shown.p10, shown.p50, shown.p90, shown.at_most) == (10 * MINUTE, 30 * MINUTE, 70 * MINUTE, 90 * MINUTE)
     assert shown.as_of == NOW and shown.soon == (0.1, 0.8, 1.0) and shown.note == ""
-    assert shown.reason is not None and shown.reason.message == "3 of 5 MIG 1g.5gb usually end within the hour."
+    assert shown.reason is not None and shown.reason.message == "MIG 1g.5gb: 3 of 5 in use usually end within the hour."
 
 
 def test_a_likely_wait_is_known_where_nothing_is_enforced() -> None:

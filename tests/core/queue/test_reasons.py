@@ -59,10 +59,10 @@ def after(text: str) -> list[str]:
     ("subject", "text", "word"),
     [
         (snapshot(None, WAITING), UNKNOWN, "unknown-inventory"),
-        (on(), "No MIG 1g.5gb is there now.", "none-there"),
-        (on(ALL_UNUSABLE), "No MIG 1g.5gb is there now.", "none-there"),
-        (on(small(0), held=1), "The only MIG 1g.5gb is in use.", "in-use"),
-        (on(small(0), small(1), held=2), "All 2 MIG 1g.5gb are in use.", "in-use"),
+        (on(), "MIG 1g.5gb: none is there now.", "none-there"),
+        (on(ALL_UNUSABLE), "MIG 1g.5gb: none is there now.", "none-there"),
+        (on(small(0), held=1), "MIG 1g.5gb: the only one is in use.", "in-use"),
+        (on(small(0), small(1), held=2), "MIG 1g.5gb: all 2 are in use.", "in-use"),
         (on(THEIRS), "The only one is used by programs that this hub did not start.", "held-by-others"),
         (
             on(THEIRS, replace(small(3), foreign=FOREIGN)),
@@ -71,7 +71,7 @@ def after(text: str) -> list[str]:
         ),
         (
             on(small(0), THEIRS, held=1),
-            "All 2 MIG 1g.5gb are in use. 1 of them by programs that this hub did not start.",
+            "MIG 1g.5gb: all 2 are in use, 1 of them by programs that this hub did not start.",
             "in-use-also-by-others",
         ),
         (on(small(0)), "One is free for somebody ahead of you.", "behind"),
@@ -114,21 +114,21 @@ def test_the_position_told_is_the_best_of_the_offers_and_says_how_many_are_ahead
 @pytest.mark.parametrize(
     ("pool", "leases", "text"),
     [
-        (counted.small(2, 0), (), "All 2 {} are in use."),
+        (counted.small(2, 0), (), "{}: all 2 are in use."),
         (counted.small(2, 0, unknown=1), (), UNKNOWN),
         (counted.small(2, 1, unknown=1), (), "One is free for somebody ahead of you."),
         (counted.small(2, 0, foreign=2), (), "All 2 are used by programs that this hub did not start."),
         (
             counted.small(2, 0, foreign=1),
             (counted.lease(9),),
-            "All 2 {} are in use. 1 of them by programs that this hub did not start.",
+            "{}: all 2 are in use, 1 of them by programs that this hub did not start.",
         ),
-        (counted.small(0, 0), (), "No {} is there now."),
+        (counted.small(0, 0), (), "{}: none is there now."),
     ],
 )
 def test_of_counted_devices_the_same_is_told(pool: Pool, leases: tuple[object, ...], text: str) -> None:
     subject = counted.snapshot(pool, tickets=WAITING, leases=leases)  # type: ignore[arg-type]
-    title = next(offer.title for offer in subject.offers if offer.pool)
+    title = next(offer.plain_name for offer in subject.offers if offer.pool)
     assert shown(subject) == after(text.format(title))
 
 

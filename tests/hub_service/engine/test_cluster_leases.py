@@ -810,7 +810,7 @@ async def test_the_form_says_whose_line_it_is_and_makes_no_place_in_it_up(
         (offer, cpu) = r.engine.form("ada", "", (), False).offers
         assert (offer.queue, cpu.queue) == (name, "")
         theirs = f"{name} hands out the GPUs here and does not say how long it takes."
-        assert wait_text(offer) == (theirs if name else "you would be 1st in line, wait not known")
+        assert wait_text(offer) == (theirs if name else "if you joined now: 1st in line, wait not known")
 
 
 async def test_pods_that_wait_in_anothers_line_do_not_use_the_start_brake_up(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def test_a_card_is_a_bar_of_its_pieces_with_who_use_and_stop(service: Runn
 
 async def test_who_waits_is_told_why_and_can_be_taken_out_unless_the_server_starts(service: Running) -> None:
     text = (await page(service)).split('<section id="people"')[1]
-    assert "1st in line · eva / lab" in said(text) and "All 5 X are in use." in said(text)
+    assert "1st in line · eva / lab" in said(text) and "X: all 5 are in use." in said(text)
     assert text.count("admin/take-out") == 1
     await service.ask("POST", "hub/tickets", SECRET, {"user": "eva", "server": "", "offers": ["mig-2g.10gb"]})
     answer = await service.ask("POST", "admin/take-out", "admin-token", b"ticket=t1", FORM)

@@ -68,7 +68,7 @@ async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running
     await join(service, "ada", "other")
     text = await page(service, "ada-token")
     assert 'href="/jh/user/ada/thesis/"' in text
-    assert re.search(r"Stops at <time[^>]*>[^<]*</time>\..*Idle for 21 min\.", text, re.DOTALL)
+    assert re.search(r"Stops at <time[^>]*>[^<]*</time>, in .*Idle for 21 min\.", text, re.DOTALL)
     assert "Keep 30 min" in text and "Keep: 1 of 2 left in 24\u00a0h" in text
     assert "1st in line" in text and 'href="/jh/hub/spawn-pending/ada/other"' in text
     assert "2 of 5 free" in text and "starts now" in text
@@ -292,7 +292,7 @@ async def test_likely_waits_say_of_when_they_are(service: Running) -> None:
     text = await page(service, "ada-token")
     assert 'Likely waits as of <time datetime="2026-11-20T12:00:00Z">' in text
     said = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert "likely 25 min to 1 h 10 min, at most 2 h 10 min 1 of 5 T usually ends within the hour." in said
+    assert "likely 25 min to 1 h 10 min, at most 2 h 10 min T: 1 of 5 in use usually ends within the hour." in said
 
 
 async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service: Running) -> None:
@@ -385,7 +385,7 @@ async def test_one_reads_when_how_long_how_busy_and_how_the_last_ten_uses_ended(
     service.engine.uses = tuple(record("idle", hours, mean_use_percent=61.6) for hours in range(1, 13))
     text = await page(service, "ada-token")
     said = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert said.count("1 h 14 min MIG 1g.5gb, 62 % busy stopped: its GPU was idle") == 10
+    assert said.count("1 h 14 min MIG 1g.5gb, 62 % busy on average stopped: its GPU was idle") == 10
     assert re.search(r"Ended at [-0-9: ]+ UTC . Why: stopped: its GPU was idle\.", said)
     assert 'href="/jh/hub/spawn?opt-offer=mig-1g.5gb">Start again</a>' in text
     service.engine.run_server("ada", "thesis")
@@ -419,9 +419,9 @@ def test_every_end_of_a_use_has_words(end: UseEnd) -> None:
 
 def test_a_use_that_was_not_measured_is_not_called_idle() -> None:
     assert busy_text(record("user", 1)) == "use not known"
-    assert busy_text(record("user", 1, mean_use_percent=0.0)) == "0 % busy"
+    assert busy_text(record("user", 1, mean_use_percent=0.0)) == "0 % busy on average"
     partly = record("user", 1, mean_use_percent=40.0, use_measured=0.5)
-    assert busy_text(partly) == "40 % busy, in the 50 % of the time that was measured"
+    assert busy_text(partly) == "40 % busy on average, in the 50 % of the time that was measured"
     assert busy_text(record("failed", 1, ready=None, mean_use_percent=0.0)) == "use not known"
     assert end_text(record("failed", 1, ready=None)) == "the start failed"
 

@@ -68,9 +68,9 @@ def full(offer: OfferState, waiting: int = 1) -> OfferState:
     return replace(offer, free=0, waiting=waiting, wait=LONG)
 
 
-SMALL = an_offer(FEW, free=2, total=5, share=1 / 7, product="A100")
-MEDIUM = an_offer("mig-2g.10gb", free=1, total=1, gib=9.75, share=2 / 7, product="A100", sm_count=28)
-LARGE = an_offer("mig-3g.20gb", free=1, total=2, gib=19.62, share=3 / 7, product="A100", sm_count=42)
+SMALL = an_offer(FEW, free=2, total=5, name="Small GPU", product="A100")
+MEDIUM = an_offer("mig-2g.10gb", free=1, total=1, gib=9.75, name="Medium GPU", product="A100", sm_count=28)
+LARGE = an_offer("mig-3g.20gb", free=1, total=2, gib=19.62, name="Large GPU", product="A100", sm_count=42)
 WHOLE = an_offer("gpu", free=1, total=1, gib=39.4, kind="whole", title="Whole GPU", product="A100", sm_count=98)
 NO_GPU = replace(an_offer("cpu", free=None, total=None, gib=None), description=cpu_offer().description)
 NOT_KNOWN = replace(WHOLE, free=None, wait=replace(LONG, p10_seconds=None, at_most_seconds=None,

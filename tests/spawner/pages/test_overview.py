@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hub_extensions.core.messages import FailedStart, Notice, UserOverview
-from hub_extensions.core.offer_texts import enough_text, plain_name
+from hub_extensions.core.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.spawner.pages.overview import KEPT, NONE, UNKNOWN, failed_view, home_entries, place_in
 from tests.fakes.service import GIB
@@ -65,15 +65,6 @@ def test_a_place_is_kept_none_or_not_known() -> None:
     assert place_in(NOTHING, "", (OfferId("gpu"),)) == NONE
     assert place_in(None, "", (OfferId("gpu"),)) == UNKNOWN
     assert place_in(None, "", (CPU,)) == NONE
-
-
-def test_sizes_have_plain_names_and_an_admins_stay() -> None:
-    offers = (SMALL, MEDIUM, LARGE, WHOLE, NO_GPU)
-    assert [plain_name(each, offers) for each in offers] == [
-        "Small GPU", "Medium GPU", "Large GPU", "Whole GPU", "CPU only",
-    ]  # fmt: skip
-    assert plain_name(LARGE, (SMALL, LARGE)) == "Large GPU"
-    assert plain_name(replace(SMALL, title="Course"), offers) == "Course"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tests.fakes.reasons import because
 from tests.fakes.service import an_offer
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
-SMALL = an_offer("mig-1g.5gb", free=2, total=5)
+SMALL = an_offer("mig-1g.5gb", free=2, total=5, name="Small GPU")
 BIG = an_offer(
     "mig-2g.10gb",
     free=0,
@@ -51,9 +51,9 @@ def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
 
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
     html = form_html(state(SMALL, BIG, CPU))
-    for words in ("Small GPU", "· 4.75 GiB", "MIG 1g.5gb, A100, 14 of 98 SMs", "2 of 5 free", "0 of 1 free", "always"):
+    for words in ("Small GPU", "· 4.75 GiB", "MIG 1g.5gb, 1/7 of a card (A100), 14 of 98 SMs", "2 of 5 free", "0 of 1 free", "always"):
         assert words in html
-    assert "you would be 2nd in line, likely 25 min to 1 h 10 min, at most 2 h 10 min" in html
+    assert "if you joined now: 2nd in line, likely 25 min to 1 h 10 min, at most 2 h 10 min" in html
     assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("starts now")
 
 
@@ -61,7 +61,7 @@ def test_a_full_offer_can_be_chosen_and_a_smaller_free_one_is_suggested() -> Non
     html = form_html(state(SMALL, BIG, CPU), saved=("mig-2g.10gb",))
     assert checked(html) == ["mig-2g.10gb"]
     assert not re.findall(r"<(?:input|button|option)[^>]* disabled", html)
-    assert "If MIG 1g.5gb is enough: it starts now." in html
+    assert "If Small GPU is enough: it starts now." in html
     assert 'data-take="mig-1g.5gb"' in html
 
 
@@ -82,7 +82,7 @@ def test_a_gpu_that_starts_now_or_the_last_choice_is_selected_and_else_nothing_s
 
 
 def test_a_card_shows_its_share_of_a_gpu_and_one_pill_with_a_colour_and_a_word() -> None:
-    html = form_html(state(replace(SMALL, share=1 / 7), BIG, replace(CPU, share=0.0)))
+    html = form_html(state(SMALL, BIG, replace(CPU, share=0.0)))
     assert 'aria-label="14 % of a GPU"><span style="width: 14%">' in html
     pills = re.findall(r'gpu-pill gpu-pill-(\w+)"><span aria-hidden="true">(.)</span> ([^<]*)<', html)
     assert pills == [("free", "●", "2 of 5 free"), ("full", "○", "0 of 1 free"), ("free", "●", "always")]
@@ -106,7 +106,7 @@ def test_what_is_free_while_others_wait_for_it_is_theirs_first() -> None:
     )
     html = form_html(state(asked, CPU))
     assert '<span aria-hidden="true">●</span> 1 of 5 free, 1 ahead' in html
-    assert "you would be 2nd in line, at most 10 min" in html
+    assert "if you joined now: 2nd in line, at most 10 min" in html
     assert "1 of 5 free, " not in form_html(state(replace(asked, wait=SMALL.wait), CPU))
 
 

@@ -71,8 +71,10 @@ def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
         return t("use not known")
     mean = f"{record.mean_use_percent:.0f}"
     if record.use_measured is not None and record.use_measured < 0.9:
-        return t("%1 % busy, in the %2 % of the time that was measured", mean, f"{100 * record.use_measured:.0f}")
-    return t("%1 % busy", mean)
+        return t(
+            "%1 % busy on average, in the %2 % of the time that was measured", mean, f"{100 * record.use_measured:.0f}"
+        )
+    return t("%1 % busy on average", mean)
 
 
 def end_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:

@@ -187,7 +187,7 @@ class YourGpu(Page):
         user = user_of(person)
         form = form_for(engine, person)
         tickets, servers = engine.tickets(user), engine.servers_of(user)
-        titles = {offer.id: offer.title for offer in form.offers}
+        titles = {offer.id: offer.plain_name for offer in form.offers}
         uses = own_uses((await engine.usage(user, None)).uses, titles, self.catalogue)
         values: dict[str, Any] = {
             "form": form,

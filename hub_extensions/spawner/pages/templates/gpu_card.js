@@ -27,7 +27,7 @@
   }
 
   function noFigures() {
-    el("gpu-figures").textContent = el("gpu-as-of").textContent = "";
+    el("gpu-figures").textContent = el("gpu-as-of").textContent = el("gpu-profile").textContent = "";
     el("gpu-place").hidden = el("gpu-dots").hidden = true;
     el("gpu-steps").hidden = true;
     moves(false);

@@ -192,6 +192,7 @@
       dots(gpu.ahead || 0);
     }
     el("gpu-headline").textContent = headline;
+    el("gpu-profile").textContent = gpu.profile || "";
     el("gpu-as-of").textContent = age(gpu);
     el("gpu-figures").textContent = figures(gpu);
     el("gpu-why").textContent = gpu.reason && gpu.position ? t("Why: %1", gpu.reason) : "";
@@ -214,6 +215,7 @@
   function starting(gpu) {
     el("gpu-headline").textContent = gpu.message;
     noFigures();
+    el("gpu-profile").textContent = gpu.profile || "";
     steps(gpu);
     el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
