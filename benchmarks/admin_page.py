@@ -29,7 +29,8 @@ from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.translation import ENGLISH
 from hub_extensions.hub_service.engine.admin_orders import KEEP_HOURS, STOP_MINUTES
 from hub_extensions.hub_service.http.pages import admin_labels
-from hub_extensions.hub_service.http.pages.pages import make_environment
+from hub_extensions.hub_service.http.pages.frame import PLACES, Frame
+from hub_extensions.hub_service.http.pages.pages import REFRESH_SECONDS, make_environment
 from tests.hub_service.engine.room import Room, room
 
 CARDS, WAITING, ROUNDS, USES = 1000, 500, 200, 30_000
@@ -50,7 +51,7 @@ async def measure(cards: int, waiting: int, rounds: int) -> None:
                 r.hands.pass_time(timedelta(seconds=2))
                 await r.engine.watcher.refresh()
                 began, worked = time.perf_counter(), time.process_time()
-                view = await r.engine.overview(Asked(cards=1 + number % 50, people=1 + number % 20))
+                view = await r.engine.admin_overview(Asked(cards=1 + number % 50, people=1 + number % 20))
                 data.append(time.perf_counter() - began)
                 processor.append(time.process_time() - worked)
                 text = written(environment, view, r)
@@ -104,13 +105,13 @@ async def records(r: Room, count: int) -> None:
 
 def written(environment: Any, view: Any, r: Room) -> str:
     """The page, as the handler writes it."""
-    template = environment.get_template("admin.html")
+    known = {"prefix": "/services/gpu/", "base_url": "/", "person": None, "t": ENGLISH}
+    plain = environment.get_template("plain_frame.html").render(known, places=PLACES)
     return str(
-        template.render(
-            prefix="/services/gpu/",
-            base_url="/",
-            person=None,
-            t=ENGLISH,
+        environment.get_template("admin.html").render(
+            **known,
+            frame=Frame(plain),
+            refresh_seconds=REFRESH_SECONDS,
             now=r.hands.wall,
             tab="now",
             xsrf="x",

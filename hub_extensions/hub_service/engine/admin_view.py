@@ -6,7 +6,8 @@ Of a thousand cards only the page that is asked for is written out. Not here: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 
 from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
 from hub_extensions.core.overview.cards import (
@@ -36,6 +37,9 @@ from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.overview import failed_starts
 from hub_extensions.hub_service.engine.state import State
 
+AT_A_TIME = 100
+"""So many leases are looked at before others have a turn."""
+
 
 class AdminView:
     """Looks at everything, changes nothing.
@@ -61,13 +65,24 @@ class AdminView:
         self.cluster = cluster
         self.node_of = node_of
 
-    def cards(self, info: ClusterInfo | None = None) -> tuple[Card, ...]:
+    def cards(self) -> tuple[Card, ...]:
         """All cards with who is on them."""
-        info = self.cluster() if info is None else info
-        holders = [self._holder(lease, info is not None) for lease in self.state.leases.values()]
+        info = self.cluster()
+        return self._cards(info, [self._holder(lease, info is not None) for lease in self.state.leases.values()])
+
+    def _cards(self, info: ClusterInfo | None, holders: Sequence[PieceHolder]) -> tuple[Card, ...]:
         if info is not None:
             return cards_of_cluster(info.pools, holders)
         return cards_of_machine(self.state.devices.values(), holders, self.state.cordons)
+
+    async def _holders(self) -> list[PieceHolder]:
+        """As in `cards`, in slices between which others have a turn; what ended meanwhile is left out."""
+        found = list[PieceHolder]()
+        for number, lease in enumerate(tuple(self.state.leases.values()), 1):
+            found.append(self._holder(lease, self.state.on_cluster))
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return [holder for holder in found if holder.lease in self.state.leases]
 
     def _holder(self, lease: Lease, on_cluster: bool) -> PieceHolder:
         used = self.culler.measured(lease)[0] if lease.state.value == "running" else None
@@ -92,8 +107,8 @@ class AdminView:
         Args:
             offers: as an admin sees them.
         """
-        info = self.cluster()
-        cards = self.cards(info)
+        holders, info = await self._holders(), self.cluster()
+        cards = self._cards(info, holders)
         shown = paged(chosen(cards, asked), asked.cards, CARDS_A_PAGE)
         held = info.held_up if info is not None else ()
         problem = info.problem if info is not None else ""

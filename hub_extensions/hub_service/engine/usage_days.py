@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
 from hub_extensions.adapters.store import Store
@@ -29,7 +30,8 @@ class UsageDays:
             return kept
         past = await self.store.uses_since(now - span.length)
         running = [_running(use) for use in self.state.uses.values() if use.offer != CPU]
-        found = self._kept[span] = days_of((*past, *running), span, now)
+        # of ten thousands: in a thread, so that nobody else waits for it
+        found = self._kept[span] = await asyncio.to_thread(days_of, (*past, *running), span, now)
         return found
 
 

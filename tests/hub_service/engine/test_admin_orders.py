@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -13,9 +14,11 @@ from hub_extensions.core.culling import Cause
 from hub_extensions.core.messages import Ended, Started
 from hub_extensions.core.notices.letter import A_SERVER
 from hub_extensions.core.overview.cards import PieceState
+from hub_extensions.core.overview.days import Days, Span, days_of
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.usage import UseEnd
+from hub_extensions.hub_service.engine import usage_days
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.cluster_table import ClusterTable, node
@@ -198,3 +201,19 @@ async def test_only_the_page_that_is_asked_for_is_written_out_and_the_line_count
         assert [holder.user for card in one.cards.shown for holder in card.holders] == ["user-07"]
         assert (await seen(r, show="free")).cards.found == 15
         assert (await seen(r, show="held")).cards.found == 30
+
+
+async def test_ten_thousands_of_uses_are_counted_beside_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[threading.Thread]()
+
+    def counted(*args: object) -> Days:
+        threads.append(threading.current_thread())
+        return days_of(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(usage_days, "days_of", counted)
+    async with room(tmp_path, small(0)) as r:
+        first = await r.engine.days(Span.WEEK)
+        assert await r.engine.days(Span.WEEK) is first, "kept for a minute"
+    assert [each is threading.main_thread() for each in threads] == [False]
