@@ -26,6 +26,7 @@ TEMPLATES = (
             "your_gpu",
             "audit",
             "admin_layout",
+            "admin_tabs",
             "admin",
             "admin_days",
             "admin_parts",

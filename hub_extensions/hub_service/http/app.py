@@ -23,7 +23,6 @@ from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
 from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
 from hub_extensions.hub_service.http.pages.frame import Frames
 from hub_extensions.hub_service.http.pages.pages import (
-    GiveUp,
     KeepOn,
     Leave,
     LoginCallback,
@@ -47,7 +46,6 @@ PAGES = (
     (r"audit\.csv", AuditFile),
     ("leave", Leave),
     ("keep", KeepOn),
-    ("give-up", GiveUp),
     (r"static/([a-z.]+)", StaticFile),
     ("oauth_callback", LoginCallback),
     *ADMIN_PAGES,

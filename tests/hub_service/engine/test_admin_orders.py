@@ -8,10 +8,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
 from hub_extensions.adapters.store import JournalFilter
 from hub_extensions.core.culling import Cause
-from hub_extensions.core.messages import Ended, Started
+from hub_extensions.core.messages import Ended, ServerState, Started
 from hub_extensions.core.notices.letter import A_SERVER
 from hub_extensions.core.overview.cards import PieceState
 from hub_extensions.core.overview.days import Days, Span, days_of
@@ -21,6 +22,8 @@ from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import usage_days
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.server_extension.codec import decode
+from hub_extensions.server_extension.events import EndWatch
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import SMALL as POD_SMALL
@@ -111,8 +114,13 @@ async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tm
         assert state is not None and state.countdown is not None
         assert (state.countdown.cause, state.countdown.can_keep) == ("admin", False)
         assert state.countdown.reason.message == "An administrator stops it: the course {begins}"
-        assert state.countdown.reason.params == {"why": "the course {begins}"}
         now = r.engine.state.clock.now()
+        # what the user's server hears, and tells the panel last: the stopped server's box is made of it
+        heard = decode(ServerState, TypeAdapter(ServerState).dump_json(state))
+        assert EndWatch().due(heard, 1.0) == ("warn",)
+        assert heard.countdown is not None and heard.countdown.cause == "admin"
+        assert heard.countdown.reason.reason == "stopped-by-admin-why"
+        assert heard.countdown.reason.params == {"why": "the course {begins}"}
         with pytest.raises(Refused, match="An administrator stops it"):
             await r.engine.keep("ada", "")
         with pytest.raises(Refused, match="ordered already"):

@@ -177,6 +177,16 @@ class TakeOut(AdminOrder):
         await self.engine.leave(self.get_body_argument("ticket"), None, self.person.name)
 
 
+class GiveUp(AdminOrder):
+    """POST: a lease whose machine will not come back is given up."""
+
+    action = ApiAction.GIVE_UP
+
+    async def submitted(self) -> None:
+        """Give up."""
+        await self.engine.give_up(self.get_body_argument("lease"), self.person.name)
+
+
 ADMIN_PAGES = (
     ("admin", AdminNow),
     ("admin/days", AdminDays),
@@ -187,4 +197,5 @@ ADMIN_PAGES = (
     ("admin/keep", KeepServer),
     ("admin/letter", WriteTo),
     ("admin/take-out", TakeOut),
+    ("give-up", GiveUp),
 )

@@ -225,17 +225,6 @@ class KeepOn(Form):
         await self.engine.keep(*own)
 
 
-class GiveUp(Form):
-    """POST from an admin's page: give up a lease whose machine will not come back."""
-
-    who = Who.ADMIN
-    action = ApiAction.GIVE_UP
-
-    async def submitted(self) -> None:
-        """Give up."""
-        await self.engine.give_up(self.get_body_argument("lease"), self.person.name)
-
-
 class Nowhere(Page):
     """Every address without a route: a page for people. Nothing is said about what might be there."""
 
