@@ -7,7 +7,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Devices } from './device';
-import { warnedOf } from './end';
+import { COMES_BACK, warnedOf } from './end';
 import {
   announcement,
   freeNow,
@@ -22,7 +22,7 @@ import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
-import { awayText, COMES_BACK, type IHub, startLabel, starts, stopOf } from './stopped';
+import { awayText, type IHub, startLabel, starts, stopOf } from './stopped';
 import { Waits } from './waits';
 
 /** What the panel is given beside what it shows. */

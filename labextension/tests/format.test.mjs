@@ -291,12 +291,12 @@ test('another choice that could be had now is named, else the one that is likely
     share: 1,
     ...offer({ p10_seconds: 300, p90_seconds: p90, note: '' })
   });
-  const free = { title: 'MIG 1g.5gb', share: 1, ...offer({ now: true }) };
+  const free = { title: 'MIG 1g.5gb', name: 'Small GPU', share: 1, ...offer({ now: true }) };
   const cpu = { title: 'CPU only', share: 0, ...offer({ now: true }) };
   const [slow, quick] = [full('GPU', 7200), full('MIG 2g.10gb', 900)];
   assert.equal(
     takeWords([slow, free, cpu], trans),
-    'Free now: MIG 1g.5gb. To have one instead, stop this server and choose it on the start page.'
+    'Free now: Small GPU. To have one instead, stop this server and choose it on the start page.'
   );
   assert.equal(
     plain(takeWords([slow, quick, cpu], trans)),
@@ -324,11 +324,11 @@ test('what is free is counted only where it is known', () => {
 test('what is free now is named with how many, and CPU only is not a GPU', () => {
   const now = { now: true };
   const offers = [
-    { title: 'MIG 1g.5gb', share: 1, free: 2, total: 5, wait: now },
+    { title: 'MIG 1g.5gb', name: 'Small GPU', share: 1, free: 2, total: 5, wait: now },
     { title: 'MIG 2g.10gb', share: 1, free: 0, total: 1, wait: { now: false } },
     { title: 'CPU only', share: 0, free: null, total: null, wait: now }
   ];
-  assert.equal(freeNow(offers, trans), 'Free now: MIG 1g.5gb (2 of 5 free).');
+  assert.equal(freeNow(offers, trans), 'Free now: Small GPU (2 of 5 free).');
   assert.equal(freeNow(offers.slice(1), trans), '');
 });
 

@@ -523,6 +523,31 @@ test('a page whose server was stopped asks once a minute, and is there again wit
   assert.equal(model.connection, 'open');
 });
 
+test('a page whose server starts again without its GPU asks every few seconds, for five minutes', async () => {
+  server.answers['/user/ada/gpu/snapshot'] = [424, {}];
+  const model = aModel();
+  const reason = { reason: 'given-back-for-cpu', params: {}, message: '', log_message: '' };
+  const stops_at = iso();
+  const countdown = { stops_at, cause: 'given-back', reason, can_keep: false, warn: false };
+  socket().tell(first({ server: state({ save: true, countdown }) }));
+  socket().break();
+  await settled();
+  assert.equal(model.connection, 'stopped');
+  const asked = seconds => {
+    const before = SilentSocket.all.length;
+    mock.timers.tick(1000 * seconds);
+    return SilentSocket.all.length - before;
+  };
+  assert.equal(asked(7), 1);
+  socket().break();
+  await settled();
+  assert.equal(asked(7), 1);
+  mock.timers.tick(300_000);
+  socket().break();
+  await settled();
+  assert.equal(asked(40), 0);
+});
+
 test('who is led to the hub’s login is signed out', async () => {
   const { fetch } = server;
   server.fetch = async request =>

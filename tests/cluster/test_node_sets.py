@@ -142,7 +142,9 @@ def test_whose_node_is_full_waits_for_it_and_the_next_starts_on_the_other(
     assert (place.waiting(), set(place.pods())) == (["ada"], {"ben"})
     told = ticket(place, "ada")["reason"]
     print(told["message"])
-    assert told["message"] == ("MIG 1g.5gb: the only one on the machines that your server may use is in use. You are next.")
+    assert told["message"] == (
+        "Small GPU: the only one on the machines that your server may use is in use. You are next."
+    )
     assert place.as_admin("api/cluster")["held_up"] == []
     give_back(control_plane, a_is_full, "others")
     place.hub.wait_ready("ada")

@@ -180,9 +180,7 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
         control_plane.scheduler.start()
     said = until(lambda: outside(last_event(place, "ada")), 20, lambda: str(last_event(place, "ada")))
     print(said["message"], said["html_message"], sep="\n")
-    assert (
-        "Something outside this hub took the MIG 1g.5gb that was free. You stay first in line" in said["html_message"]
-    )
+    assert "Something outside this hub took the Small GPU that was free. You stay first in line" in said["html_message"]
     told = ticket(place, "ben")
     print(told["reason"]["message"])
     assert told["reason"]["message"].startswith("Something outside this hub took the GPU of the first in line")
@@ -201,7 +199,7 @@ def test_a_machine_that_is_full_with_a_gpu_free_is_told_as_that_and_holds_up_nob
         played_nodes.set_allocatable(NODE, {"pods": 0})
         try:
             ask(place, "ada")
-            says = "The machines with a free MIG 1g.5gb are full now."
+            says = "The machines with a free Small GPU are full now."
             until(lambda: says in str(last_event(place, "ada")), 20, lambda: str(last_event(place, "ada")))
             time.sleep(OUTSIDE_SECONDS + 1)  # as long as it takes to believe that somebody outside took a device
             assert says in last_event(place, "ada")["html_message"]
@@ -259,7 +257,7 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
         assert (
             told
             == {
-                0: "No MIG 1g.5gb is there now. You are next.",
+                0: "Small GPU: none is there now. You are next.",
                 None: "It is not known which GPUs are free now; you start when it is. You are next.",
             }[free]
         )

@@ -185,7 +185,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
             pictures_of_the_form(browser, demo, names[7], pictures)
         person.page.click("#spawn_form button[type=submit]")
         person.waits(place)
-        expect(person.page.locator("#gpu-waiting")).to_contain_text("All 5 MIG 1g.5gb are in use")
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("Small GPU: all 5 are in use")
         expect(person.page.locator("#gpu-waiting")).to_contain_text("at most")
         expect(person.page.locator("#gpu-waiting")).to_contain_text("simulated GPU")
     assert eighth.page.title().startswith("(2) in line")

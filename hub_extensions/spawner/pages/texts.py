@@ -49,7 +49,7 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
 
 
 def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """The wait of one offer: ``starts now``, ``if you joined now: 2nd in line``, with how long, or why that is unknown."""
+    """The wait of one offer: ``starts now``, ``if you joined now: 2nd in line``, or why it is not known."""
     if offer.wait.now:
         return t("starts now")
     if offer.free is None or offer.queue:  # of another's line no place is known

@@ -120,7 +120,7 @@ def test_eight_users_share_one_card_of_a_real_node(browser: Browser, place: Clus
         expect(person.page.locator("#spawn_form button[type=submit]")).to_have_text(re.compile("Join the line"))
         person.page.click("#spawn_form button[type=submit]")
         person.waits(at)
-        expect(person.page.locator("#gpu-waiting")).to_contain_text("All 5 MIG 1g.5gb are in use")
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("Small GPU: all 5 are in use")
         expect(person.page.locator("#gpu-waiting")).to_contain_text("at most")
     assert set(place.pods()) == set(names[:6]), "who waits has no pod"
     eighth.page.screenshot(path=pictures / "cluster-waiting.png")

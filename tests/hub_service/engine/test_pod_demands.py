@@ -41,7 +41,9 @@ async def test_who_may_use_a_full_node_only_waits_and_the_next_starts_on_the_fre
     async with pod_room(tmp_path, two_nodes()) as r:
         assert (await r.ask("ada", demands=ON_A)).answer == "wait"
         assert (await r.ask("ben", demands=PodDemands())).answer == "admit"
-        assert said_to(r, "ada").startswith("MIG 1g.5gb: the only one on the machines that your server may use is in use.")
+        assert said_to(r, "ada").startswith(
+            "Small GPU: the only one on the machines that your server may use is in use."
+        )
         r.cluster.remove("others")
         r.cluster.put(r.pod_for(await r.ask("ben", demands=PodDemands()), "b"))
         await r.refresh()

@@ -31,7 +31,7 @@ async def test_six_servers_get_six_devices_and_the_seventh_waits_first(tmp_path:
         seventh = await r.ask("u6", "mig-1g.5gb")
         eighth = await r.ask("u7", "mig-1g.5gb")
         assert (seventh.answer, seventh.position, eighth.position) == ("wait", 1, 2)
-        assert seventh.reason.message == "MIG 1g.5gb: all 5 are in use. You are next."
+        assert seventh.reason.message == "Small GPU: all 5 are in use. You are next."
 
 
 async def test_the_environment_of_a_grant_names_the_device_and_cpu_only_names_none(tmp_path: Path) -> None:

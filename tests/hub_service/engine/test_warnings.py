@@ -141,7 +141,7 @@ async def test_who_has_closed_the_page_is_warned_twice_by_webhook_and_mail_and_n
         assert (first["user"], first["cause"], first["url"]) == ("ada", "idle", "https://hub.example.org/user/ada/")
         assert first["stops_at"] == stops_at.isoformat().replace("+00:00", "Z") == last["stops_at"]
         assert str(last["text"]).startswith("Your GPU is idle. The server stops in 5 s, at ")
-        assert str(first["subject"]) == "Your server stops in 45 s: MIG 1g.5gb"
+        assert str(first["subject"]) == "Your server stops in 45 s: Small GPU"
         assert [to for to, _ in mail.messages] == ["ada@example.org"] * 2
         assert mail.messages[0][1].get_content().split() == str(first["text"]).split()
         sent = f"{webhook.taken} {[str(each) for _, each in mail.messages]} {webhook.headers}"

@@ -12,7 +12,7 @@ from hub_extensions.core.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.spawner.pages.overview import KEPT, NONE, UNKNOWN, failed_view, home_entries, place_in
 from tests.fakes.service import GIB
-from tests.spawner.pages.test_looks import FAILURE, LARGE, MEDIUM, NO_GPU, NOW, OVERVIEW, SMALL, WHOLE, a_server, ticket
+from tests.spawner.pages.test_looks import FAILURE, LARGE, MEDIUM, NOW, OVERVIEW, SMALL, a_server, ticket
 
 NOTHING = UserOverview((), ())
 HUB_MESSAGE = "Your server was started and did not answer within 2 min, so it was ended. Your GPU was given back."

@@ -51,7 +51,14 @@ def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
 
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
     html = form_html(state(SMALL, BIG, CPU))
-    for words in ("Small GPU", "· 4.75 GiB", "MIG 1g.5gb, 1/7 of a card (A100), 14 of 98 SMs", "2 of 5 free", "0 of 1 free", "always"):
+    for words in (
+        "Small GPU",
+        "· 4.75 GiB",
+        "MIG 1g.5gb, 1/7 of a card (A100), 14 of 98 SMs",
+        "2 of 5 free",
+        "0 of 1 free",
+        "always",
+    ):
         assert words in html
     assert "if you joined now: 2nd in line, likely 25 min to 1 h 10 min, at most 2 h 10 min" in html
     assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("starts now")
