@@ -224,7 +224,10 @@ def changed_by_an_admin(folder: Path, namespace: str) -> Path:
     return copied
 
 
-OPTIONAL = ("dra.yaml", "dra-templates.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml", "sign-on.yaml")
+OPTIONAL = (
+    "dra.yaml", "dra-templates.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml", "grafana-dashboard.yaml",
+    "prometheus-rules.yaml", "sign-on.yaml",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(

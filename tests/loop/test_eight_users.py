@@ -203,7 +203,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
     assert leases(demo, token)[names[6]]["uuid"] == held["ada"]["uuid"], "the device went on to the next in line"
 
     admin = Person(browser, url, demo["admin"], demo["admin_password"])
-    admin.page.goto(f"{url}/services/gpu/")
+    admin.page.goto(f"{url}/services/gpu/admin")
     expect(admin.page.locator("body")).to_contain_text(names[7])
     admin.page.screenshot(path=pictures / "admin.png", full_page=True)
     admin.leave()

@@ -131,7 +131,7 @@ def test_eight_users_share_one_card_of_a_real_node(browser: Browser, place: Clus
     assert environ(place, names[6])["NVIDIA_VISIBLE_DEVICES"] == seen["ada"], "the device went on to the next in line"
     place.hub.add_users("root-admin")
     admin = Person(browser, url, "root-admin")
-    admin.page.goto(f"{url}/services/gpu/")
+    admin.page.goto(f"{url}/services/gpu/admin/parts")
     expect(admin.page.locator("#cluster")).to_contain_text("lab")
     admin.page.screenshot(path=pictures / "cluster-admin.png", full_page=True)
     for person in (*people.values(), admin):
