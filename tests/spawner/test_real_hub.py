@@ -385,7 +385,7 @@ def test_a_refusal_while_waiting_reaches_the_page(tmp_path: Path, service: GpuSe
         assert last["html_message"] == "Your group &lt;gone&gt; may not use it any more."
         page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben").text
         assert "Your group &lt;gone&gt; may not use it any more." in page
-        assert 'id="gpu-failed" data-message="Your group &lt;gone&gt; may not use it any more."' in page
+        assert 'id="gpu-refused"' in page
         assert service.told_of(Ended) == []
 
 

@@ -79,7 +79,7 @@ async def test_an_event_says_the_same_in_every_language() -> None:
         assert said.keys() == {key for key in gpu if key in said} and said["message"] != event["message"]
     finnish = gpu["said"]["fi-FI"]
     assert finnish["message"] == (
-        "Olet jonossa sijalla 3: Kokonainen GPU. Kaikki T (2) ovat varattuina. 2 henkilöä on edelläsi."
+        "Olet jonossa sijalla 3: Kokonainen GPU. T: kaikki 2 ovat varattuina. 2 henkilöä on edelläsi."
     )
     assert finnish["alternatives"][0]["when"] == "todennäköisesti 5–10 min"
     assert finnish["at_most"] == "enintään 1 h 24 min"
