@@ -81,8 +81,8 @@ def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str) -> A
         *_take_shares_out(ask, pod),
         *_note_other_containers(pod, container),
     ]
-    # the last lines of a server that ends come with its pod's status: no right to read logs is needed
-    container.termination_message_policy = container.termination_message_policy or "FallbackToLogsOnError"
+    if lease:  # the last lines of a server that ends come with its pod's status: no right to read logs is needed
+        container.termination_message_policy = container.termination_message_policy or "FallbackToLogsOnError"
     _set_resources(ask, pod, container)
     _set_environment(ask, container)
     _add_affinity(ask.node_labels, pod)
