@@ -180,7 +180,9 @@ def test_whose_device_was_taken_from_outside_stays_first_and_nobody_else_is_let_
         control_plane.scheduler.start()
     said = until(lambda: outside(last_event(place, "ada")), 20, lambda: str(last_event(place, "ada")))
     print(said["message"], said["html_message"], sep="\n")
-    assert "Something outside this hub took the MIG 1g.5gb that was free. You stay first in line" in said["html_message"]
+    assert (
+        "Something outside this hub took the MIG 1g.5gb that was free. You stay first in line" in said["html_message"]
+    )
     told = ticket(place, "ben")
     print(told["reason"]["message"])
     assert told["reason"]["message"].startswith("Something outside this hub took the GPU of the first in line")

@@ -43,7 +43,7 @@ CLASS_PATH = "/apis/resource.k8s.io/v1/deviceclasses"
 TEMPLATES = {"small": "1g.5gb", "wide": "1g.10gb", "middle": "2g.10gb", "half": "3g.20gb", "whole": ""}
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 HERE = {"tests/place": NODE}
-IN_USE = "can be had now: the GPUs are in use, or cut in another way. You are next."
+IN_USE = "none can be had now, as the GPUs are in use or cut in another way. You are next."
 BEFORE_YOU = "Somebody who came before you waits for a GPU that yours would be cut from."
 
 

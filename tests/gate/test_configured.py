@@ -57,7 +57,7 @@ def test_one_sign_in_opens_ones_own_apps_and_one_sign_out_closes_them_at_once(la
 
     front = lab.get(ada, "/", **PAGE).text
     assert "Experiments" in front and "Boards" not in front
-    assert "1g.5gb" in front, "the waits, from the GPU service"
+    assert "Small GPU" in front, "the waits, from the GPU service"
     assert "Experiments" not in lab.get(ben, "/", **PAGE).text
 
     ada.get(f"{lab.place.hub.url}/hub/logout", timeout=patient(20))

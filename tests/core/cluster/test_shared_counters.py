@@ -170,7 +170,7 @@ def test_who_came_first_goes_first_also_where_others_want_a_smaller_piece() -> N
     offers = derive_cluster_offers(found.pools, OfferConfig(), ClusterConfig()).offers
     now = replace(snapshot(*found.pools.values(), tickets=(ticket(0, whole), ticket(1, small))), offers=offers)
     said = standing(now, now.tickets[0].joined)
-    assert "in use, or cut in another way" in said["t0"].reason.message
+    assert "in use or cut in another way" in said["t0"].reason.message
     assert said["t1"].reason.message.startswith("Somebody who came before you waits for a GPU that yours would be cut")
     stands = {each.offer.id: each for each in availability(now, now.tickets[0].joined)}
     assert stands[small].free == 6 and not stands[small].wait.now
