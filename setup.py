@@ -38,7 +38,6 @@ HUB = [
     "alembic>=1.13,<2",
     "prometheus_client>=0.20",
     "Jinja2>=3.1",
-    "MarkupSafe>=2.0",
     "click>=8.1",
     "rich>=13",
     "PyYAML>=6",

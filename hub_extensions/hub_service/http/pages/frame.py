@@ -13,8 +13,6 @@ import time
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from markupsafe import Markup
-
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.hub_service.http.auth import ShortMemory
 
@@ -36,10 +34,10 @@ class Frame:
     html: str
     styles: tuple[str, ...] = ()
 
-    def around(self, title: str, head: str, main: str) -> Markup:
-        """The whole page. All three are HTML."""
+    def around(self, title: str, head: str, main: str) -> str:
+        """The whole page, HTML as all three are."""
         filled = self.html.replace(TITLE, str(title).strip(), 1).replace(HEAD, str(head), 1)
-        return Markup(filled.replace(MAIN, str(main), 1))
+        return filled.replace(MAIN, str(main), 1)
 
 
 class Frames:
