@@ -113,7 +113,7 @@ def house(tmp_path_factory: pytest.TempPathFactory, chromium_path: str) -> Itera
     folder, program = tmp_path_factory.mktemp("house"), sign_in_service()
     assert program is not None
     wiki, secret, key = Apache(), secrets.token_hex(16), secrets.token_hex(32)
-    service = ServiceOfMore(program, free_port(), THESIS, secret, key, PEOPLE, other=wiki.client)
+    service = ServiceOfMore(program, free_port(), THESIS, secret, key, people=PEOPLE, other=wiki.client)
     config = f"""
 import os
 os.environ.update({dict(service.variables)!r})
