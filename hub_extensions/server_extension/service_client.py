@@ -126,6 +126,7 @@ class ServiceLink:
         self._away_since: datetime | None = None
         self._faults: dict[str, str] = {}
         self._strangers = 0
+        self._orders = 0
         self.state: ServerState | None = None
         self.note = None if address is not None else NOT_UNDER_A_HUB
 
@@ -158,9 +159,7 @@ class ServiceLink:
         Raises:
             Refused: the service refuses (its words), or does not answer (503).
         """
-        self._take(await self._ask("POST", "api/server/keep", "{}"))
-        assert self.state is not None
-        return self.state
+        return await self._order("api/server/keep", "{}")
 
     async def give_back(self, cpu: bool) -> ServerState:
         """Give this server's GPU back: it stops, or with `cpu` comes back without one.
@@ -168,10 +167,9 @@ class ServiceLink:
         Raises:
             Refused: as with `keep`.
         """
-        self._take(await self._ask("POST", "api/server/give-back", encode(GiveBack(cpu))))
+        state = await self._order("api/server/give-back", encode(GiveBack(cpu)))
         self.soon()
-        assert self.state is not None
-        return self.state
+        return state
 
     async def saved(self) -> None:
         """The open notebooks were saved: tell the service now.
@@ -237,14 +235,15 @@ class ServiceLink:
         ):
             await self._post_report(report)
             return
-        self._take(await self._ask("GET", "api/server"))
+        orders = self._orders
+        self._take_unless_ordered(await self._ask("GET", "api/server"), orders)
 
     async def _post_report(self, report: Report | None = None) -> None:
         report = report or await self._full_report()
-        made_at = self._made_at
+        made_at, orders = self._made_at, self._orders
         state = await self._ask("POST", "api/server/report", encode(report))
         self._reported = (report, made_at)
-        self._take(state)
+        self._take_unless_ordered(state, orders)
 
     async def _full_report(self) -> Report:
         self._made_at = monotonic()
@@ -252,6 +251,19 @@ class ServiceLink:
         stop = self._before_stop
         draining, hook_ran = (None, False) if stop is None else (stop.draining, stop.hook_ran)
         return replace(report, saved=self._saved, draining=draining, warned=self._warned, hook_ran=hook_ran)
+
+    async def _order(self, path: str, body: str) -> ServerState:
+        """What the user wants of the service; its answer is the state from now on."""
+        state = await self._ask("POST", path, body)
+        self._orders += 1
+        self._take(state)
+        assert self.state is not None
+        return self.state
+
+    def _take_unless_ordered(self, state: ServerState, orders: int) -> None:
+        """An answer that was on its way while an order was answered may be older than that: the next one tells."""
+        if orders == self._orders:
+            self._take(state)
 
     def _take(self, state: ServerState) -> None:
         if not state.save:

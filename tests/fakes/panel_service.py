@@ -16,6 +16,7 @@ from hub_extensions.core.culling import CullPolicy, culling_rule
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
 from hub_extensions.core.reasons import explain
 from hub_extensions.server_extension.codec import encode
+from tests.patience import patient
 from tests.ports import free_port
 
 TOKEN = "token-of-this-server"
@@ -86,7 +87,8 @@ def a_countdown(seconds: float = 540, **changes: Any) -> Countdown:
 
 class PanelService:
     """The fake service. `state` None answers 404; `refuse` is a (status, body) for every *keep* and *give back*;
-    `redirect` an address; `odd` is what it says instead of any state.
+    `redirect` an address; `odd` is what it says instead of any state; `held`: its answers to reports and questions,
+    made already, are sent once this is set.
 
     Attributes:
         calls: (method, path) in order; `reports`: the bodies of the reports; `keeps`: how many were granted;
@@ -98,6 +100,7 @@ class PanelService:
         self.refuse: tuple[int, dict[str, Any]] | None = None
         self.redirect = ""
         self.odd = ""
+        self.held: threading.Event | None = None
         self.calls: list[tuple[str, str]] = []
         self.reports: list[dict[str, Any]] = []
         self.keeps = 0
@@ -165,7 +168,10 @@ class PanelService:
         if path == "api/server/keep" and self.state.keep is not None:
             keep = replace(self.state.keep, left=self.state.keep.left - 1)
             self.state = replace(self.state, keep=keep, countdown=None)
-        _send(request, 200, encode(self.state))
+        answer = encode(self.state)
+        if self.held is not None and path in ("api/server", "api/server/report"):
+            self.held.wait(patient(10))
+        _send(request, 200, answer)
 
 
 def _send(request: BaseHTTPRequestHandler, status: int, body: str) -> None:

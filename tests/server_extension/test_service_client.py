@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import asdict
 from datetime import datetime, timedelta, timezone
@@ -337,3 +338,22 @@ async def test_the_services_own_refusal_slows_nobody(service: PanelService) -> N
     async with linked(address(service), pace=1.0) as link:
         await soon(lambda: link.note)
         assert link.period() == 10.0
+
+
+async def test_an_answer_from_before_keep_that_comes_after_it_changes_nothing(service: PanelService) -> None:
+    service.state = a_state(countdown=a_countdown())
+    answered: list[bool] = []
+    link = ServiceLink(address(service), Server().report, on_answer=lambda: answered.append(True))
+    link.start()
+    try:
+        await soon(lambda: answered)
+        service.held = threading.Event()
+        asked = len(service.calls)
+        link.soon()
+        await soon(lambda: len(service.calls) > asked)
+        assert (await link.keep()).countdown is None
+        service.held.set()
+        await soon(lambda: len(answered) > 1)
+        assert link.state is not None and link.state.countdown is None
+    finally:
+        link.stop()
