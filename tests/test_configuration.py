@@ -375,6 +375,7 @@ def test_the_hubs_log_ends_with_the_sentence_about_a_wrong_setting_and_has_no_tr
 
 @pytest.mark.programs
 @pytest.mark.needs("hub5")
+@pytest.mark.whole
 def test_so_does_the_log_of_jupyterhub_5(hub5_python: str, tmp_path: Path) -> None:
     ends_with_its_sentence(hub5_python, tmp_path)
 
@@ -589,6 +590,7 @@ def test_a_folder_in_the_place_of_the_secrets_is_a_sentence(c: Config) -> None:
 
 
 @pytest.mark.programs
+@pytest.mark.whole
 def test_a_hub_with_damaged_secrets_ends_with_the_sentence_alone(tmp_path: Path) -> None:
     state = tmp_path / "gpu-state"
     state.mkdir(mode=0o700)

@@ -1,5 +1,4 @@
-"""What the browser tests share: one fake service and one server a module, one browser and one page of it, emptied after
-each test.
+"""What the browser tests share: one fake service and server, one browser and one page of it, emptied after each test.
 
 Pictures are taken where ``PANEL_PICTURES`` names a folder for them.
 """
@@ -18,7 +17,7 @@ from tests.fakes.user_server import UserServer
 from tests.machine_needs import CHROMIUM_FLAGS
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def service() -> Iterator[PanelService]:
     service = PanelService().come()
     yield service
@@ -30,14 +29,14 @@ def a_fresh_state(service: PanelService) -> None:
     service.state, service.refuse = a_state(uuid=UUID), None
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def server(service: PanelService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UserServer]:
     server = a_server(tmp_path_factory.mktemp("lab"), service)
     yield server
     server.stop()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser(chromium_path: str) -> Iterator[Browser]:
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
@@ -46,21 +45,21 @@ def browser(chromium_path: str) -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def tab(browser: Browser) -> Iterator[Page]:
-    """One page a module: it loads JupyterLab again with half the work of a new one."""
+    """One page: it loads JupyterLab again with half the work of a new one."""
     with a_tab(browser, 1180, 760) as tab:
         yield tab
 
 
 @pytest.fixture
 def page(tab: Page) -> Iterator[Page]:
-    """The module's page, with nothing of the test before."""
+    """The page, with nothing of the test before."""
     yield tab
     empty(tab)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def picture() -> Picture:
     """``picture(page, name)``."""
 

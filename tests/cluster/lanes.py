@@ -1,7 +1,8 @@
-"""Which tests of a run with several workers stay together: those on the real node, of which a machine has one.
+"""Which tests of a run with several workers stay together: those on the real node, of which a machine has one, and
+those in one JupyterLab, which is loaded once.
 
-With ``--dist loadscope`` a worker has all tests of a module; here it has all modules of this folder, too, and the tests
-of some long modules are shared out one by one.
+With ``--dist loadscope`` a worker has all tests of a module; here it has all modules of these folders, too, and the
+tests of some long modules are shared out one by one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = "tests/cluster/on_a_node/"
+TOGETHER = ("tests/cluster/on_a_node/", "tests/browser/")
 EACH_ALONE = (
     "tests/spawner/test_real_hub.py",
     "tests/spawner/test_kube_hub.py",
@@ -36,6 +37,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
         def _split_scope(self, nodeid: str) -> str:
             if nodeid.startswith(EACH_ALONE):
                 return nodeid
-            return TOGETHER if nodeid.startswith(TOGETHER) else super()._split_scope(nodeid)
+            folder = next(filter(nodeid.startswith, TOGETHER), "")
+            return folder or super()._split_scope(nodeid)
 
     return Lanes(config, log)

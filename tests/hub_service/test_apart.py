@@ -249,6 +249,7 @@ def run(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, str]:
         ),
     ],
 )
+@pytest.mark.whole
 def test_a_wrong_start_is_a_sentence_and_no_traceback(
     tmp_path: Path, arguments: tuple[str, ...], environment: dict[str, str], status: int, said: str
 ) -> None:

@@ -134,6 +134,7 @@ def test_the_panel_is_small() -> None:
     assert sum(sizes.values()) < MOST_BYTES_OF_SCRIPT, sizes
 
 
+@pytest.mark.whole
 def test_an_sdist_installs_without_node(tree: Path, tmp_path: Path) -> None:
     pack(tree, "setup.py", "-q", "sdist", "--dist-dir", str(tmp_path))
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
@@ -177,6 +178,7 @@ def test_the_server_extension_imports_no_hub_library() -> None:
         "hub_extensions.tools.cli",
     ],
 )
+@pytest.mark.whole
 def test_only_the_service_loads_numpy(module: str) -> None:
     """It takes a hub or a user's server 20 MB and a fifth of a second for nothing."""
     code = f"import sys, {module}; print('numpy' in sys.modules)"

@@ -77,6 +77,7 @@ def ended(folder: Path, tests: str, *words: str, ci: str = "true", **more: str) 
     return Ended(done.returncode, done.stdout, json.loads((folder / "totals").read_text()))
 
 
+@pytest.mark.whole
 def test_in_ci_a_test_that_was_not_run_is_a_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, TESTS, **NO_BROWSER)
     assert run.code == 1
@@ -114,6 +115,7 @@ def test_in_ci_a_test_that_nobody_selected_is_a_failure(tmp_path: Path, words: t
     assert run.totals == {"passed": 1, "failed": [], "not run": 2, "refused by ci": refused}
 
 
+@pytest.mark.whole
 def test_in_ci_a_run_of_some_files_is_a_failure(tmp_path: Path) -> None:
     run = ended(tmp_path, "def test_one(): pass\n", "test_it.py")
     assert run.code == 1
@@ -121,6 +123,7 @@ def test_in_ci_a_run_of_some_files_is_a_failure(tmp_path: Path) -> None:
     assert ended(tmp_path, "def test_one(): pass\n", "test_it.py", ci="").code == 0
 
 
+@pytest.mark.whole
 def test_two_at_a_time_report_the_same_as_one_after_the_other(tmp_path: Path) -> None:
     alone, two = (ended(tmp_path, TESTS, *words, **NO_BROWSER) for words in ((), ("-n", "2")))
     rows = [[line for line in run.output.splitlines() if "not run" in line] for run in (alone, two)]
@@ -145,6 +148,7 @@ def test_of_a_hub():
 """
 
 
+@pytest.mark.whole
 def test_the_dearest_tests_are_named_and_what_was_started_is_counted(tmp_path: Path) -> None:
     output = ended(tmp_path, DEAR, "-n", "2", ci="").output
     dear = [line.split(" s  test_it.py::") for line in output.splitlines() if " s  test_it.py::" in line]
@@ -153,6 +157,7 @@ def test_the_dearest_tests_are_named_and_what_was_started_is_counted(tmp_path: P
     assert "started: 1 hubs" in output
 
 
+@pytest.mark.whole
 def test_a_test_that_takes_its_worker_down_is_a_failed_test(tmp_path: Path) -> None:
     tests = TESTS + "\ndef test_end():\n    import os\n    os._exit(7)\n"
     run = ended(tmp_path, tests, "-n", "2", ci="", CHROMIUM_PATH="/x")
@@ -251,6 +256,7 @@ print("exit", testing._run(asked, {**os.environ, "CI": "true"}, 0.0))
 """
 
 
+@pytest.mark.whole
 def test_a_test_that_fails_in_ci_and_passes_alone_is_named_and_no_failure(clone: Path) -> None:
     (clone / "conftest.py").write_text(ONCE_MORE_CONFTEST)
     (clone / "pytest.ini").write_text("[pytest]\naddopts = -p no:randomly\n")

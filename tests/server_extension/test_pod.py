@@ -52,9 +52,9 @@ def environ_of(
     ("mechanism", "visible"),
     [
         pytest.param(Mechanism.WHOLE, "GPU-a", id="the plugin names it"),
-        pytest.param(Mechanism.WHOLE, "all", id="CDI, and an image that says all"),
-        pytest.param(Mechanism.WHOLE, "void", id="CDI, and void"),
-        pytest.param(Mechanism.DRA, None, id="DRA, and nothing is said"),
+        pytest.param(Mechanism.WHOLE, "all", id="CDI, and an image that says all", marks=pytest.mark.whole),
+        pytest.param(Mechanism.WHOLE, "void", id="CDI, and void", marks=pytest.mark.whole),
+        pytest.param(Mechanism.DRA, None, id="DRA, and nothing is said", marks=pytest.mark.whole),
         pytest.param(Mechanism.TIME_SLICING, "GPU-a::2", id="a place on it"),
     ],
 )
@@ -73,7 +73,7 @@ async def test_a_whole_gpu_is_shown_however_the_pod_was_given_it(
     assert "Traceback" not in server.log.read_text()
 
 
-@pytest.mark.parametrize("visible", [MIG, "all", None])
+@pytest.mark.parametrize("visible", [MIG, *(pytest.param(other, marks=pytest.mark.whole) for other in ("all", None))])
 async def test_of_a_cut_gpu_the_one_mig_device_is_shown(fake_nvml: Path, tmp_path: Path, visible: str | None) -> None:
     environ = environ_of(one_mig_device(tmp_path), fake_nvml, Mechanism.MIG, visible)
     with a_server(tmp_path / "server", environ) as server:
@@ -112,7 +112,9 @@ async def test_a_pod_that_sees_no_gpu_says_so_and_is_well_when_one_is_there(fake
         assert states_in(server.log.read_text()) == ["detached", "ok"]
 
 
-@pytest.mark.parametrize("visible", ["GPU-a", "all", None])
+@pytest.mark.parametrize(
+    "visible", ["GPU-a", *(pytest.param(other, marks=pytest.mark.whole) for other in ("all", None))]
+)
 async def test_a_pod_without_a_driver_says_so_and_goes_on(tmp_path: Path, visible: str | None) -> None:
     with a_server(tmp_path / "server", environ_of(one_gpu(tmp_path), None, Mechanism.WHOLE, visible)) as server:
         async with page_of(server) as page:

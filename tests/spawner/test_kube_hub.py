@@ -169,6 +169,7 @@ def test_something_outside_took_the_device_is_said_and_the_limit_of_the_start_do
         assert LACKING in hub.log()
 
 
+@pytest.mark.whole
 def test_a_machine_that_dies_between_admission_and_pod_is_said_not_to_answer(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -211,6 +212,7 @@ def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_
         assert service.told_of(Stopped)[0].message.startswith("Kueue took its GPU back")
 
 
+@pytest.mark.whole
 def test_a_kueue_that_is_down_reads_as_such_and_the_start_goes_on_when_it_is_back(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fau
             assert 'reason="quota"' in metrics and 'reason="image"' in metrics
 
 
+@pytest.mark.whole
 def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -374,6 +377,7 @@ def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_pla
         until(lambda: [m.how for m in service.told_of(Ended)] == ["left"])
 
 
+@pytest.mark.whole
 def test_a_pod_that_is_made_after_its_start_was_stopped_is_not_left(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -429,6 +433,7 @@ def test_a_restarted_hub_keeps_its_servers_and_tells_of_their_end(
         assert [m.user for m in service.told_of(Stopped)] == ["ada"]
 
 
+@pytest.mark.whole
 def test_an_api_server_that_is_away_for_a_while_costs_nobody_a_place_or_a_server(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:

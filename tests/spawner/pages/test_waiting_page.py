@@ -78,6 +78,7 @@ def test_who_agreed_is_notified_when_the_server_starts(
 
 
 @pytest.mark.hub("6.1")
+@pytest.mark.whole
 def test_nobody_is_notified_who_did_not_agree_or_whose_browser_does_not(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -212,6 +213,7 @@ def test_a_hub_that_ends_just_when_the_server_is_ready_is_waited_for(
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
 
 
+@pytest.mark.whole
 def test_a_proxy_that_knows_no_way_to_its_hub_is_not_taken_for_a_hub_without_the_line(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser
 ) -> None:
@@ -265,6 +267,7 @@ def test_leaving_shows_no_new_buttons(tmp_path: Path, service: GpuServiceInATest
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["still in line", "ended all the same"])
+@pytest.mark.whole
 def test_a_hub_too_busy_for_a_cancel_is_asked_again_before_anything_is_said(
     tmp_path: Path, service: GpuServiceInATest, browser: Browser, ended: bool
 ) -> None:

@@ -351,6 +351,7 @@ def leads_to(page: Page, address: str) -> tuple[int, str | None]:
 
 
 @pytest.mark.programs
+@pytest.mark.whole
 def test_a_demo_that_takes_long_says_every_few_seconds_that_it_goes_on(account: PlainAccount) -> None:
     """The proxy never answers here; Ctrl-C ends it all the same."""
     programs, folder = account.folder / "programs", account.folder / "demo"

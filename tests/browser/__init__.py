@@ -1,0 +1,1 @@
+"""The panel in a real JupyterLab and a real browser."""
