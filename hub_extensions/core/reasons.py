@@ -322,6 +322,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     "ended": "Your place in line has ended. Choose again.",
     "left": "You left the line.",
     "ended-by-admin": "An administrator ended your place in line.",
+    "ended-by-admin-because": "An administrator ended your place in line: {why}",
     "max-wait": "Your place in line ended after {hours:number} h. Join again, or choose another offer.",
     "abandoned": "Nobody was waiting for this server any more, so its place in line ended.",
     "line-was-off": (

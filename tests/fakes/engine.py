@@ -147,8 +147,8 @@ class EngineInMemory:
     def cluster(self) -> messages.ClusterInfo | None:
         return self.cluster_info
 
-    async def give_up(self, lease: str, admin: str) -> None:
-        self.told.append(("give-up", lease, admin))
+    async def give_up(self, lease: str, admin: str, why: str = "") -> None:
+        self.told.append(("give-up", lease, admin, *filter(None, [why])))
 
     def culling(self) -> messages.CullingView:
         return self.culling_view
@@ -252,14 +252,14 @@ class EngineInMemory:
                 since[each.offers[0]] = min(each.since, since.get(each.offers[0], each.since))
         return messages.QueueFigures(states, since)
 
-    async def leave(self, ticket: str, user: str | None, admin: str = "") -> None:
+    async def leave(self, ticket: str, user: str | None, admin: str = "", why: str = "") -> None:
         state = self._ticket(ticket)
         if user is not None and state.user != user:
             raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
         if state.answer == "admit":
             raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
         del self.queue[ticket]
-        self.ended_by.append("" if user is not None else admin)
+        self.ended_by.append("" if user is not None else ": ".join(filter(None, [admin, why])))
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
         return self.servers.get((user, server))

@@ -52,7 +52,7 @@ class AdminOrders:
         Raises:
             Refused: 400: no reason. 409: there is no such card, it is drained already, or a cluster's scheduler places.
         """
-        why = _reason_of(why)
+        why = reason_of(why)
         async with self.transaction() as transaction:
             cordons, devices = self.state.cordons, self.state.devices.values()
             refusal = refuse_to_close(place, cordons, devices, on_cluster=self.state.on_cluster)
@@ -64,7 +64,7 @@ class AdminOrders:
 
     async def undrain(self, place: str, why: str, admin: str) -> None:
         """Servers start there again. Raises Refused: 400: no reason. 409: it is not drained."""
-        why = _reason_of(why)
+        why = reason_of(why)
         async with self.transaction(admit=True) as transaction:
             left = tuple(each for each in self.state.cordons if each.place != place)
             if left == self.state.cordons:
@@ -78,7 +78,7 @@ class AdminOrders:
         Raises:
             Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet.
         """
-        why, minutes = _reason_of(why), _one_of(minutes, STOP_MINUTES, "minutes")
+        why, minutes = reason_of(why), _one_of(minutes, STOP_MINUTES, "minutes")
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
@@ -100,7 +100,7 @@ class AdminOrders:
         Raises:
             Refused: as `stop`; 409 also where it is being stopped.
         """
-        why, hours = _reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
+        why, hours = reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             until = self.state.clock.now() + timedelta(hours=hours)
@@ -116,7 +116,7 @@ class AdminOrders:
 
         Returns how many servers it is for. Raises Refused: 400: no text. 409: nobody's server runs there.
         """
-        text = _reason_of(text)
+        text = reason_of(text)
         async with self.transaction() as transaction:
             running = [
                 facts
@@ -164,8 +164,8 @@ class AdminOrders:
         return JournalRow(self.state.clock.utc_now(), kind, None, held, user, server, text, f"admin {admin}")
 
 
-def _reason_of(why: str) -> str:
-    """The admin's words; an order without them is none."""
+def reason_of(why: str) -> str:
+    """The admin's words. Raises Refused (400): an order without them is none."""
     words = " ".join(why.split())
     if not words:
         raise Refused.because(400, explain("reason-needed"), "why")

@@ -300,7 +300,7 @@ class ClusterLeases:
         node = view.nodes.get(pod.node)
         return None if node is None else node.ready is not True
 
-    async def give_up(self, lease_id: str, admin: str) -> None:
+    async def give_up(self, lease_id: str, admin: str, why: str = "") -> None:
         """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
 
         Raises:
@@ -321,7 +321,7 @@ class ClusterLeases:
             raise Refused(502, problem.message, "", "cluster") from problem
         async with self.transaction() as transaction:
             use = self.state.uses.get(lease.id)
-            text = f"the pod {pod.name} was deleted by force"
+            text = f"the pod {pod.name} was deleted by force{f': {why}' if why else ''}"
             seen = f"the node {pod.node} does not answer"
             row = transaction.lease_row("given-up", lease, text, actor=f"admin {admin}", evidence=seen)
             uses = () if use is None else (replace(use, end=UseEnd.ADMIN),)

@@ -347,9 +347,9 @@ class Engine:
                 since[offer] = min(ticket.joined, since.get(offer, ticket.joined))
         return messages.QueueFigures(states, {offer: self.state.clock.wall(at) for offer, at in since.items()})
 
-    async def leave(self, ticket: str, user: str | None, admin: str = "") -> None:
+    async def leave(self, ticket: str, user: str | None, admin: str = "", why: str = "") -> None:
         """See `Tickets.leave`."""
-        await self.queue.leave(ticket, user, admin)
+        await self.queue.leave(ticket, user, admin, why)
         self.watcher.refresh_soon()
 
     # -------------------------------------------------------------- servers
@@ -459,11 +459,11 @@ class Engine:
         """The cluster, for admins; None: this is one machine."""
         return self.cluster_leases.info() if self.cluster_leases is not None else None
 
-    async def give_up(self, lease: str, admin: str) -> None:
+    async def give_up(self, lease: str, admin: str, why: str = "") -> None:
         """See `ClusterLeases.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
         if self.cluster_leases is None:
             raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
-        await self.cluster_leases.give_up(lease, admin)
+        await self.cluster_leases.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
         """How good the wait forecasts were, by pool, and how old the last one is."""

@@ -238,3 +238,10 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
 def server_text(server: str) -> str:
     """How a sentence names a server of its reader."""
     return f"server {server}" if server else "your server"
+
+
+def why_left(user: str | None, why: str) -> Reason:
+    """Why a ticket is out of the line: `user` left it, or None: an admin ended it, with these words or without."""
+    if user is None and why:
+        return explain("ended-by-admin-because", why=why, log_message=f"taken out of the line: {why}")
+    return explain("left" if user else "ended-by-admin", log_message="left by the API")

@@ -256,8 +256,8 @@ class Tickets:
 
     # -------------------------------------------------------------- users
 
-    async def leave(self, ticket_id: str, user: str | None, admin: str = "") -> None:
-        """Leave the line; `user` None: an admin of this name ends anybody's ticket.
+    async def leave(self, ticket_id: str, user: str | None, admin: str = "", why: str = "") -> None:
+        """Leave the line; `user` None: an admin of this name ends anybody's ticket, and says why on the admin's page.
 
         Raises:
             Refused: 404: no such ticket of this user; 409: it waits no more, its server is starting.
@@ -268,7 +268,7 @@ class Tickets:
                 raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
             if ticket.state is TicketState.ADMITTED:
                 raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
-            reason = explain("left" if user else "ended-by-admin", log_message="left by the API")
+            reason = presenters.why_left(user, why)
             who = "user" if user else f"admin {admin}".strip()
             await transaction.end_ticket(ticket, Event.LEFT, reason, actor=who)
 

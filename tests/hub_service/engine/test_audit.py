@@ -120,6 +120,17 @@ async def last(r: Room | PodRoom, kind: str) -> JournalRow:
     return next(row for row in await r.engine.store.journal() if row.kind == kind)
 
 
+async def test_the_words_of_an_admin_who_ends_a_place_are_kept_and_read_by_its_user(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.ask("ben", SMALL)
+        ada = (await r.ask("ada", SMALL)).ticket
+        told = r.engine.changes()
+        assert [(await anext(told)).user for _ in range(2)] == ["ben", "ada"]
+        await r.engine.leave(ada, None, "root", "the exam needs it")
+        assert (await last(r, "left")).text == "taken out of the line: the exam needs it"
+        assert (await anext(told)).reason.message == "An administrator ended your place in line: the exam needs it"
+
+
 async def test_a_warning_says_until_when_and_that_nobody_is_shown_it(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         state = await r.ask("ada", SMALL)

@@ -143,8 +143,8 @@ async def test_who_waits_is_told_why_and_can_be_taken_out_unless_the_server_star
     assert "1st in line · eva / lab" in said(text) and "X: all 5 are in use." in said(text)
     assert text.count("admin/take-out") == 1
     await service.ask("POST", "hub/tickets", SECRET, {"user": "eva", "server": "", "offers": ["mig-2g.10gb"]})
-    answer = await service.ask("POST", "admin/take-out", "admin-token", b"ticket=t1", FORM)
-    assert answer.code == 303 and service.engine.ended_by == ["root"]
+    answer = await service.ask("POST", "admin/take-out", "admin-token", b"ticket=t1&why=exam", FORM)
+    assert answer.code == 303 and service.engine.ended_by == ["root: exam"]
 
 
 async def test_a_drained_card_says_since_when_by_whom_why_and_when_it_is_empty_at_the_latest(service: Running) -> None:
@@ -167,7 +167,7 @@ async def test_a_drained_card_says_since_when_by_whom_why_and_when_it_is_empty_a
         ("admin/stop", "lease=lease-ada&minutes=5&why=exam", ("stop", "lease-ada", 5, "exam", "root")),
         ("admin/keep", "lease=lease-ada&hours=2&why=exam", ("keep", "lease-ada", 2, "exam", "root")),
         ("admin/letter", "place=GPU-a&why=six", ("letter", "GPU-a", "six", "root")),
-        ("give-up", "lease=lease-dan", ("give-up", "lease-dan", "root")),
+        ("give-up", "lease=lease-dan&why=burnt", ("give-up", "lease-dan", "root", "burnt")),
     ],
 )
 async def test_each_order_has_the_admins_name_and_reason_and_leads_back_where_it_was(
@@ -180,6 +180,14 @@ async def test_each_order_has_the_admins_name_and_reason_and_leads_back_where_it
         "/jh/services/gpu/admin?search=a%26b&show=idle&cards=2",
     )
     assert service.engine.told[-1] == heard
+
+
+@pytest.mark.parametrize(("path", "body"), [("admin/take-out", b"ticket=t1"), ("give-up", b"lease=lease-dan&why=%20")])
+async def test_an_end_that_an_admin_makes_needs_a_reason(service: Running, path: str, body: bytes) -> None:
+    await service.ask("POST", "hub/tickets", SECRET, {"user": "eva", "server": "", "offers": ["mig-2g.10gb"]})
+    heard = list(service.engine.told)
+    assert (await service.ask("POST", path, "admin-token", body, FORM)).code == 400
+    assert (service.engine.told, service.engine.ended_by) == (heard, [])
 
 
 @pytest.mark.parametrize("token", ["ada-token", "admin-access", "ada-default"])

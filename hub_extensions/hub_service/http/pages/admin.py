@@ -13,7 +13,7 @@ from hub_extensions.core.access import ApiAction
 from hub_extensions.core.overview.days import Span
 from hub_extensions.core.overview.view import SHOWN, Asked
 from hub_extensions.core.queue.cordons import MACHINE
-from hub_extensions.hub_service.engine.admin_orders import KEEP_HOURS, STOP_MINUTES
+from hub_extensions.hub_service.engine.admin_orders import KEEP_HOURS, STOP_MINUTES, reason_of
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import admin_labels, pictures
@@ -172,9 +172,9 @@ class TakeOut(AdminOrder):
     action = ApiAction.LIST_ALL
 
     async def submitted(self) -> None:
-        """As the API's DELETE of a ticket."""
+        """As the API's DELETE of a ticket, with a reason that its user reads."""
         self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(self.get_body_argument("ticket")))
-        await self.engine.leave(self.get_body_argument("ticket"), None, self.person.name)
+        await self.engine.leave(self.get_body_argument("ticket"), None, self.person.name, reason_of(self.why))
 
 
 class GiveUp(AdminOrder):
@@ -184,7 +184,7 @@ class GiveUp(AdminOrder):
 
     async def submitted(self) -> None:
         """Give up."""
-        await self.engine.give_up(self.get_body_argument("lease"), self.person.name)
+        await self.engine.give_up(self.get_body_argument("lease"), self.person.name, reason_of(self.why))
 
 
 ADMIN_PAGES = (
