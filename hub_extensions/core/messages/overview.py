@@ -58,7 +58,12 @@ class UserOverview:
 
 @dataclass(frozen=True, slots=True)
 class FailedStarts:
-    """Starts that failed, for admins: how many in the last day, and the last of them, newest first."""
+    """Starts that failed, for admins: how many in the last day, and the last of them, newest first.
+
+    Attributes:
+        at_least: no more are kept: there may have been more in that day.
+    """
 
     last_day: int
     latest: tuple[FailedStart, ...]
+    at_least: bool = False

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hub_extensions.core import messages
-from hub_extensions.core.queue.failed_starts import KeptFailure, shown_to
+from hub_extensions.core.queue.failed_starts import MOST, KeptFailure, shown_to
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.state import State
 
@@ -36,7 +36,8 @@ def failed_starts(state: State) -> messages.FailedStarts:
     """Those of the last day, and the last of all."""
     known, now = state.notices.failures, state.clock.utc_now()
     latest = tuple(_start(each, state.clock) for each in reversed(known[-LATEST:]))
-    return messages.FailedStarts(sum(1 for each in known if now - each.start.at < DAY), latest)
+    last_day = sum(1 for each in known if now - each.start.at < DAY)
+    return messages.FailedStarts(last_day, latest, at_least=last_day >= MOST)
 
 
 def _start(kept: KeptFailure, clock: RunningClock) -> messages.FailedStart:

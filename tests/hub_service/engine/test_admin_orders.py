@@ -18,6 +18,7 @@ from hub_extensions.core.overview.cards import PieceState
 from hub_extensions.core.overview.days import Days, Span, days_of
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.cordons import MACHINE
+from hub_extensions.core.queue.failed_starts import MOST
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import usage_days
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
@@ -190,7 +191,12 @@ async def test_a_failed_start_of_today_is_counted_with_its_last_reason(tmp_path:
         await r.engine.ended(state.ticket, Ended(state.attempt, "failed", "it did not answer in 30 s", "timeout"))
         found = await seen(r)
         assert (found.failed.last_day, found.failed.latest[0].user) == (1, "ada")
+        assert not found.failed.at_least
         assert "did not answer" in found.failed.latest[0].reason.message
+        (failure,) = r.engine.state.notices.failures
+        r.engine.state.notices.failures = (failure,) * MOST
+        assert (await seen(r)).failed.at_least, "more are not kept"
+        r.engine.state.notices.failures = (failure,)
         r.hands.pass_time(timedelta(hours=25))
         await r.engine.watcher.refresh()
         assert (await seen(r)).failed.last_day == 0
