@@ -65,13 +65,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came back. `status` None: nobody answered. `framing`: who may show it in a frame, where it says so."""
+    """What came back. `status` None: nobody answered. `framing`: who may show it in a frame, by each rule of it."""
 
     status: int | None
     location: str = ""
     text: str = ""
     cookies: tuple[str, ...] = ()
-    framing: str = ""
+    framing: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         if self.status is None:
@@ -254,10 +254,23 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
 
 def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
     """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
-    allowed = answer.framing.lower().split()
-    if allowed and not _EVERYBODY & set(allowed):
+    if any(not _EVERYBODY & set(rule.lower().split()) for rule in answer.framing):  # a browser heeds each of them
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
+
+
+def frame_rules(policies: Iterable[str], x_frame_options: str) -> tuple[str, ...]:
+    """Who may frame a page, by each of its policies; ``X-Frame-Options`` counts where no policy says anything.
+
+    Args:
+        policies: the values of ``Content-Security-Policy``; one may have several, between commas. Of a directive that a
+            policy has twice the first counts, and its name is in any case (Content Security Policy Level 3, 2.2.1).
+    """
+    rules = []
+    for policy in ",".join(policies).split(","):
+        directives = (each.strip().partition(" ") for each in policy.split(";"))
+        rules += [value.strip() or "'none'" for name, _, value in directives if name.lower() == "frame-ancestors"][:1]
+    return tuple(rules or filter(None, [x_frame_options]))
 
 
 _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", "allowall", "allow-from"})

@@ -13,6 +13,7 @@ from hub_extensions.core.sign_on.audit import (
     Rule,
     borrowed,
     cookie_faults,
+    frame_rules,
     merged,
     probes_of,
     unmatched,
@@ -77,8 +78,30 @@ def test_only_a_refusal_is_safe(rule: Rule, status: int | None, location: str, o
     ],
 )
 def test_a_page_is_framed_by_nobody_it_does_not_name(status: int, framing: str, plain: int, outcome: Outcome) -> None:
-    answer = ProbeAnswer(status, framing=framing)
+    answer = ProbeAnswer(status, framing=(framing,) if framing else ())
     assert verdict(a_probe(Rule.UNFRAMED), answer, ProbeAnswer(plain)) is outcome
+
+
+@pytest.mark.parametrize(
+    ("policies", "x_frame_options", "rules", "outcome"),
+    [
+        (["default-src 'self'; Frame-Ancestors 'none'"], "", ("'none'",), SAFE),
+        (["frame-ancestors *", "frame-ancestors 'self'"], "", ("*", "'self'"), SAFE),
+        (["frame-ancestors *, default-src 'self'; frame-ancestors 'self'"], "", ("*", "'self'"), SAFE),
+        (["frame-ancestors *; frame-ancestors 'self'"], "", ("*",), OPEN),
+        (["frame-ancestors *"], "DENY", ("*",), OPEN),
+        (["frame-ancestors"], "", ("'none'",), SAFE),
+        (["default-src 'self'"], "DENY", ("DENY",), SAFE),
+        (["frame-ancestors-of-mine 'self'"], "", (), OPEN),
+        ([], "", (), OPEN),
+    ],
+)
+def test_each_policy_of_a_page_counts(
+    policies: list[str], x_frame_options: str, rules: tuple[str, ...], outcome: Outcome
+) -> None:
+    assert frame_rules(policies, x_frame_options) == rules
+    answer = ProbeAnswer(200, framing=rules)
+    assert verdict(a_probe(Rule.UNFRAMED), answer, ProbeAnswer(200)) is outcome
 
 
 def test_a_cookie_is_changed_cut_and_sent_beside_another_and_never_as_it_is() -> None:
