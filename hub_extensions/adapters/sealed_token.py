@@ -1,5 +1,6 @@
 """A hub's token, sealed by the cookie of the session that it belongs to: without the cookie nobody reads it.
 
+Keys that several gates share are sealed in the same way, by a secret that these alone have.
 Not here: where it is kept.
 """
 

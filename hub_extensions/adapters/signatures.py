@@ -53,13 +53,18 @@ class Signatures:
         secret: str,
         clock: Callable[[], datetime] | None = None,
         wall: Callable[[], datetime] | None = None,
+        life: str = "",
     ) -> None:
-        """`clock`: by which requests are judged. `wall`: this machine's clock, which may be set."""
+        """`clock`: by which requests are judged. `wall`: this machine's clock, which may be set.
+
+        `life`: of all that judge for one address, where a request once for each of them does no harm; "": of this run.
+        """
         self._secret = secret
         self._clock = clock or _steady_clock()
         self._wall = wall or _wall_clock
         self._seen: dict[str, datetime] = {}
-        self.life = secrets.token_hex(8)
+        self._shared_life = life
+        self.life = life or secrets.token_hex(8)
         self.hub_clock_ahead: timedelta | None = None
 
     def judge(self, method: str, target: str, header: str) -> Judged | None:
@@ -110,7 +115,7 @@ class Signatures:
             del self._seen[nonce]
 
     def _begin_anew(self) -> None:
-        self.life = secrets.token_hex(8)
+        self.life = self._shared_life or secrets.token_hex(8)
         self._seen.clear()
 
 

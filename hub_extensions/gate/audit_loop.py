@@ -19,19 +19,23 @@ class AuditLoop:
     """Audits every so often, the first time after one pause.
 
     Attributes:
-        failures: how many results of the last audit said *open*; None: there was none yet.
+        failures: how many results of the last audit said *open*; None: there was none yet, or another gate makes them.
             For the metric ``jupyterhub_gpu_audit_failures``.
+        is_ours: of several gates one makes them.
     """
 
     def __init__(self, audit: Callable[[], Awaitable[Sequence[AuditResult]]], every: timedelta) -> None:
-        self._audit, self._every = audit, every
+        self._audit, self._every, self.is_ours = audit, every, True
         self.failures: int | None = None
 
     async def run(self) -> None:
         """For ever, or not at all where `every` is 0."""
         while self._every:
             await asyncio.sleep(self._every.total_seconds())
-            await self.once()
+            if self.is_ours:
+                await self.once()
+            else:
+                self.failures = None
 
     async def once(self) -> None:
         """One audit. One that fails says nothing about the apps."""

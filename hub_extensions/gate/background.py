@@ -10,7 +10,6 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.adapters.assertions import signing_key
 from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
 from hub_extensions.adapters.audit_run import AuditConfig, AuditRun, own_addresses
 from hub_extensions.adapters.person_sources import PersonSources
@@ -20,6 +19,7 @@ from hub_extensions.gate.audit_loop import AuditLoop
 from hub_extensions.gate.catalogue import follow_catalogue
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.health import HealthWatch
+from hub_extensions.gate.others import follow_others
 from hub_extensions.gate.portal import PortalParts, portal_routes
 
 
@@ -43,6 +43,8 @@ def background_of(gate: Gate) -> GateBackground:
     sources = PersonSources(settings.hub_api_url, settings.gpu_service_url)
     parts = PortalParts(health, sources, settings.hub_url, has_sessions=bool(settings.ended_secret))
     work = [follow_catalogue(settings, use), gate.audits.run()]
+    if gate.sessions.is_shared:
+        work.append(follow_others(gate))
     if settings.portal:
         work.append(health.run())
     return GateBackground(portal_routes(parts) if settings.portal else (), work)
@@ -61,6 +63,6 @@ async def _audit(gate: Gate) -> Sequence[AuditResult]:
         session_for=AuditGate(settings.connect_url, settings.client_secret).session_for
         if settings.connect_url
         else None,
-        key=signing_key(settings.folder),
+        key=gate.signer.key,
     )
     return await AuditRun(config).results()

@@ -188,10 +188,10 @@ class Gate:
             return None
         cookie = cookie_in(request.headers.get_list("Cookie"), self.cookie_name)
         session = self.sessions.find(cookie)
-        if session is None:
+        if session is None or session.is_over:
             shared = bool(cookie) and self.sessions.is_shared
-            return None if shared else self._judged(request, app, None)
-        if session.is_over or (self.answers.is_fresh(session.known) and not session.known.is_void):
+            return None if shared else self._judged(request, app, session)
+        if self.answers.is_fresh(session.known) and not session.known.is_void:
             return self._judged(request, app, session)
         return None
 

@@ -39,13 +39,14 @@ _STATE_LETTERS = 512
 def routes_of(gate: Gate) -> Sequence[Any]:
     """All of them, as tornado takes them."""
     about: dict[str, Any] = {"gate": gate}
-    signed = {**about, "signatures": Signatures(gate.settings.ended_secret)}
+    life = gate.settings.shared_life if gate.sessions.is_shared else ""
+    signed = {**about, "signatures": Signatures(gate.settings.ended_secret, life=life)}
     return [
         (r"/_gate/start", StartPage, about),
         (r"/_gate/callback", CallbackPage, about),
         (r"/_gate/sign-out", SignOutPage, about),
         (r"/_gate/ended", EndedRoute, signed),
-        (AUDIT_PATH, AuditRoute, {**about, "signatures": Signatures(gate.settings.client_secret)}),
+        (AUDIT_PATH, AuditRoute, {**about, "signatures": Signatures(gate.settings.client_secret, life=life)}),
         (r"/_gate/away/([^/]*)", AwayPage, about),
         (r"/_gate/relay/([^/]+)", RelaySocket, about),
         (r"/_gate/jwks.json", KeysRoute, about),
@@ -184,8 +185,7 @@ class SignOutPage(GatePage):
         session = await self.gate.sessions.find_anywhere(self.cookie(self.gate.cookie_name))
         if session is not None:
             self.gate.answers.forget_programs(session.user)
-            of_hub = {session.hub_session} if session.hub_session else set()
-            await self.gate.sessions.end({session, *self.gate.sessions.of(session.user, of_hub)})
+            await self.gate.sessions.end_of(session.user, {session.hub_session} - {""}, session)
 
 
 class SignedRoute(GatePage, ABC):
@@ -227,7 +227,7 @@ class EndedRoute(SignedRoute):
             return 400, {"message": "user has to be a name, sessions a list of texts or null"}
         self.gate.answers.forget_programs(user)
         try:
-            count = await self.gate.sessions.end(self.gate.sessions.of(user, of_hub))
+            count = await self.gate.sessions.end_of(user, of_hub)
         except Exception as problem:  # noqa: BLE001  # the hub reports it again
             log.error("an end is not written yet: %s", type(problem).__name__)
             return 503, {"message": "the sessions are over, and their rows still there"}

@@ -23,6 +23,7 @@ from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.gate.background import background_of
 from hub_extensions.gate.gate import Gate, limits_of
+from hub_extensions.gate.keys import keys_of
 from hub_extensions.gate.server import make_server
 from hub_extensions.gate.sessions import GateSessions
 from hub_extensions.gate.settings import GateSettings
@@ -41,7 +42,7 @@ def open_gate(settings: GateSettings) -> Gate:
     store = GateStore.open(settings.store_url)
     addresses = HubAddresses(settings.hub_api_url, settings.hub_url)
     hub = HubSignIn(addresses, settings.client_id, settings.client_secret, settings.callback_url)
-    signer = AssertionSigner(settings.folder, settings.origin, settings.assertion)
+    signer = AssertionSigner(keys_of(settings, store), settings.origin, settings.assertion)
     return Gate(settings, GateSessions(store, limits_of(settings), _now), hub, signer, _now)
 
 

@@ -2,6 +2,7 @@
 
 Read at the start, written by one thread, so that no check waits for a disk. The cookie itself is kept nowhere: a
 session is found by its hash, and the hub's token is read with it at the first request after a start.
+Several gates may have one store: what they make is found there, and what they end is heard of (``others.py``).
 Not here: the tables (``adapters/store/gate.py``), and who may pass (``core/sign_on/access.py``).
 """
 
@@ -9,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import re
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar
@@ -54,9 +56,14 @@ class GateSession:
         self.sealed, self.begun, self.last_use = stored.sealed, stored.begun, stored.last_use
         self.noted_use = stored.last_use
         self.known = KnownToken("")
-        self.rounds: dict[str, SilentRound] | None = None
+        self.rounds = _rounds_in(stored.rounds)
         self.answered: int | None = None
         self.is_over = False
+
+    def used(self, when: datetime) -> None:
+        """It was used then, at another gate."""
+        if when > self.last_use:
+            self.last_use = self.noted_use = when
 
     def open_with(self, cookie: str) -> bool:
         """Read the token, which takes the cookie; False: what is kept was changed."""
@@ -89,7 +96,7 @@ class GateSessions:
         self._writer = ThreadPoolExecutor(1, "gate-store")
         self._all = {stored.id: GateSession(stored) for stored in store.sessions()}
         self._to_remove: set[str] = set()
-        self._starts = 0
+        self._starts = self._times_heard = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -111,25 +118,37 @@ class GateSessions:
     async def find_anywhere(self, cookie: str) -> GateSession | None:
         """The same, also where another gate with the same store has made it."""
         session = self.find(cookie)
-        if session is not None or not cookie or not self._store.is_shared:
+        if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
             return session
-        stored = await self._in_store(self._store.session, hash_of_secret(cookie))
-        if stored is not None and stored.id not in self._to_remove:
-            self._all.setdefault(stored.id, GateSession(stored))
+        heard = None
+        while heard != self._times_heard:  # what was read before an end was heard is read again
+            heard = self._times_heard
+            stored = await self._in_store(self._store.session, hash_of_secret(cookie))
+        if stored is None or stored.id in self._to_remove:
+            return session
+        session = self._all.setdefault(stored.id, GateSession(stored))
+        session.used(stored.last_use)
+        session.is_over = False  # as far as this gate knew: it was used at another one
         return self.find(cookie)
 
     async def begin(
-        self, owner: str, hub_session: str, token: str, before: GateSession | None
+        self,
+        owner: str,
+        hub_session: str,
+        token: str,
+        before: GateSession | None,
+        rounds: Mapping[str, SilentRound] | None = None,
     ) -> tuple[str, GateSession]:
-        """A new session, with its cookie; the one that this browser had before is over."""
+        """A new session, with its cookie; the one that this browser had before is over. `rounds`: made just now."""
         cookie, now = secrets.token_urlsafe(32), self._now()
-        stored = StoredSession(hash_of_secret(cookie), owner, hub_session, seal(token, cookie), now, now)
+        earlier = (before.rounds if before is not None and before.user == owner else None) or {}
+        written = _written({**earlier, **(rounds or {})})
+        stored = StoredSession(hash_of_secret(cookie), owner, hub_session, seal(token, cookie), now, now, written)
         await self._in_store(self._store.put, stored, before.id if before is not None else "")
         session = self._all[stored.id] = GateSession(stored)
         session.known.token = token
         if before is not None:
             self._drop(before)
-            session.rounds = dict(before.rounds or {}) if before.user == owner else None
         return cookie, session
 
     async def end(self, sessions: Iterable[GateSession]) -> int:
@@ -137,15 +156,29 @@ class GateSessions:
 
         Raises what the store raises, also for those of before that are still to be removed from it.
         """
-        gone = list(sessions)
+        return await self._end(set(sessions))
+
+    async def end_of(self, user: str, hub_sessions: Collection[str] | None, *more: GateSession) -> int:
+        """Somebody's that came from these of the hub's sessions (None: from any) are over, whichever gate made them."""
+        return await self._end({*self.of(user, hub_sessions), *more}, user, hub_sessions)
+
+    async def _end(self, gone: set[GateSession], user: str = "", hub_sessions: Collection[str] | None = None) -> int:
         for session in gone:
             self._drop(session)
-        self._to_remove |= {session.id for session in gone}
-        if self._to_remove:
+        ids = {session.id for session in gone}
+        waiting, self._to_remove = self._to_remove - ids, self._to_remove | ids
+        if user or self._to_remove:
             removed = list(self._to_remove)
-            await self._in_store(self._store.remove, removed)
+            ids |= await self._in_store(self._store.remove, removed, user, hub_sessions) - waiting
             self._to_remove.difference_update(removed)
-        return len(gone)
+        return len(ids)
+
+    def hear(self, ended: Collection[str]) -> None:
+        """Another gate has ended these."""
+        self._times_heard += 1
+        for id in ended:
+            if id in self._all:
+                self._drop(self._all[id])
 
     def of(self, user: str, hub_sessions: Collection[str] | None) -> list[GateSession]:
         """Those of a person that came from these of the hub's sessions; None: from any."""
@@ -157,15 +190,26 @@ class GateSessions:
 
     async def tidy(self) -> None:
         """Write when sessions were used, and end those that have reached a limit."""
+        used = {each: each.last_use for each in self._all.values() if each.last_use != each.noted_use}
+        await self._in_store(self._store.note_uses, {each.id: when for each, when in used.items()})
+        for each, when in used.items():
+            each.noted_use = when
+        await self.catch_up()
         now = self._now()
-        over = [each for each in self._all.values() if self._limits.passed(each.begun, each.last_use, now)]
-        await self.end(over)
-        used = [each for each in self._all.values() if each.last_use != each.noted_use]
-        await self._in_store(self._store.note_uses, {each.id: each.last_use for each in used})
-        for each in used:
-            each.noted_use = each.last_use
+        await self.end([each for each in self._all.values() if self._limits.passed(each.begun, each.last_use, now)])
         for session in self._all.values():
             session.known.passports.clear()  # each is signed again in half a minute anyway
+
+    async def catch_up(self) -> None:
+        """What other gates with the same store did is known here too: what they ended, and when sessions were used."""
+        if not self._store.is_shared:
+            return
+        known = list(self._all.values())
+        uses = await self._in_store(self._store.uses)
+        for session in known:
+            if session.id in uses:
+                session.used(uses[session.id])
+        self.hear([session.id for session in known if session.id not in uses])
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
         """See `GateStore.begin`. Raises TooManyStarts."""
@@ -197,3 +241,16 @@ class GateSessions:
 
     async def _in_store(self, work: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._writer, work, *arguments)
+
+
+def _written(rounds: Mapping[str, SilentRound]) -> str:
+    """As it is kept; "": there are none."""
+    rows = {app: [each.made.isoformat(), *each.groups] for app, each in rounds.items()}
+    return json.dumps(rows) if rows else ""
+
+
+def _rounds_in(written: str) -> Mapping[str, SilentRound] | None:
+    rows = json.loads(written) if written else None
+    return rows and {
+        app: SilentRound(datetime.fromisoformat(made), tuple(groups)) for app, (made, *groups) in rows.items()
+    }

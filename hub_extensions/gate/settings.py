@@ -6,13 +6,15 @@ Not here: how an admin sets these (``core/sign_on/gate_config.py``), and what an
 
 from __future__ import annotations
 
+import hashlib
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 from hub_extensions.adapters.settings_file import read_settings, write_settings
+from hub_extensions.core.settings import settings_in
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.core.sign_on.gate_config import GateConfig
 
@@ -62,6 +64,11 @@ class GateSettings(GateConfig):
         return self.database_url or f"sqlite:///{self.folder / 'gate.sqlite'}"
 
     @property
+    def shared_life(self) -> str:
+        """What reports are signed for where several gates share a database: whichever they reach, they are good."""
+        return hashlib.sha256(f"the gates of {self.origin}".encode()).hexdigest()[:16]
+
+    @property
     def origin(self) -> str:
         """Of the apps' host, without a slash at its end."""
         place = urlsplit(self.url)
@@ -74,8 +81,10 @@ class GateSettings(GateConfig):
 
     @classmethod
     def load(cls: type[GateMade], path: str | os.PathLike[str]) -> GateMade:
-        """Read the file. Raises SettingsError."""
-        return read_settings(path, cls)
+        """Read the file, and where it names no database the environment. Raises SettingsError."""
+        settings = read_settings(path, cls)
+        named = os.environ.get(settings_in(GateConfig)["database_url"].variable, "")
+        return settings if settings.database_url or not named else replace(settings, database_url=named)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
         """Write the file with mode 0600: whole, or not at all."""

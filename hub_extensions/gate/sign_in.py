@@ -103,9 +103,8 @@ class SignIns:
             raise self._away() from None
         owner = await self._owner_of(token)
         # its answer is not kept: a sign-out may have come in between, and the next check asks once more
-        cookie, session = await gate.sessions.begin(owner.name, owner.session, token, before)
-        if kept.app:
-            session.rounds = {**(session.rounds or {}), kept.app: SilentRound(gate.now(), owner.groups)}
+        rounds = {kept.app: SilentRound(gate.now(), owner.groups)} if kept.app else {}
+        cookie, _ = await gate.sessions.begin(owner.name, owner.session, token, before, rounds)
         return cookie
 
     async def _owner_of(self, token: str) -> TokenOwner:

@@ -21,7 +21,7 @@ from typing import Any
 
 import requests
 
-from hub_extensions.adapters.assertions import signing_key
+from hub_extensions.adapters.assertions import KeyFolder, signing_key
 from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
 from hub_extensions.adapters.audit_run import AuditConfig
 from hub_extensions.gate.settings import SETTINGS_FILE, GateSettings
@@ -170,7 +170,7 @@ def audit_of(settings: GateSettings, *names: str, **more: Any) -> AuditConfig:
     """As ``jupyterhub-gpu gate audit`` makes it, with the token of `AUDITOR`; of these apps."""
     by_name = {app.name: app for app in settings.catalogue}
     hub, gate = AuditHub(settings.hub_api_url, AUDITOR), AuditGate(settings.connect_url, settings.client_secret)
-    about: dict[str, Any] = {"session_for": gate.session_for, "key": signing_key(settings.folder)}
+    about: dict[str, Any] = {"session_for": gate.session_for, "key": signing_key(KeyFolder(settings.folder))}
     about |= {"cookie_name": "gate-without-https", **more}
     return AuditConfig(tuple(by_name[name] for name in names), settings.url, settings.hub_url, hub, **about)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.adapters.assertions import AssertionSigner, rotate
+from hub_extensions.adapters.assertions import AssertionSigner, KeyFolder, rotate
 from hub_extensions.core.sign_on.identity_headers import ASSERTION, CallerIdentity
 from tests.fakes.apache import checking_assertions
 from tests.fakes.gate_hub import GateHub
@@ -26,10 +26,12 @@ async def test_an_assertion_for_another_app_or_an_old_one_opens_nothing(
     await ada.sign_in()
     own, of_dask = [(await ada.check(app))[ASSERTION] for app in ("mlflow", "dask")]
     folder, identity = standing.gate.settings.folder, CallerIdentity("ada", ("lab",))
-    old = AssertionSigner(folder, ORIGIN, timedelta(minutes=-5)).sign(identity, MLFLOW.name)
-    elsewhere = AssertionSigner(folder, "https://other.example.org", timedelta(minutes=1)).sign(identity, MLFLOW.name)
+    old = AssertionSigner(KeyFolder(folder), ORIGIN, timedelta(minutes=-5)).sign(identity, MLFLOW.name)
+    elsewhere = AssertionSigner(KeyFolder(folder), "https://other.example.org", timedelta(minutes=1)).sign(
+        identity, MLFLOW.name
+    )
     (tmp_path / "other").mkdir()
-    foreign = AssertionSigner(tmp_path / "other", ORIGIN, timedelta(minutes=1)).sign(identity, MLFLOW.name)
+    foreign = AssertionSigner(KeyFolder(tmp_path / "other"), ORIGIN, timedelta(minutes=1)).sign(identity, MLFLOW.name)
     head, _, rest = own.partition(".")
     unsigned = "eyJhbGciOiJub25lIn0." + rest.rpartition(".")[0] + "."
 
@@ -45,7 +47,7 @@ async def test_an_assertion_for_another_app_or_an_old_one_opens_nothing(
         assert await asyncio.to_thread(opens, app, own) == 200
         for refused in (of_dask, old, elsewhere, foreign, unsigned, f"{head}.{rest[:-4]}AAAA", "", "x"):
             assert await asyncio.to_thread(opens, app, refused) in (401, 403), refused
-        rotate(folder)  # the next key was published before it signs
+        rotate(KeyFolder(folder))  # the next key was published before it signs
         standing.gate.refresh_keys()
         other = standing.browser()
         await other.sign_in()

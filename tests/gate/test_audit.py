@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from hub_extensions.adapters import audit_run
-from hub_extensions.adapters.assertions import AssertionKey, rotate
+from hub_extensions.adapters.assertions import AssertionKey, KeyFolder, rotate
 from hub_extensions.adapters.audit_accounts import AuditHub
 from hub_extensions.adapters.audit_run import EVERYWHERE, AuditConfig, AuditRun
 from hub_extensions.core.sign_on.audit import AuditResult, Outcome
@@ -23,7 +23,7 @@ from tests.patience import patient
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> AssertionKey:
-    return rotate(tmp_path_factory.mktemp("keys"))
+    return rotate(KeyFolder(tmp_path_factory.mktemp("keys")))[0]
 
 
 @pytest.fixture(autouse=True)

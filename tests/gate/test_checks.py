@@ -75,11 +75,11 @@ async def test_an_assertion_is_for_one_app_and_a_minute(standing: Standing, ada:
 
 
 async def test_after_a_change_of_keys_the_next_one_signs_at_once(standing: Standing, ada: GateBrowser) -> None:
-    from hub_extensions.adapters.assertions import rotate
+    from hub_extensions.adapters.assertions import KeyFolder, rotate
 
     before = (await ada.check())[ASSERTION]
     published = [key["kid"] for key in standing.gate.signer.published()["keys"]]
-    rotate(standing.gate.settings.folder)
+    rotate(KeyFolder(standing.gate.settings.folder))
     standing.gate.refresh_keys()
     after = (await ada.check())[ASSERTION]
     assert [jwt.get_unverified_header(each)["kid"] for each in (before, after)] == published

@@ -45,18 +45,25 @@ class Echo(WebSocketHandler):
 
 
 @asynccontextmanager
-async def relayed(folder: Path, hub: GateHub, cache: float = LONG, prefix: bool = True) -> AsyncIterator[Standing]:
+async def echo_app() -> AsyncIterator[str]:
+    """Its address."""
     socket, port = bind_unused_port()
-    app_server = HTTPServer(Application([(r"/.*", Echo)], log_function=lambda handler: None))
-    app_server.add_socket(socket)
-    dask = replace(DASK, upstream=f"http://127.0.0.1:{port}", relay=True, prefix=prefix)
-    hub.add_user("ada", MLFLOW.scope, DASK.scope, groups=("lab",))
+    server = HTTPServer(Application([(r"/.*", Echo)], log_function=lambda handler: None))
+    server.add_socket(socket)
     try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.stop()
+        await server.close_all_connections()
+
+
+@asynccontextmanager
+async def relayed(folder: Path, hub: GateHub, cache: float = LONG, prefix: bool = True) -> AsyncIterator[Standing]:
+    hub.add_user("ada", MLFLOW.scope, DASK.scope, groups=("lab",))
+    async with echo_app() as upstream:
+        dask = replace(DASK, upstream=upstream, relay=True, prefix=prefix)
         async with a_gate(folder, hub, cache=timedelta(seconds=cache), catalogue=(dask, MLFLOW)) as standing:
             yield standing
-    finally:
-        app_server.stop()
-        await app_server.close_all_connections()
 
 
 async def opened(browser: GateBrowser, app: str = "dask", **more: str) -> WebSocketClientConnection:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from hub_extensions.adapters.assertions import AssertionSigner
+from hub_extensions.adapters.assertions import AssertionSigner, KeyFolder
 from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.cli import main
 
@@ -24,7 +24,7 @@ def test_rotate_makes_the_next_key_sign(tmp_path: Path) -> None:
     file = tmp_path / "gate.json"
     settings.dump(file)
     assert (file.stat().st_mode & 0o777, GateSettings.load(file)) == (0o600, settings)
-    signer = AssertionSigner(tmp_path, settings.origin, settings.assertion)
+    signer = AssertionSigner(KeyFolder(tmp_path), settings.origin, settings.assertion)
     before = [key["kid"] for key in signer.published()["keys"]]
     answer = CliRunner().invoke(main, ["gate", "rotate", "--config", str(file)])
     assert answer.exit_code == 0, answer.output

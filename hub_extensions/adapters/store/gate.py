@@ -2,23 +2,25 @@
 
 A thief of the database can open nothing with it: of a cookie it has the hash, of a sign-in's state and browser too, and
 the hub's token is sealed by the cookie itself (``gate/sessions.py``). A verifier opens nothing without the code that
-the browser brings. Each method is one transaction, in whichever one thread calls it.
-Not here: what is kept in memory, and when a session ends.
+the browser brings, and the keys that sign assertions are sealed too (``gate/keys.py``). Each method is one transaction.
+In PostgreSQL several gates have one store: what one of them ends is told to the others in the same transaction.
+Not here: what is kept in memory, when a session ends, and how the others hear of it (``gate_news.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable
+from hub_extensions.adapters.store.gate_news import CHANNEL, News, letters_of
 from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
 from hub_extensions.adapters.store.schema_upgrade import migrate
 
@@ -37,6 +39,13 @@ _SESSIONS = sa.Table(
     sa.Column("sealed", sa.LargeBinary, nullable=False),
     sa.Column("begun", UtcTime, nullable=False),
     sa.Column("last_use", UtcTime, nullable=False),
+    sa.Column("rounds", CleanText, nullable=False),
+)
+_KEYS = sa.Table(
+    "gate_keys",
+    GATE_METADATA,
+    sa.Column("made", CleanText, primary_key=True),
+    sa.Column("sealed", sa.LargeBinary, nullable=False),
 )
 _SIGN_INS = sa.Table(
     "gate_sign_ins",
@@ -52,7 +61,7 @@ _SIGN_INS = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session as it is kept. `id`: the cookie's hash. `sealed`: the hub's token."""
+    """A session as it is kept. `id`: the cookie's hash. `sealed`: the hub's token. `rounds`: see `GateSession`."""
 
     id: str
     user: str
@@ -60,6 +69,7 @@ class StoredSession:
     sealed: bytes = field(repr=False)
     begun: datetime
     last_use: datetime
+    rounds: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,7 @@ class GateStore:
         with self._engine.begin() as connection:
             if instead_of:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
+                self._tell(connection, News(ended=(instead_of,)))
             upsert(connection, _SESSIONS, [asdict(session)])
 
     def put_all(self, sessions: Iterable[StoredSession]) -> None:
@@ -120,18 +131,38 @@ class GateStore:
         with self._engine.begin() as connection:
             upsert(connection, _SESSIONS, map(asdict, sessions))
 
-    def remove(self, ids: Iterable[str]) -> None:
-        """Sessions that have ended."""
-        rows = [{"which": id} for id in ids]
-        if rows:
-            with self._engine.begin() as connection:
+    def remove(self, ids: Collection[str], user: str = "", of_hub: Collection[str] | None = None) -> set[str]:
+        """These sessions have ended, and those of `user` that came from these of the hub's sessions (None: from any).
+
+        Also those that another gate has made and this one never saw; returns the ids of all that were here.
+        """
+        gone: set[str] = set()
+        with self._engine.begin() as connection:
+            if user:
+                theirs = sa.select(_SESSIONS.c.id).where(_SESSIONS.c.user == user)
+                if of_hub is not None:
+                    theirs = theirs.where(_SESSIONS.c.hub_session.in_(list(of_hub)))
+                gone = set(connection.execute(theirs).scalars())
+            rows = [{"which": id} for id in {*ids, *gone}]
+            if rows:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == sa.bindparam("which")), rows)
+            if rows or user:
+                self._tell(connection, News(user, tuple(row["which"] for row in rows)))
+        return gone
+
+    def uses(self) -> dict[str, datetime]:
+        """When each session was last used, as far as it was written."""
+        with self._engine.begin() as connection:
+            return {row.id: row.last_use for row in connection.execute(sa.select(_SESSIONS.c.id, _SESSIONS.c.last_use))}
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
-        """Write when sessions were last used."""
+        """Write when sessions were last used; a later use that another gate wrote stays."""
         rows = [{"which": id, "used": used} for id, used in last_uses.items()]
         if rows:
-            change = sa.update(_SESSIONS).where(_SESSIONS.c.id == sa.bindparam("which"))
+            change = sa.update(_SESSIONS).where(
+                _SESSIONS.c.id == sa.bindparam("which"),
+                _SESSIONS.c.last_use < sa.bindparam("used", type_=UtcTime()),
+            )
             with self._engine.begin() as connection:
                 connection.execute(change.values(last_use=sa.bindparam("used", type_=UtcTime())), rows)
 
@@ -156,6 +187,34 @@ class GateStore:
         with self._engine.begin() as connection:
             return connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state == state)).rowcount == 1
 
+    def keys(self) -> dict[str, bytes]:
+        """The keys that sign assertions, sealed, by when they were made; the oldest first."""
+        with self._engine.begin() as connection:
+            found = connection.execute(sa.select(_KEYS.c.made, _KEYS.c.sealed).order_by(_KEYS.c.made))
+            return {made: bytes(sealed) for made, sealed in found}
+
+    def put_key(self, made: str, sealed: bytes, after: str, kept: Collection[str]) -> bool:
+        """Write a key, if the newest is still `after` ("": there is none), and leave beside it only those of `kept`.
+
+        False: another gate has written one meanwhile.
+        """
+        with self._engine.begin() as connection:
+            if self.is_shared:
+                connection.exec_driver_sql("lock table gate_keys in share row exclusive mode")
+            newest = connection.execute(sa.select(sa.func.max(_KEYS.c.made))).scalar() or ""
+            if newest != after:
+                return False
+            connection.execute(sa.delete(_KEYS).where(_KEYS.c.made.not_in(list(kept))))
+            connection.execute(sa.insert(_KEYS).values(made=made, sealed=sealed))
+            self._tell(connection, News(keys=True))
+        return True
+
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
+
+    def _tell(self, connection: Connection, news: News) -> None:
+        """To the other gates, when this transaction is committed."""
+        if self.is_shared:
+            for letter in letters_of(news):
+                connection.execute(sa.select(sa.func.pg_notify(CHANNEL, letter)))

@@ -15,6 +15,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Engine
 
+_LOCK = 0x6A68677075000002
+"""The advisory lock under which a schema is changed."""
+
 
 def newest(migrations: Path) -> str:
     """The schema that the last step in this folder leads to."""
@@ -36,6 +39,8 @@ def run_steps(engine: Engine, migrations: Path) -> None:
     """Go to the newest, in one transaction."""
     config = _config(migrations)
     with engine.begin() as connection:
+        if engine.dialect.name == "postgresql":  # two that start at once: the second finds everything done
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
 

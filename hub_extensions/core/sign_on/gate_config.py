@@ -79,8 +79,10 @@ class GateConfig:
     )
     database_url: str = setting(
         "",
-        "The gate's sessions are kept there: an address of PostgreSQL. Empty: a file of SQLite in the gate's own "
-        "folder. There is one gate in both cases: what it knows of sessions, and its keys, are its own.",
+        "The gate's sessions are kept there: an address of PostgreSQL, which several gates may share. Empty: what the "
+        "environment variable JUPYTERHUB_GPU_GATE_DATABASE_URL of the gate says, else a file of SQLite in its own "
+        "folder, for one gate alone.",
+        variable="JUPYTERHUB_GPU_GATE_DATABASE_URL",
         secret=True,
     )
     contact: str = setting("", "Whom to ask for the right to open an app: a few words on the page that refuses.")

@@ -38,11 +38,12 @@ def gate_rotate(config: str) -> None:
     """Change the key that signs assertions, now: the next one signs, and the one before is published no more."""
     from hub_extensions.adapters.assertions import rotate
     from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.adapters.store.errors import StoreUnavailable
+    from hub_extensions.gate.keys import keys_of
     from hub_extensions.gate.settings import GateSettings
 
     try:
-        settings = GateSettings.load(config)
-        key = rotate(settings.folder)
-    except (SettingsError, OSError) as problem:
+        key = rotate(keys_of(GateSettings.load(config)))[-1]
+    except (SettingsError, StoreUnavailable, OSError) as problem:
         refuse(f"Nothing was changed: {problem}", code=1)
-    write(f"Made {key.kid}, which is the next key. The gate that runs takes the change within a minute.")
+    write(f"Made {key.kid}, which is the next key. Every gate that runs takes the change within a minute.")

@@ -67,7 +67,7 @@ def audit(
 def _config(settings: Path, token_file: Path | None, cookie_file: Path | None, connect: tuple[str, ...]) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
-    from hub_extensions.adapters.assertions import signing_key
+    from hub_extensions.adapters.assertions import KeyFolder, signing_key
     from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
     from hub_extensions.adapters.audit_run import AuditConfig
     from hub_extensions.core.sign_on.apps import AppCatalogue
@@ -88,7 +88,7 @@ def _config(settings: Path, token_file: Path | None, cookie_file: Path | None, c
             cookie=cookie,
             cookie_name="__Host-gate" if secure else "gate-without-https",
             session_for=AuditGate(reached, read["client_secret"]).session_for if reached else None,
-            key=signing_key(Path(str(read.get("state_dir") or "."))),
+            key=signing_key(KeyFolder(Path(str(read.get("state_dir") or ".")))),
         )
     except OSError as problem:
         refuse(f"{problem.filename}: {problem.strerror}")

@@ -1,0 +1,15 @@
+"""Where the keys are that sign assertions: files of the gate's folder, or the database that several gates share."""
+
+from __future__ import annotations
+
+from hub_extensions.adapters.assertions import AssertionKeys, KeyFolder, SharedKeys
+from hub_extensions.adapters.store.database import parse_url
+from hub_extensions.adapters.store.gate import GateStore
+from hub_extensions.gate.settings import GateSettings
+
+
+def keys_of(settings: GateSettings, store: GateStore | None = None) -> AssertionKeys:
+    """Of the gate with these settings. `store`: where it is open already. Raises StoreUnavailable."""
+    if parse_url(settings.store_url).get_backend_name() != "postgresql":
+        return KeyFolder(settings.folder)
+    return SharedKeys(store or GateStore.open(settings.store_url), settings.client_secret)
