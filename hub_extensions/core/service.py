@@ -78,6 +78,11 @@ class ServiceConfig:
         token=0,
         secret=True,
     )
+    help_url: str = setting(
+        "",
+        "Address of your own page for students, which *How this works* on the form and in the panel leads to: "
+        "https://example.org/gpu. Empty: a page of the service, one screen in the reader's language.",
+    )
     dcgm_scale: Literal["instance", "card"] = setting(
         "instance",
         "What 100 % of a MIG device's figures from DCGM is: instance (the device itself) or card (the whole GPU it was "

@@ -210,7 +210,9 @@ def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
         prefix=prefix, api_url=_hub_api_url(settings), token=settings.api_token, account=_hubs_account(settings)
     )
     auth = Auth(hub, oauth, settings.hub_secret, settings.metrics_token)
-    return Parts(engine, hub, auth, prefix, prefix.removesuffix(f"services/{SERVICE_NAME}/"))
+    return Parts(
+        engine, hub, auth, prefix, prefix.removesuffix(f"services/{SERVICE_NAME}/"), help_url=settings.help_url
+    )
 
 
 def open_gpus(settings: Settings) -> Gpus:

@@ -22,7 +22,7 @@ import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
-import { awayText, type IHub, startLabel, starts, stopOf } from './stopped';
+import { awayText, helpUrl, type IHub, startLabel, starts, stopOf } from './stopped';
 import { Waits } from './waits';
 
 /** What the panel is given beside what it shows. */
@@ -48,6 +48,7 @@ export class GpuPanel extends SeenWidget {
     const reached = snapshot !== null && isReached(snapshot, model.connection, shown.now);
     const server = reached ? snapshot.server : null;
     const note = reached ? snapshot.service_note : null;
+    const help = helpUrl(this._around.hub);
     return (
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
@@ -66,6 +67,13 @@ export class GpuPanel extends SeenWidget {
             {server && note === null ? (
               <Waits offers={server.waits} hasGpu={server.share > 0} {...shown} />
             ) : null}
+            {help === '' ? null : (
+              <p>
+                <a href={help} target="_blank" rel="noreferrer">
+                  {trans.__('How this works')}
+                </a>
+              </p>
+            )}
           </div>
         </div>
         <div className="jp-gpu-Heard" aria-live="polite">

@@ -128,6 +128,11 @@ export interface IHub {
   hubPrefix?: string;
 }
 
+/** The service's one screen for whoever does not know all this; "" without a hub. */
+export function helpUrl({ hubHost = '', hubPrefix = '' }: IHub): string {
+  return hubPrefix && `${hubHost}${hubPrefix.replace(/hub\/?$/, '')}services/gpu/help`;
+}
+
 /** An address that starts a server, and what it gives. */
 export interface IStart {
   kind: 'again' | 'cpu';

@@ -1,5 +1,6 @@
 /**
- * How long one would wait for the other offers that are full, and why. A number of people, never their names.
+ * How long one would wait for the other offers that are full, and why; where none is, what else could be had, folded.
+ * A number of people, never their names.
  */
 import * as React from 'react';
 
@@ -14,11 +15,17 @@ export function Waits({
   now
 }: IShown & { offers: OfferState[]; hasGpu: boolean }): JSX.Element | null {
   const full = offers.filter(offer => !offer.wait.now);
-  if (full.length === 0) {
-    return null; // there is nothing to wait for
-  }
   // without a GPU the panel's head says already what could be had
   const take = hasGpu ? takeWords(offers, trans) : '';
+  if (full.length === 0) {
+    // there is nothing to wait for: what another choice would bring is there for whoever asks
+    return take === '' ? null : (
+      <details>
+        <summary>{trans.__('Another GPU instead')}</summary>
+        <p>{take}</p>
+      </details>
+    );
+  }
   const age = waitsAgeWords(offers, now, trans);
   return (
     <>

@@ -24,6 +24,7 @@ TEMPLATES = (
             "plain_frame",
             "error",
             "your_gpu",
+            "help",
             "audit",
             "admin_layout",
             "admin_tabs",

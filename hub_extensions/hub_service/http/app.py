@@ -23,6 +23,7 @@ from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
 from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
 from hub_extensions.hub_service.http.pages.frame import Frames
 from hub_extensions.hub_service.http.pages.pages import (
+    Help,
     KeepOn,
     Leave,
     LoginCallback,
@@ -44,6 +45,7 @@ PAGES = (
     ("", YourGpu),
     ("audit", Audit),
     (r"audit\.csv", AuditFile),
+    ("help", Help),
     ("leave", Leave),
     ("keep", KeepOn),
     (r"static/([a-z.]+)", StaticFile),

@@ -15,6 +15,7 @@ from datetime import datetime, timezone
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import jinja2
 
@@ -144,7 +145,13 @@ async def render_form(spawner: Any) -> str:
     spawner.gpu_linked = {}
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
     return above + form_html(
-        state, saved=saved, away_since=away, notice_hint=spawner.gpu_notice_hint, notify=notify, t=t
+        state,
+        saved=saved,
+        away_since=away,
+        notice_hint=spawner.gpu_notice_hint,
+        notify=notify,
+        help_url=f"{urlsplit(spawner.gpu_service_url).path}/help",
+        t=t,
     )
 
 
@@ -155,6 +162,7 @@ def form_html(
     away_since: str = "",
     notice_hint: str = "",
     notify: bool = False,
+    help_url: str = "",
     t: Catalogue = ENGLISH,
 ) -> str:
     """The form from what is known, in the language of a catalogue.
@@ -165,6 +173,7 @@ def form_html(
         away_since: ISO time since when the service does not answer; then no figure is shown as if it were true.
         notice_hint: how users can be told that their GPU is ready; "": the form does not ask. notify: this one wants
             it.
+        help_url: one screen for whoever does not know all this; "": there is no link.
     """
     offers = _known_offers(state, saved, away=bool(away_since))
     listed = {offer.id for offer in offers}
@@ -192,6 +201,7 @@ def form_html(
         notify_key=NOTIFY,
         notice_hint=notice_hint,
         notify=notify,
+        help_url=help_url,
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )

@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -25,6 +26,7 @@ from hub_extensions.hub_service.http.pages.own_uses import busy_text, end_text
 from tests.fakes.engine import NOON, offer
 from tests.fakes.reasons import because
 from tests.hub_service.conftest import SECRET, Running
+from tests.hubs import ROOT
 
 VOID = {"meta", "link", "input", "br", "img"}
 
@@ -61,6 +63,18 @@ async def page(service: Running, token: str, path: str = "") -> str:
 
 async def join(service: Running, user: str, server: str = "") -> None:
     await service.ask("POST", "hub/tickets", SECRET, {"user": user, "server": server, "offers": ["mig-2g.10gb"]})
+
+
+async def test_the_one_screen_for_students_is_that_of_the_docs_or_the_admins_own(service: Running) -> None:
+    written = re.sub(r"[|\n]+", " ", (ROOT / "docs" / "student.md").read_text(encoding="utf-8").replace("*", ""))
+    main = re.search(r"<h1>.*?(?=<p class=.actions)", await page(service, "ada-token", "help"), re.DOTALL)
+    assert main
+    parts = re.split(r"</?(?:p|div|t[rhd]|thead|tbody|table|h1)\b[^>]*>", main[0])
+    read = [" ".join(unescape(re.sub(r"<[^>]+>", "", part)).split()) for part in parts if part.strip()]
+    assert len(read) > 20 and [part for part in read if part not in " ".join(written.split())] == []
+    service.parts.help_url = "https://lab.example/gpu"
+    answer = await service.ask("GET", "help", "ada-token")
+    assert (answer.code, answer.headers["Location"]) == (302, "https://lab.example/gpu")
 
 
 async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running) -> None:

@@ -44,6 +44,7 @@ class Parts:
     Attributes:
         prefix: of every route, ``/services/gpu/``. base_url: the hub's own, for links to servers.
         closing: set when the service stops: endless answers end.
+        help_url: the admin's own page for students; empty: ours.
         connections: who has which place at the listener. refusals: how many requests are refused now.
     """
 
@@ -52,6 +53,7 @@ class Parts:
     auth: Auth
     prefix: str
     base_url: str
+    help_url: str = ""
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     connections: Connections = field(default_factory=Connections)
     refusals: Refusals = field(default_factory=Refusals)

@@ -207,6 +207,18 @@ class YourGpu(Page):
         self.finish(self.rendered("your_gpu.html", **values))
 
 
+class Help(Page):
+    """GET: what a student needs to know, on one screen; or the admin's own page of it."""
+
+    async def get(self) -> None:
+        """The page."""
+        if self.parts.help_url:
+            self.redirect(self.parts.help_url)
+            return
+        self.set_header("Content-Type", "text/html; charset=utf-8")
+        self.finish(self.rendered("help.html"))
+
+
 class Leave(Form):
     """POST from the page: leave the line (own tickets; any for admins)."""
 
