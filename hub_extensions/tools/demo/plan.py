@@ -108,7 +108,7 @@ def choose_gpus(layout: str | None) -> tuple[str | None, str]:
         why = _why_no_gpus()
         if why is None:
             return None, "The GPUs of this machine are offered."
-        return DEFAULT_LAYOUT, f"{why} The GPUs are simulated (layout {DEFAULT_LAYOUT})."
+        return DEFAULT_LAYOUT, f"{why} Here they are simulated (layout {DEFAULT_LAYOUT})."
     try:
         load_layout(layout)
     except (ValueError, OSError) as problem:
