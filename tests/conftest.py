@@ -24,7 +24,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import costs, ports, report, stopping, tiers
+from tests import costs, ports, report, secret_search, stopping, tiers
 from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them here)
     cluster_folder,
     control_plane,
@@ -73,6 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """What a test needs of the machine is asked without pytest's options (tests/machine_needs.py)."""
     config.pluginmanager.register(report)
     config.pluginmanager.register(costs)
+    config.pluginmanager.register(secret_search)
     tiers.watch_programs()
     stopping.listen()
     slow_is_no_fault = [hypothesis.HealthCheck.too_slow]

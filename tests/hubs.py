@@ -26,7 +26,7 @@ from urllib.parse import quote
 
 import requests
 
-from tests import warm
+from tests import secret_notes, warm
 from tests.patience import patient, until
 from tests.ports import free_port
 
@@ -40,6 +40,8 @@ import json, os
 import jupyterhub.spawner
 from tests.ports import free_port
 jupyterhub.spawner.random_port = free_port  # its own is bound, closed, and given to somebody else before it is used
+from tests import secret_notes
+secret_notes.watch()
 c = get_config()  # noqa
 facts = json.loads({facts!r})
 c.JupyterHub.bind_url = facts["public"]
@@ -137,7 +139,7 @@ class Hub:
     def start(self, *, wait: bool = True) -> None:
         """Start it (again); with `wait` until it answers through the proxy."""
         assert self.process is None or self.process.poll() is not None, "it runs already"
-        mine = ("PYTEST_XDIST_WORKER", "TEST_LANE")  # whose ports are whose
+        mine = ("PYTEST_XDIST_WORKER", "TEST_LANE", secret_notes.FOLDER)  # whose ports, and whose secrets
         keep = ("PATH", "HOME", "LANG", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV", *mine)
         env = {key: os.environ[key] for key in keep if key in os.environ}
         node = shutil.which("node")
@@ -203,11 +205,14 @@ class Hub:
 
     def close(self) -> None:
         """End the hub and everything it ever started, at once: how it ends by itself is what `terminate` is for."""
-        deadline = time.monotonic() + patient(10)
+        deadline, kept = time.monotonic() + patient(10), False
         while time.monotonic() < deadline:
             left = list(self.processes())
             if not left:
                 break
+            if not kept:
+                kept = True
+                secret_notes.keep_command_lines(self.folder, left)
             for pid in left:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

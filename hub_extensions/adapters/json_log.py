@@ -142,7 +142,19 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
     tornado = logging.getLogger("tornado.application")
     tornado.setLevel(logging.ERROR)
     tornado.addFilter(_still_wanted)
+    leave_out_what_was_sent()
     return handler
+
+
+def leave_out_what_was_sent() -> None:
+    """tornado quotes the header that it cannot read, which may be somebody's cookie."""
+    logging.getLogger("tornado.general").addFilter(_without_the_quote)
+
+
+def _without_the_quote(record: logging.LogRecord) -> bool:
+    if isinstance(record.msg, str) and record.msg.startswith("Malformed HTTP message") and record.args:
+        record.msg, record.args = "Malformed HTTP message", ()
+    return True
 
 
 def _still_wanted(record: logging.LogRecord) -> bool:

@@ -18,6 +18,8 @@ from tornado.httputil import url_concat
 from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
+from tests.secret_notes import note
+
 CLIENT_ID, CLIENT_SECRET = "service-gate", "client-secret-client-secret"
 
 
@@ -73,6 +75,7 @@ class GateHub:
 
     def token_for(self, name: str) -> str:
         token = secrets.token_hex(16)
+        note("OAuth token", token)
         self.tokens[token] = name
         return token
 
@@ -120,6 +123,7 @@ class _Authorize(_OfHub):
 class _Token(_OfHub):
     def post(self) -> None:
         get = self.get_body_argument
+        note("between gate and hub", get("code"), get("code_verifier"), CLIENT_SECRET)
         given = self.hub.codes.pop(get("code"), None)
         challenge = base64.urlsafe_b64encode(hashlib.sha256(get("code_verifier").encode()).digest()).decode()
         good = given is not None and (given.redirect_uri, given.challenge) == (

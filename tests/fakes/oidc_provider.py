@@ -30,6 +30,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from tests.patience import patient
+from tests.secret_notes import NotedSet, note
 
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 CLIENT, SECRET = "the-hub", "a client's secret with signs: ä+/&="
@@ -241,7 +242,8 @@ class OidcProvider:
         self.access_tokens: dict[str, Claims] = {}
         self.rotates, self.is_dead = True, False
         self.ended: set[str] = set()
-        self.given: set[str] = set()
+        self.given = NotedSet("what a provider gave")
+        note("client secret", SECRET)
         self._sockets = bind_sockets(0, "127.0.0.1")
         self.host = f"http://127.0.0.1:{self._sockets[0].getsockname()[1]}"
         self.issuer = self.host + path

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters.json_log import leave_out_what_was_sent
+from tests import secret_notes
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import BOARD, MLFLOW, Standing, a_gate
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _secrets_are_noted() -> None:
+    """Gates, and hubs for them, run in the tests' own process."""
+    secret_notes.watch()
+
+
+@pytest.fixture(autouse=True)
+def _gates_log_all(caplog: pytest.LogCaptureFixture) -> None:
+    """What they log at their most is searched for secrets when the run is over."""
+    leave_out_what_was_sent()
+    caplog.set_level(logging.DEBUG, "hub_extensions")
+    caplog.set_level(logging.DEBUG, "tornado")
 
 
 @pytest.fixture

@@ -8,8 +8,10 @@ import sys
 from collections.abc import Callable
 
 import pytest
+from tornado.httputil import HTTPInputError
+from tornado.log import gen_log
 
-from hub_extensions.adapters.json_log import JsonLines, Repeated
+from hub_extensions.adapters.json_log import JsonLines, Repeated, leave_out_what_was_sent
 from tests.hub_service.conftest import SECRET, Running
 
 
@@ -94,6 +96,15 @@ def test_a_traceback_is_one_field_without_secrets() -> None:
         found = line("failed", exc_info=sys.exc_info())
     assert "ValueError" in str(found["traceback"])
     assert "abcdef123456" not in str(found)
+
+
+def test_a_header_that_cannot_be_read_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    leave_out_what_was_sent()
+    with caplog.at_level(logging.DEBUG, logger="tornado.general"):
+        error = HTTPInputError("Invalid header value '__Host-gate=a-cookie\\x00'")
+        gen_log.info("Malformed HTTP message from %s: %s", "127.0.0.1", error)
+        gen_log.info("Cannot send error response after headers written")
+    assert caplog.messages == ["Malformed HTTP message", "Cannot send error response after headers written"]
 
 
 async def test_requests_are_logged_without_query_and_token(service: Running, caplog: pytest.LogCaptureFixture) -> None:
