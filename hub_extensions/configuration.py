@@ -356,7 +356,7 @@ def _add_templates(c: Any, *, resolve: bool) -> None:
     words = value_of(c, "JupyterHub", "template_vars", {})
     c.JupyterHub.template_vars = {"gpu_away": away_page(f"/services/{SERVICE_NAME}"), **words}
     if resolve:
-        _add_page_frame(c)
+        _add_addresses(c)
     folder = str(TEMPLATES)
     value = c.JupyterHub.template_paths if "template_paths" in c.JupyterHub else []
     if not isinstance(value, LazyConfigValue):
@@ -367,13 +367,14 @@ def _add_templates(c: Any, *, resolve: bool) -> None:
     c.JupyterHub.template_paths = [*value.get_value([]), folder]
 
 
-def _add_page_frame(c: Any) -> None:
+def _add_addresses(c: Any) -> None:
     """JupyterHub calls its setting deprecated, and has no other for an address of the hub's own."""
     from hub_extensions.spawner.pages.page_frame import frame_handler  # JupyterHub's handlers take their time to load
+    from hub_extensions.spawner.server_list import server_list_handler
 
-    ours = frame_handler(SERVICE_NAME)
+    ours = (frame_handler(SERVICE_NAME), server_list_handler())
     others = value_of(c, "JupyterHub", "extra_handlers", [])
-    c.JupyterHub.extra_handlers = [*(each for each in others if each[0] != ours[0]), ours]
+    c.JupyterHub.extra_handlers = [*(each for each in others if each[0] not in {mine[0] for mine in ours}), *ours]
 
 
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:

@@ -145,7 +145,8 @@ def test_a_plain_configuration_gets_service_roles_templates_and_limits(c: Config
     assert c.JupyterHub.spawner_class in {"gpu-local", "hub_extensions.spawner.local.GpuLocalSpawner"}
     assert c.JupyterHub.template_paths[0].endswith("spawner/pages/templates")
     assert callable(c.JupyterHub.template_vars["gpu_away"])
-    assert [(each[0], each[2]) for each in c.JupyterHub.extra_handlers] == [(r"/api/gpu/frame", {"service": "gpu"})]
+    frame, servers = c.JupyterHub.extra_handlers
+    assert (frame[0], frame[2], servers[0]) == ("/api/gpu/frame", {"service": "gpu"}, "/api/gpu/servers")
     assert role(c, ROLE_NAME) == {
         "name": ROLE_NAME,
         "description": role(c, ROLE_NAME)["description"],

@@ -57,12 +57,18 @@ c.JupyterHub.load_roles.append({{
     "name": "stock", "services": ["stock"],
     "scopes": ["list:users", "read:users:activity", "read:servers", "delete:servers"],
 }})
+c.JupyterHub.load_roles.append({{
+    "name": "narrow", "services": ["narrow"], "scopes": ["list:users", "read:users", "read:servers"],
+}})
 """
 LAST = """
 c.JupyterHub.spawner_class = Row
 next(role for role in c.JupyterHub.load_roles if role["name"] == "gpu-service")["services"].append("ours")
 """
-"""After ``configure(c)``: a second service that may do what ours may, so that one look of it can be measured apart."""
+"""After ``configure(c)``: a second service that may do what ours may, so that one look of it can be measured apart.
+
+``narrow`` lacks a right that our list needs: it reads JupyterHub's own, as the service does of a hub without ours.
+"""
 NOBODY = "rules:\n  - {name: nobody, groups: [ours-idle], never: true}\n"
 OURS = "rules:\n  - {name: short, groups: [ours-idle], cpu_idle: 60 s, warn: 30 s}\n"
 
@@ -92,7 +98,7 @@ class FullHub:
         self.servers = servers
         self.policy = folder / "policy.yaml"
         self.policy.write_text(NOBODY)
-        self.tokens = {name: os.urandom(16).hex() for name in ("stock", "ours")}
+        self.tokens = {name: os.urandom(16).hex() for name in ("stock", "ours", "narrow")}
         config = CONFIG.format(stop_seconds=STOP_SECONDS, policy_file=str(self.policy), tokens=self.tokens)
         self.place = Place(folder / "hub", layout=ONE_GPU, lab=False, config=config, warm=False)
         self.hub: Hub = self.place.hub

@@ -32,6 +32,7 @@ async def look():
 asyncio.run(look())
 """
 PAGE = 200
+NARROW = "ours, hub's list"
 
 
 @dataclass(frozen=True)
@@ -92,15 +93,15 @@ def stock_look(full: FullHub, python: str, page: int) -> Cost:
     return measured(full, "stock", does)
 
 
-def our_look(full: FullHub) -> Cost:
+def our_look(full: FullHub, who: str) -> Cost:
     """What the service asks each turn, by the same adapter, in a process of its own as the stock culler is."""
 
     def does(_: int) -> None:
-        words = [sys.executable, "-c", LOOK, f"http://127.0.0.1:{full.hub.hub_port}/hub/api", full.tokens["ours"]]
+        words = [sys.executable, "-c", LOOK, f"http://127.0.0.1:{full.hub.hub_port}/hub/api", full.tokens[who]]
         done = subprocess.run(words, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, check=True)
         assert int(done.stdout) == full.servers, done.stdout
 
-    return measured(full, "ours", does)
+    return measured(full, who, does)
 
 
 def lists(asked: list[Request]) -> list[Request]:
@@ -135,16 +136,17 @@ def main(servers: int, python: str, quiet: float, times: int) -> None:
         with full.still():
             time.sleep(5)
             floor = quiet_share(full, quiet / 3)
-            costs: dict[str, list[Cost]] = {"stock": [], f"stock, page {PAGE}": [], "ours": []}
+            costs: dict[str, list[Cost]] = {"stock": [], f"stock, page {PAGE}": [], NARROW: [], "ours": []}
             for _ in range(times):
                 costs["stock"].append(stock_look(full, python, 50))
                 costs[f"stock, page {PAGE}"].append(stock_look(full, python, PAGE))
-                costs["ours"].append(our_look(full))
+                costs[NARROW].append(our_look(full, "narrow"))
+                costs["ours"].append(our_look(full, "ours"))
             for name, found in costs.items():
                 for each in found:
                     print(f"a look, {name:<16} {each}", flush=True)
             best = {name: (min(c.wall for c in each), min(c.hub for c in each)) for name, each in costs.items()}
-            for name in list(costs)[:2]:
+            for name in list(costs)[:-1]:
                 ratios = [ours / theirs for ours, theirs in zip(best["ours"], best[name], strict=True)]
                 print(
                     f"the best of ours over the best of {name}: wall {ratios[0]:.2f}, hub {ratios[1]:.2f}", flush=True

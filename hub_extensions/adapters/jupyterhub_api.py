@@ -27,6 +27,8 @@ from hub_extensions.core.messages import RETURNS_HEADER
 _PAGINATED = "application/jupyterhub-pagination+json"
 _PAGE = 200
 _READINGS = 3
+_WITHOUT_OUR_LIST = 600.0
+"""So many seconds a hub without our list is asked for its own alone; after an absence it may have ours."""
 _UNPROVED_AT_ONCE = 64
 """Questions about other tokens that wait at once; one more is not asked."""
 
@@ -153,12 +155,15 @@ class HubApi:
         self.clock_ahead: timedelta | None = None
         self._clients: dict[str, AsyncHTTPClient] = {}
         self._whole_body: bool | None = None
+        self._no_list_until = 0.0
         self._callers = KnownCallers()
         self._unproved = 0
 
     async def servers(self) -> tuple[HubServer, ...]:
         """All servers that are not stopped, pending spawns and stops included, of all users."""
-        users = await self._all_users({"state": "active"})
+        users = await self._list_of_ours()
+        if users is None:
+            users = await self._all_users({"state": "active"})
         return tuple(server for user in users for server in _servers_of(user))
 
     async def users(self) -> tuple[HubUser, ...]:
@@ -291,6 +296,18 @@ class HubApi:
         answer = await self._ask(purpose, "GET", f"/users/{_quoted(name)}")
         return None if answer.code == 404 else _mapping(_parsed(answer))
 
+    async def _list_of_ours(self) -> list[Mapping[str, Any]] | None:
+        """In one answer, where our ``configure(c)`` put that into the hub; None: it did not, or it is not for us."""
+        now = asyncio.get_running_loop().time()
+        if now < self._no_list_until:
+            return None
+        answer = await self._ask(_LIST, "GET", "/gpu/servers")
+        if answer.code != 200:
+            self._no_list_until = now + _WITHOUT_OUR_LIST
+            return None
+        self.clock_ahead = _clock_ahead(answer, datetime.now(timezone.utc))
+        return [_mapping(item) for item in _mapping(_parsed(answer)).get("items", ())]
+
     async def _all_users(self, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
         """Page by page. Who leaves the list between two pages moves the others up, so that one could be missed:
         a list whose total changed is read again, and one that never holds still is the union of what was read."""
@@ -342,7 +359,7 @@ class HubApi:
         try:
             answer = await self._client(purpose).fetch(request, raise_error=False)
         except (HTTPClientError, OSError) as error:
-            self._whole_body = None
+            self._whole_body, self._no_list_until = None, 0.0
             raise HubAway(f"The hub does not answer ({_why(error, purpose)}).") from error
         if answer.code in (502, 503, 504) and purpose is not _START:
             raise HubAway(f"The hub does not answer ({answer.code} {_message(answer)}).")

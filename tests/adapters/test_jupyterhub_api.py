@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
@@ -35,17 +36,43 @@ ADMIN = "root-admin"
 ODD = "jo o+é%20x"
 OPTIONS = {"offers": ["mig-2g.10gb", "mig-1g.5gb"]}
 
+SEEN = ["u001", "u002", "u003", "u004"]
 NAMES = ["ada", "ben", "slow", ADMIN, ODD, *(f"u{number:03}" for number in range(220))]
 
 CONFIG = """
+import asyncio
+import os
+from jupyterhub.spawner import SimpleLocalProcessSpawner
+from hub_extensions.spawner.server_list import server_list_handler
+
 token = "{token}"
-c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 2}}
-c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}}}
+
+async def held(name, when):
+    while os.path.exists("hold-" + name + "-" + when):
+        await asyncio.sleep(0.05)
+
+class Held(SimpleLocalProcessSpawner):
+    async def stop(self, now=False):
+        await held(self.user.name, "before")
+        await super().stop(now)
+
+c.JupyterHub.spawner_class = Held
+c.Spawner.post_stop_hook = lambda spawner: held(spawner.user.name, "after")
+c.JupyterHub.extra_handlers = [server_list_handler()]
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 2, "slow_stop_timeout": 2}}
+c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}, "seen": {{"users": {seen!r}}}}}
 c.Authenticator.allowed_users = set({names!r})
-c.Spawner.environment = {{"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.user.name == "slow" else "0"}}
+slow = ("slow", "u004")
+c.Spawner.environment = {{"FAKE_SINGLEUSER_SLOW": lambda spawner: "60" if spawner.user.name in slow else "0"}}
 c.Spawner.http_timeout = 600
-c.JupyterHub.services += [{{"name": "gpu", "api_token": token}}]
+c.JupyterHub.services += [{{"name": "gpu", "api_token": token}}, {{"name": "of-a-group", "api_token": token[::-1]}}]
 c.JupyterHub.load_roles += [
+    {{
+        "name": "of-a-group",
+        "services": ["of-a-group"],
+        "scopes": ["list:users!group=seen", "read:users", "read:servers", "servers", "delete:servers",
+                   "admin:server_state"],
+    }},
     {{
         "name": "gpu",
         "services": ["gpu"],
@@ -83,7 +110,7 @@ class RealHub:
 @pytest.fixture(scope="module")
 def real_hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealHub]:
     token = secrets.token_hex(16)
-    with hubs.Hub(tmp_path_factory.mktemp("hub"), CONFIG.format(token=token, names=NAMES)) as hub:
+    with hubs.Hub(tmp_path_factory.mktemp("hub"), CONFIG.format(token=token, names=NAMES, seen=SEEN)) as hub:
         yield RealHub(hub, token)
 
 
@@ -252,6 +279,54 @@ async def test_the_process_id_is_read_where_the_scope_allows_it(real_hub: RealHu
     await api.stop("ada", "")
     await soon(lambda: gone(api, "ada", ""))
     api.close()
+
+
+@pytest.mark.hub
+async def test_the_list_of_ours_says_what_the_hubs_own_says_to_who_may_see_all_alone(real_hub: RealHub) -> None:
+    """Of servers that run, start, and end, with and without an address; the fourth is as good as gone."""
+    hub = real_hub.hub
+    whole, of_a_group = HubApi(real_hub.url, real_hub.token), HubApi(real_hub.url, real_hub.token[::-1])
+    holds = [hub.folder / name for name in ("hold-u001-after", "hold-u002-before", "hold-u003-after")]
+    began = [("u001", ""), ("u001", "ends"), ("u002", ""), ("u003", "")]
+    for user, server in began:
+        await whole.start(user, server, {"of": [user, server]})
+    for user, server in began:
+        await running(whole, user, server)
+    await whole.start("u004", "", OPTIONS)
+    for hold in holds:
+        hold.touch()
+    for user, server in began[1:]:
+        assert await whole.stop(user, server) is StopAnswer.ASKED
+    listed = {("u001", ""): None, ("u001", "ends"): "stop", ("u002", ""): "stop", ("u004", ""): "spawn"}
+    await soon(lambda: has(of_a_group, listed))
+    mark = len(hub.log())
+    ours = sorted(await whole.servers(), key=by_name)
+    await soon(lambda: was_asked(hub, mark, "200 GET /hub/api/gpu/servers (gpu@"))
+    assert not re.search(r"GET /hub/api/users\?\S+ \(gpu@", hub.log()[mark:])
+    assert ours == sorted(await of_a_group.servers(), key=by_name)
+    assert [each.pid is not None for each in ours] == [True, False, True, True]
+    for token in ("no-such-token", real_hub.token[::-1], hub.token_of("ada")):
+        assert hub.api("GET", "gpu/servers", token=token).status_code == 403
+    assert hub.login(ADMIN).get(f"{hub.url}/hub/api/gpu/servers").status_code == 403
+    for hold in holds:
+        hold.unlink()
+    await cancel(Hub(real_hub.url, real_hub.token, real_hub.server_token), "u004")
+    await whole.stop("u001", "")
+    await soon(lambda: has(whole, {}))
+    whole.close()
+    of_a_group.close()
+
+
+def by_name(server: HubServer) -> tuple[str, str]:
+    return server.user, server.server
+
+
+async def was_asked(hub: hubs.Hub, mark: int, line: str) -> bool:
+    return line in hub.log()[mark:]
+
+
+async def has(api: HubApi, pending: dict[tuple[str, str], str | None]) -> bool:
+    return {by_name(each): each.pending for each in await api.servers()} == pending
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""All servers of the hub that are not stopped, in one answer, with the fields that the GPU service reads and no others.
+
+JupyterHub's own list makes the whole model of every user and server, 200 users a page, and counts all of them again for
+each page. This one says the same of the same servers, to whom JupyterHub's would say it of everybody; whoever may see
+less reads that. Between two parts of it others have their turn. Not here: who asks (``adapters/jupyterhub_api.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from jupyterhub import orm
+from jupyterhub.apihandlers.base import APIHandler
+from jupyterhub.scopes import Scope, needs_scope
+from jupyterhub.utils import isoformat
+from tornado import web
+
+SCOPES = ("list:users", "read:users:name", "read:users:groups", "read:servers", "admin:server_state")
+STATE = ("pid", "pod_name")
+"""What is told of a spawner's state."""
+PART = 250
+"""So many servers are read without a break: some milliseconds."""
+
+
+class _Row(NamedTuple):
+    """What the hub's database says of a server."""
+
+    id: int
+    name: str
+    started: datetime | None
+    last_activity: datetime | None
+    user_id: int
+    user: str
+    admin: bool
+
+
+class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
+    """GET: ``{"items": …}`` as in ``/users?state=active``, with an item for each server."""
+
+    _accept_cookie_auth = False
+
+    @needs_scope("list:users")  # type: ignore[untyped-decorator]
+    async def get(self) -> None:
+        """See the class."""
+        lacking = [scope for scope in SCOPES if self.parsed_scopes.get(scope) is not Scope.ALL]
+        if lacking:
+            raise web.HTTPError(403, f"This needs {', '.join(lacking)}, of everybody.")
+        seen: dict[int, dict[str, _Row]] = {}
+        parts: list[str] = []
+        last = 0
+        while rows := self._rows_after(last):
+            last = rows[-1].id
+            for row in rows:
+                seen.setdefault(row.user_id, {})[row.name] = row
+            parts += self._items(rows)
+            await asyncio.sleep(0)
+        parts += self._items(self._without_address(seen))
+        self.finish('{"items": [' + ", ".join(parts) + "]}")
+
+    def _rows_after(self, last: int) -> list[_Row]:
+        """The next that have an address, for which JupyterHub looks too; by number, so that none is missed."""
+        columns = (orm.Spawner.id, orm.Spawner.name, orm.Spawner.started, orm.Spawner.last_activity)
+        query = self.db.query(*columns, orm.User.id, orm.User.name, orm.User.admin).join(orm.Spawner.user)
+        query = query.filter(orm.Spawner.server_id.is_not(None), orm.Spawner.id > last)
+        return [_Row(*row) for row in query.order_by(orm.Spawner.id).limit(PART)]
+
+    def _without_address(self, seen: dict[int, dict[str, _Row]]) -> list[_Row]:
+        """The other servers of these users that begin or end, which have no address yet or no more."""
+        found = []
+        for user_id, rows in seen.items():
+            its = next(iter(rows.values()))
+            for name, spawner in self._spawners_of(user_id).items():
+                if name not in rows and spawner.pending:
+                    one = spawner.orm_spawner
+                    found.append(its._replace(name=name, started=one.started, last_activity=one.last_activity))
+        return found
+
+    def _items(self, rows: Sequence[_Row]) -> list[str]:
+        """As JSON. Whether one begins, runs or ends is known to the hub's process alone."""
+        groups = self._groups_of({row.user_id for row in rows})
+        items = []
+        for row in rows:
+            spawner = self._spawners_of(row.user_id).get(row.name)
+            if spawner is None or not spawner.active:
+                continue
+            user = {"name": row.user, "admin": row.admin, "groups": groups.get(row.user_id, [])}
+            items.append(json.dumps({**user, "servers": {row.name: _server_model(row, spawner)}}))
+        return items
+
+    def _spawners_of(self, user_id: int) -> dict[str, Any]:
+        """Those that the hub's process has, without asking the database for a user whom it has not."""
+        spawners: dict[str, Any] = self.users[user_id].spawners if user_id in self.users else {}
+        return spawners
+
+    def _groups_of(self, users: set[int]) -> dict[int, list[str]]:
+        member = orm.user_group_map.c
+        query = self.db.query(member.user_id, orm.Group.name).join(orm.Group, orm.Group.id == member.group_id)
+        groups: dict[int, list[str]] = {}
+        for user, group in query.filter(member.user_id.in_(users)).order_by(orm.Group.id):
+            groups.setdefault(user, []).append(group)
+        return groups
+
+
+def _server_model(row: _Row, spawner: Any) -> dict[str, Any]:
+    """Of a server that is active: it is ready, or something is pending."""
+    pending, state = spawner.pending, spawner.get_state()
+    return {
+        "ready": not pending,
+        "pending": pending,
+        "stopped": False,
+        "started": isoformat(row.started),
+        "last_activity": isoformat(row.last_activity),
+        "user_options": spawner.user_options,
+        "state": {key: state[key] for key in STATE if key in state},
+    }
+
+
+def server_list_handler() -> tuple[str, type[ServerList]]:
+    """The address, as ``c.JupyterHub.extra_handlers`` takes it."""
+    return (r"/api/gpu/servers", ServerList)
