@@ -203,7 +203,9 @@ def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
 def _tricks(app: App, path: str) -> Iterator[Probe]:
     advice = "Let the proxy bring paths into one form before it decides."
     base = path.rstrip("/")
-    for way in (f"/{path}", f"{base}//", f"{base}/;/", f"{base}/..;{path}", f"{base}/%2e%2e{path}", f"/.{path}"):
+    encoded = (f"{base}/%2e%2e{path}", f"{base}/%252e%252e{path}", f"{base}%2f", f"{base}/..%2f..{path}", f"{base}%5c")
+    marks = (f"{base}/;/", f"{base};a=b/", f"{base}/..;{path}", f"{base}/%00", f"{base}/%0a")
+    for way in (f"/{path}", f"{base}//", f"/.{path}", *marks, *encoded):
         yield Probe("A8", app.name, "its path in other spellings", way, way, advice, Rule.ODD, headers=PAGE)
 
 
@@ -254,10 +256,29 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
 
 def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
     """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
-    allowed = answer.framing.lower().split()
-    if allowed and not _EVERYBODY & set(allowed):
+    if _names_some(answer.framing):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
+
+
+def framing_of(policies: Iterable[str], frame_options: str) -> str:
+    """Who may show a page in a frame, by its headers ``Content-Security-Policy`` and ``X-Frame-Options``.
+
+    A page may have several policies, of which a browser heeds each: the strictest is taken. Of one policy the first
+    ``frame-ancestors`` counts; where a policy has it, ``X-Frame-Options`` does not.
+    """
+    found = []
+    for policy in ",".join(policies).split(","):
+        words = [directive.split() for directive in policy.split(";")]
+        named = [each[1:] for each in words if each and each[0].lower() == "frame-ancestors"]
+        found += [" ".join(each) or "'none'" for each in named[:1]]
+    strict = [each for each in found if _names_some(each)]
+    return (strict or found or [frame_options])[0]
+
+
+def _names_some(framing: str) -> bool:
+    allowed = framing.lower().split()
+    return bool(allowed) and not _EVERYBODY & set(allowed)
 
 
 _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", "allowall", "allow-from"})
