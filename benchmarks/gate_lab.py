@@ -2,10 +2,12 @@
 
 Started is what is there: TensorBoard, MLflow, the Dask dashboard and Prometheus from `--programs` or the path, behind
 nginx, Caddy and Envoy with what ``gate config`` writes. The hub is one of the project's tests, whose form takes any
-password; ada is of the group `lab`, ben of `ops`. The first table is the apps themselves, as whoever reaches them
-directly finds them. The Dask dashboard has ``relay``, so that its open WebSockets end with the session.
+password, or whose people sign in at Keycloak (`--keycloak`), and then pgAdmin is there too (``gate_lab_provider.py``);
+ada is of the group `lab`, ben of `ops`. The first table is the apps themselves, as whoever reaches them directly finds
+them. The Dask dashboard has ``relay``, so that its open WebSockets end with the session.
 
     .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin
+    .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin:/tmp/pgadmin/bin --keycloak /tmp/kc
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pathlib import Path
 from threading import Thread
 from typing import BinaryIO
 
+from benchmarks.gate_lab_provider import PGADMIN, SETUP, Provider, provider_at
 from hub_extensions.adapters.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import Outcome
 from hub_extensions.gate.settings import SETTINGS_FILE, GateSettings
@@ -58,6 +61,12 @@ class RealApp:
     group: str
     socket: str = ""
     environment: Mapping[str, str] | None = None
+    files: Mapping[str, str] | None = None
+    """In its folder: name -> text."""
+    about: Mapping[str, object] | None = None
+    """In the catalogue."""
+    asks_provider: bool = False
+    """It is a client of the provider itself: one click on its page before anything of it opens."""
 
 
 APPS = (
@@ -94,22 +103,42 @@ APPS = (
         "classic/graph",
         "api/v1/query?query=up",
         "ops",
+        files={"prometheus.yml": "global: {}\n"},
     ),
 )  # fmt: skip
+
+
+def pgadmin_of(provider: Provider, port: int, folder: Path) -> RealApp:
+    """pgAdmin, which asks the provider itself and takes its path from the proxy."""
+    home = folder / PGADMIN
+    return RealApp(
+        PGADMIN,
+        ("pgadmin4",),
+        "browser/",
+        "misc/ping",
+        "lab",
+        "socket.io/?EIO=4&transport=websocket",
+        environment={"PYTHONPATH": str(home), **SETUP},
+        files={"config_local.py": provider.pgadmin_settings(port, home / "data")},
+        about={"mode": "oidc", "prefix": False, "header_family": None},
+        asks_provider=True,
+    )
 
 
 class RunningApp:
     """One of `APPS`, started by the caller's `running`."""
 
-    def __init__(self, app: RealApp, program: str, folder: Path) -> None:
+    def __init__(self, app: RealApp, program: str, folder: Path, port: int = 0) -> None:
         self.app, self.path = app, f"/apps/{app.name}/"
-        self.port = free_port()
+        self.port = port or free_port()
+        self.own_path = self.path if (app.about or {}).get("prefix", True) else "/"
         self._program, self._folder = program, folder / app.name
 
     @contextmanager
     def running(self) -> Iterator[None]:
         self._folder.mkdir()
-        (self._folder / "prometheus.yml").write_text("global: {}\n", encoding="utf-8")
+        for name, text in (self.app.files or {}).items():
+            (self._folder / name).write_text(text, encoding="utf-8")
         filled = [
             word.format(port=self.port, folder=self._folder, path=self.path.rstrip("/")) for word in self.app.words[1:]
         ]
@@ -132,16 +161,18 @@ class RunningApp:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", self.port)):
                 return False
-        return request(self.port, self.path + self.app.page, NAVIGATION).status in (200, 302)
+        return request(self.port, self.own_path + self.app.page, NAVIGATION).status in (200, 302)
 
     def entry(self, origin: str) -> dict[str, object]:
         """It in the catalogue."""
-        about = {"where": f"{origin}{self.path}", "upstream": f"http://127.0.0.1:{self.port}"}
-        return {**about, "title": self.app.name, "groups": [self.app.group], "relay": bool(self.app.socket)}
+        about: dict[str, object] = {"where": f"{origin}{self.path}", "upstream": f"http://127.0.0.1:{self.port}"}
+        about |= {"title": self.app.name, "groups": [self.app.group], "relay": bool(self.app.socket)}
+        return {**about, **(self.app.about or {})}
 
     def kinds(self, address: str, port: int, who: Sequence[str]) -> Mapping[str, Callable[[], Answer]]:
         """What somebody may try: page, API, a POST of another site's page, and the WebSocket."""
-        page, api = self.path + self.app.page, self.path + self.app.api
+        path = self.own_path if port == self.port else self.path
+        page, api = path + self.app.page, path + self.app.api
         own = (*SOCKET, "Sec-WebSocket-Protocol: bokeh", f"Origin: http://{address}:{port}", *who)
         foreign = (*who, FOREIGN, "Sec-Fetch-Site: cross-site")
         found = {
@@ -150,7 +181,7 @@ class RunningApp:
             "POST": lambda: request(port, api, foreign, "POST", b"{}", address=address),
         }
         if self.app.socket:
-            found["WebSocket"] = lambda: request(port, self.path + self.app.socket, own, address=address)
+            found["WebSocket"] = lambda: request(port, path + self.app.socket, own, address=address)
         return found
 
 
@@ -177,8 +208,10 @@ def print_table(
 
 # ------------------------------------------------------------------ the hub, its gate, and a proxy
 
+_GROUPS = """
+c.JupyterHub.load_groups = {"lab": {"users": ["ada"]}, "ops": {"users": ["ben"]}}
+"""
 _CONFIG = """
-c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}, "ops": {{"users": ["ben"]}}}}
 c.SignOn.enabled = True
 c.SignOnGate.enabled = True
 c.SignOnGate.url = {origin!r}
@@ -207,14 +240,17 @@ class LabProxy(RealProxy):
 class Person:
     """Somebody who signs in once, and opens what he may."""
 
-    def __init__(self, place: Place, origin: str, name: str) -> None:
-        self.place, self.browser = place, place.hub.login(name)
+    def __init__(self, place: Place, origin: str, name: str, provider: Provider | None) -> None:
+        self.place, self.name, self._provider = place, name, provider
+        self.browser = place.hub.login(name) if provider is None else provider.sign_in(place.hub, name)
         self._origin, self.sign_out_seconds = origin, 0.0
 
     def open_all(self, apps: Sequence[RunningApp]) -> int:
         """As a browser does; how many forms were filled in for it: the hub's alone, before."""
         opened = 0
         for app in apps:
+            if app.app.asks_provider and self._provider is not None:
+                self._provider.open_pgadmin(self.browser, f"{self._origin}{app.path}")
             address = f"{self._origin}{app.path}{app.app.page}"
             sent = {"Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Accept": "text/html"}
             opened += self.browser.get(address, headers=sent, timeout=patient(60)).status_code == 200
@@ -224,7 +260,12 @@ class Person:
     def headers(self) -> tuple[str, ...]:
         """Of this browser at the apps' host."""
         pairs = self.browser.cookies.get_dict(HOST).items()
-        return ("Cookie: " + "; ".join(f"{name}={value}" for name, value in pairs), "Sec-Fetch-Site: same-origin")
+        cookies = "; ".join(f"{name}={value}" for name, value in pairs)
+        return (
+            f"Cookie: {cookies}",
+            "Sec-Fetch-Site: same-origin",
+            f"User-Agent: {self.browser.headers['User-Agent']}",
+        )
 
     def sign_out(self) -> None:
         """At the hub."""
@@ -315,55 +356,88 @@ def print_audit(place: Place, apps: Sequence[RunningApp]) -> None:
             print(f"  {result.case} {result.app}: {result.tried}: {result.came_back}", flush=True)
 
 
-def behind(word: str, folder: Path, place: Place, origin: str, apps: Sequence[RunningApp], audits: bool) -> None:
+@dataclass(frozen=True)
+class Lab:
+    """What runs before any proxy does. `provider` None: the hub's form takes any password."""
+
+    folder: Path
+    place: Place
+    origin: str
+    apps: Sequence[RunningApp]
+    provider: Provider | None
+
+
+def behind(lab: Lab, word: str, audits: bool) -> None:
     """This proxy before the apps: who opens what, and a sign-out."""
+    place, origin, apps = lab.place, lab.origin, lab.apps
     port = int(origin.rpartition(":")[2])
-    proxy = LabProxy(word, folder / word, place, port)
+    proxy = LabProxy(word, lab.folder / word, place, port)
     try:
         proxy.start()
         until(proxy.gate_answers, 60, "the gate answers")
-        ada, ben = (Person(place, origin, name) for name in ("ada", "ben"))
+        ada, ben = (Person(place, origin, name, lab.provider) for name in ("ada", "ben"))
         opened = {"ada": ada.open_all(apps), "ben": ben.open_all(apps)}
         people: Mapping[str, Sequence[str]] = {"a stranger": (), "ada (lab)": ada.headers, "ben (ops)": ben.headers}
         title = f"Behind {word}, one login each: {', '.join(f'{who} opens {n} apps' for who, n in opened.items())}"
         print_table(title, apps, HOST, {app.app.name: port for app in apps}, people)
-        print(f"\nBehind {word}, from ada's sign-out at the hub until nothing was let in any more")
-        print_sign_out(ada, apps, port)
-        still = sum(app.kinds(HOST, port, ben.headers)["page"]().status == 200 for app in apps)
-        print(f"ben still opens {still}")
+        for person in (ada, ben):
+            print(f"\nBehind {word}, from {person.name}'s sign-out at the hub until nothing was let in any more")
+            print_sign_out(person, apps, port)
+            if person is ada:
+                still = sum(app.kinds(HOST, port, ben.headers)["page"]().status == 200 for app in apps)
+                print(f"ben still opens {still}")
         if audits:
             print_audit(place, apps)
     finally:
         proxy.stop()
 
 
+def started(path: str, folder: Path, provider: Provider | None, stack: ExitStack) -> list[RunningApp]:
+    """Those whose program is there."""
+    apps = []
+    port = free_port()
+    for app in (*APPS, *([pgadmin_of(provider, port, folder)] if provider is not None else [])):
+        if program := shutil.which(app.words[0], path=path):
+            apps.append(RunningApp(app, program, folder, port if app.asks_provider else 0))
+        else:
+            print(f"not started: {app.name} ({app.words[0]} is not on the path)")
+    for running in apps:
+        stack.enter_context(running.running())
+    return apps
+
+
+def hub_of(folder: Path, origin: str, apps: Sequence[RunningApp], provider: Provider | None) -> Place:
+    """It starts the gate, and is not started yet."""
+    entries = {app.app.name: app.entry(origin) for app in apps}
+    config = WITH_AUDITOR + _CONFIG.format(origin=origin, gate_port=free_port(), apps=entries)
+    if provider is None:
+        return Place(folder / "hub", layout=THREE_SMALL, config=_GROUPS + config, lab=False)
+    place = Place(folder / "hub", layout=THREE_SMALL, config=provider.hub_config() + config, lab=False)
+    place.hub._env |= provider.hub_environment
+    provider.make_realm(place.hub, origin)
+    return place
+
+
 def main(words: Sequence[str]) -> None:
     """Start what is there, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--programs", help="a folder with programs of apps, before those on the path")
+    parser.add_argument("--programs", help="folders with programs of apps, before those on the path")
+    parser.add_argument("--keycloak", type=Path, help="an unpacked and built Keycloak, where people sign in then")
     parser.add_argument("--audit", action="store_true", help="audit each proxy, too")
     options = parser.parse_args(words)
     path = os.pathsep.join(filter(None, (options.programs, os.environ.get("PATH"))))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gate-lab-")))
-        apps = []
-        for app in APPS:
-            if program := shutil.which(app.words[0], path=path):
-                apps.append(RunningApp(app, program, folder))
-            else:
-                print(f"not started: {app.name} ({app.words[0]} is not on the path)")
-        for running in apps:
-            stack.enter_context(running.running())
+        provider = stack.enter_context(provider_at(options.keycloak, folder))
+        apps = started(path, folder, provider, stack)
         print(f"load {os.getloadavg()[0]:.1f}")
         ports = {app.app.name: app.port for app in apps}
         print_table("The apps themselves, without a gate", apps, "127.0.0.1", ports, {"a stranger": ()})
         origin = f"http://{HOST}:{free_port(HOST)}"
-        entries = {app.app.name: app.entry(origin) for app in apps}
-        config = WITH_AUDITOR + _CONFIG.format(origin=origin, gate_port=free_port(), apps=entries)
-        place = stack.enter_context(Place(folder / "hub", layout=THREE_SMALL, config=config, lab=False).open())
+        place = stack.enter_context(hub_of(folder, origin, apps, provider).open())
         for word in ("nginx", "caddy", "envoy"):
             if proxy_program(word):
-                behind(word, folder, place, origin, apps, options.audit)
+                behind(Lab(folder, place, origin, apps, provider), word, options.audit)
             else:
                 print(f"\nnot started: {word}")
 

@@ -8,7 +8,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from html import unescape
 from pathlib import Path
@@ -88,7 +88,7 @@ class Keycloak:
             self._token_until = time.monotonic() + 30
         return self._admin_token
 
-    def make_realm(self, callback: str, logout: str, home: str) -> None:
+    def make_realm(self, callback: str, logout: str, home: str, groups: Iterable[str] = GROUPS) -> None:
         """A realm with one client, whose groups stand in the claim ``groups``; nothing is left of the one before."""
         if requests.get(self.issuer, timeout=patient(20)).ok:
             self.api("DELETE", REALM)
@@ -115,11 +115,16 @@ class Keycloak:
             "protocolMappers": [mapper],
         }
         self.api("POST", f"{REALM}/clients", client)
-        for name in GROUPS:
+        for name in groups:
             self.api("POST", f"{REALM}/groups", {"name": name})
 
-    def add(self, name: str) -> str:
-        """A person in both groups; the id. Who is in none has no claim of groups at all, and then they are unknown."""
+    def add_client(self, name: str, callback: str) -> None:
+        """One more client, with the same secret."""
+        client = {"clientId": name, "secret": self.client_secret, "redirectUris": [callback]}
+        self.api("POST", f"{REALM}/clients", client)
+
+    def add(self, name: str, groups: Sequence[str] = GROUPS) -> str:
+        """A person in these groups; the id. Who is in none has no claim of groups at all, and then they are unknown."""
         person = {
             "username": name,
             "enabled": True,
@@ -127,7 +132,7 @@ class Keycloak:
             "emailVerified": True,
             "firstName": name,
             "lastName": name,
-            "groups": list(GROUPS),
+            "groups": list(groups),
             "credentials": [{"type": "password", "value": PASSWORD, "temporary": False}],
         }
         location = self.api("POST", f"{REALM}/users", person).headers["Location"]

@@ -29,7 +29,7 @@ from hub_extensions.core.sign_on.audit import (
     Rule,
     borrowed,
     cookie_faults,
-    frame_rules,
+    framing_of,
     merged,
     probes_of,
     unmatched,
@@ -409,7 +409,7 @@ def _plain(app: App, target: str, caller: AuditCaller) -> Probe:
 
 def _seen(answer: RawAnswer) -> ProbeAnswer:
     text = answer.body.decode("utf-8", "replace") + "\n" + "\n".join(value for _, value in answer.headers)
-    framing = frame_rules(answer.all("content-security-policy"), answer.header("x-frame-options"))
+    framing = framing_of(answer.all("content-security-policy"), answer.header("x-frame-options"))
     return ProbeAnswer(answer.status, answer.header("location"), text, answer.all("set-cookie"), framing)
 
 

@@ -65,13 +65,13 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came back. `status` None: nobody answered. `framing`: who may show it in a frame, by each rule of it."""
+    """What came back. `status` None: nobody answered. `framing`: who may show it in a frame, where it says so."""
 
     status: int | None
     location: str = ""
     text: str = ""
     cookies: tuple[str, ...] = ()
-    framing: tuple[str, ...] = ()
+    framing: str = ""
 
     def __str__(self) -> str:
         if self.status is None:
@@ -203,7 +203,9 @@ def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
 def _tricks(app: App, path: str) -> Iterator[Probe]:
     advice = "Let the proxy bring paths into one form before it decides."
     base = path.rstrip("/")
-    for way in (f"/{path}", f"{base}//", f"{base}/;/", f"{base}/..;{path}", f"{base}/%2e%2e{path}", f"/.{path}"):
+    encoded = (f"{base}/%2e%2e{path}", f"{base}/%252e%252e{path}", f"{base}%2f", f"{base}/..%2f..{path}", f"{base}%5c")
+    marks = (f"{base}/;/", f"{base};a=b/", f"{base}/..;{path}", f"{base}/%00", f"{base}/%0a")
+    for way in (f"/{path}", f"{base}//", f"/.{path}", *marks, *encoded):
         yield Probe("A8", app.name, "its path in other spellings", way, way, advice, Rule.ODD, headers=PAGE)
 
 
@@ -254,23 +256,29 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
 
 def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
     """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
-    if any(not _EVERYBODY & set(rule.lower().split()) for rule in answer.framing):  # a browser heeds each of them
+    if _names_some(answer.framing):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
 
 
-def frame_rules(policies: Iterable[str], x_frame_options: str) -> tuple[str, ...]:
-    """Who may frame a page, by each of its policies; ``X-Frame-Options`` counts where no policy says anything.
+def framing_of(policies: Iterable[str], frame_options: str) -> str:
+    """Who may show a page in a frame, by its headers ``Content-Security-Policy`` and ``X-Frame-Options``.
 
-    Args:
-        policies: the values of ``Content-Security-Policy``; one may have several, between commas. Of a directive that a
-            policy has twice the first counts, and its name is in any case (Content Security Policy Level 3, 2.2.1).
+    A page may have several policies, of which a browser heeds each: the strictest is taken. Of one policy the first
+    ``frame-ancestors`` counts; where a policy has it, ``X-Frame-Options`` does not.
     """
-    rules = []
+    found = []
     for policy in ",".join(policies).split(","):
-        directives = (each.strip().partition(" ") for each in policy.split(";"))
-        rules += [value.strip() or "'none'" for name, _, value in directives if name.lower() == "frame-ancestors"][:1]
-    return tuple(rules or filter(None, [x_frame_options]))
+        words = [directive.split() for directive in policy.split(";")]
+        named = [each[1:] for each in words if each and each[0].lower() == "frame-ancestors"]
+        found += [" ".join(each) or "'none'" for each in named[:1]]
+    strict = [each for each in found if _names_some(each)]
+    return (strict or found or [frame_options])[0]
+
+
+def _names_some(framing: str) -> bool:
+    allowed = framing.lower().split()
+    return bool(allowed) and not _EVERYBODY & set(allowed)
 
 
 _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", "allowall", "allow-from"})
