@@ -353,6 +353,7 @@ KINDS = {
     "Ingress": "ingresses",
     "NetworkPolicy": "networkpolicies",
     "Deployment": "deployments",
+    "PodDisruptionBudget": "poddisruptionbudgets",
     "Service": "services",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Secret": "secrets",
@@ -395,7 +396,7 @@ def taken(control_plane: ControlPlane, one: dict[str, Any]) -> str:
 def test_the_gates_manifests_and_the_pieces_for_kubernetes_are_taken_as_they_are(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    for one in documents(*GATE_FILES):
+    for one in (*documents(*GATE_FILES), *kustomized(MANIFESTS / "gate-postgres")):
         taken(control_plane, in_namespace(one, namespace))
     url, gate = "https://apps.example.org", f"http://gate.{namespace}:8192"
     apps = (
