@@ -343,7 +343,7 @@ def test_the_service_monitor_is_one_of_the_prometheus_operators_kind(control_pla
         control_plane.call("DELETE", f"{definitions}/{defined['metadata']['name']}")
 
 
-GATE_FILES = tuple(f"gate/{name}.yaml" for name in ("gate", "networkpolicy", "app-policy"))
+GATE_FILES = tuple(f"gate/{name}.yaml" for name in ("gate", "networkpolicy", "app-policy", "audit-as-a-user"))
 KINDS = {
     "HTTPRoute": "httproutes",
     "ReferenceGrant": "referencegrants",
@@ -353,6 +353,7 @@ KINDS = {
     "Ingress": "ingresses",
     "NetworkPolicy": "networkpolicies",
     "Deployment": "deployments",
+    "Job": "jobs",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Service": "services",
     "PersistentVolumeClaim": "persistentvolumeclaims",
