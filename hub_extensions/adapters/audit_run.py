@@ -102,6 +102,8 @@ class AuditRun:
     async def results(self) -> list[AuditResult]:
         """All of the report, by app and case."""
         groups = sorted({group for app in self.config.apps for group in app.groups})
+        if self.config.cases == {"A7"}:  # neither hub nor gate is asked: it may run where nothing reaches them
+            return [line for app in self.config.apps for line in await self._direct(app)]
         async with self.config.hub.accounts(groups) as accounts:
             found = await self._with(accounts)
         found += [

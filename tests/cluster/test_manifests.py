@@ -343,7 +343,7 @@ def test_the_service_monitor_is_one_of_the_prometheus_operators_kind(control_pla
         control_plane.call("DELETE", f"{definitions}/{defined['metadata']['name']}")
 
 
-GATE_FILES = tuple(f"gate/{name}.yaml" for name in ("gate", "networkpolicy", "app-policy"))
+GATE_FILES = tuple(f"gate/{name}.yaml" for name in ("gate", "networkpolicy", "app-policy", "audit-as-a-user"))
 KINDS = {
     "HTTPRoute": "httproutes",
     "ReferenceGrant": "referencegrants",
@@ -353,6 +353,8 @@ KINDS = {
     "Ingress": "ingresses",
     "NetworkPolicy": "networkpolicies",
     "Deployment": "deployments",
+    "Job": "jobs",
+    "PodDisruptionBudget": "poddisruptionbudgets",
     "Service": "services",
     "PersistentVolumeClaim": "persistentvolumeclaims",
     "Secret": "secrets",
@@ -395,7 +397,7 @@ def taken(control_plane: ControlPlane, one: dict[str, Any]) -> str:
 def test_the_gates_manifests_and_the_pieces_for_kubernetes_are_taken_as_they_are(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    for one in documents(*GATE_FILES):
+    for one in (*documents(*GATE_FILES), *kustomized(MANIFESTS / "gate-postgres")):
         taken(control_plane, in_namespace(one, namespace))
     url, gate = "https://apps.example.org", f"http://gate.{namespace}:8192"
     apps = (

@@ -87,6 +87,9 @@ async def test_a_token_that_may_make_no_accounts_leaves_what_they_are_for_untrie
 async def test_only_the_cases_that_were_asked_for_are_tried() -> None:
     async with AuditLab(["page-open", "header-not-cleared"]) as lab:
         lines = await audited(lab, cases=frozenset({"A1", "A5"}), session_for=None)
+        lab.made.clear()
+        past = await audited(lab, cases=frozenset({"A7"}))
+    assert {line.case for line in past} == {"A7"} and lab.made == [], "it may run in a user's pod"
     assert {line.case for line in lines} == {"A1", "A5"} and opened(lines) == {("A1", "page-open")}
     assert "the gate's own address is not known" in str(lines)
 

@@ -88,5 +88,6 @@ def test_the_gate_and_an_app_as_they_are_shipped_are_reached_by_the_proxy_alone(
     given = [FOLDER, app, gate / "gate.yaml"]
     rules = [each.rule for each in check(CheckOptions(files, given)).findings]
     assert sorted(rules) == ["app-policy", "gate-port"]
-    whole = [FOLDER, app, gate, gate / "app-policy.yaml"]
-    assert check(CheckOptions(files, whole)).findings == []
+    for kustomization in (gate, FOLDER / "gate-postgres"):
+        whole = [FOLDER, app, kustomization, gate / "app-policy.yaml"]
+        assert check(CheckOptions(files, whole)).findings == []

@@ -20,6 +20,7 @@ OF_SERVICE = (OWN + "rbac.yaml", OWN + "dra.yaml")
 PORT = next(one.default for one in fields(Settings) if one.name == "port")
 FILES = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.yaml"))
 BUILDING = {folder + name for folder in ("", OWN, "gate/") for name in ("kustomization.yaml", "namespace.yaml")}
+BUILDING.add("gate-postgres/kustomization.yaml")
 OF_AN_APP = "gate/app-policy.yaml"
 """It is in the app's namespace."""
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from hub_extensions.core.settings import settings_in
 from hub_extensions.core.sign_on.apps import address_of
+from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.gate.hub_setup import SERVICE
 from hub_extensions.tools.helm_check.model import Finding, Release, found
 from hub_extensions.tools.helm_check.network_policy import Pod, refused
@@ -20,6 +22,7 @@ Tree = Mapping[str, Any]
 SECTION = "hub.config.SignOnGate"
 LABELS = {"app": "jupyterhub", "component": "gate"}
 PORT = 8192
+DATABASE_VARIABLE = settings_in(GateConfig)["database_url"].variable
 _DOMAINS = ("domain=", "proxy_cookie_domain", "cookie-domain")
 
 
@@ -31,7 +34,7 @@ def check_gate(release: Release) -> Iterator[Finding]:
     yield from _host(release, gate)
     yield from _service(release, gate)
     yield from _urls(release, gate)
-    yield from _replicas(release)
+    yield from _replicas(release, gate)
     yield from _gate_port(release, gate)
     yield from _apps(release, gate)
     yield from _cookies(release)
@@ -66,15 +69,18 @@ def _urls(release: Release, gate: Tree) -> Iterator[Finding]:
             yield found(release, "gate-url", ("hub", "services", name, "url"), text, fix)
 
 
-def _replicas(release: Release) -> Iterator[Finding]:
+def _replicas(release: Release, gate: Tree) -> Iterator[Finding]:
     for manifest in release.manifests:
         replicas = (manifest.get("spec") or {}).get("replicas")
-        if _is_gate(manifest) and isinstance(replicas, int) and replicas > 1:
+        if not (_is_gate(manifest) and isinstance(replicas, int) and replicas > 1):
+            continue
+        databases = [_has_database(each) for each in manifest["spec"]["template"]["spec"].get("containers") or ()]
+        if not (str(gate.get("database_url") or "").startswith("postgres") or any(databases)):
             text = (
-                f"There are {replicas} gates, each with keys and a memory of its own: a sign-out reaches one of them, "
-                "and assertions of the other are not believed."
+                f"There are {replicas} gates on SQLite, each with keys and a memory of its own: a sign-out reaches one "
+                "of them, and assertions of the other are not believed."
             )
-            fix = "Set replicas to 1. Kubernetes starts another gate where this one ends; sessions are kept."
+            fix = "Apply helm-values/manifests/gate-postgres, which gives them a database, or set replicas to 1."
             yield Finding("gate-replicas", "problem", _named(manifest), text, fix)
 
 
@@ -139,6 +145,15 @@ def _catalogue(gate: Tree) -> Mapping[str, Tree]:
     return (
         {str(name): app for name, app in apps.items() if isinstance(app, Mapping)} if isinstance(apps, Mapping) else {}
     )
+
+
+def _has_database(container: Tree) -> bool:
+    """Its environment names the gates' database, and it does not start without."""
+    for each in container.get("env") or ():
+        if each.get("name") == DATABASE_VARIABLE:
+            secret = (each.get("valueFrom") or {}).get("secretKeyRef") or {}
+            return str(each.get("value") or "").startswith("postgres") or (bool(secret) and not secret.get("optional"))
+    return False
 
 
 def _is_gate(manifest: Tree) -> bool:
