@@ -150,9 +150,7 @@ def test_eight_people_see_a_likely_wait_once_there_is_a_history_and_it_moves_whe
 
 
 def open_panel(person: Person) -> Locator:
-    person.page.locator("#jp-main-dock-panel").wait_for()
+    """On a first visit it opens by itself."""
     panel = person.page.locator("#jupyterhub-gpu-panel")
-    if not panel.is_visible():
-        person.page.locator('.jp-SideBar li[data-id="jupyterhub-gpu-panel"]').click()
     panel.wait_for()
     return panel

@@ -35,7 +35,7 @@ TEMPLATES = (
     ),
     *(
         START / "templates" / f"{name}.html"
-        for name in ("form", "spawn_pending", "not_running", "gpu_failed", "gpu_home", "gpu_away")
+        for name in ("form", "gpu_words", "spawn_pending", "not_running", "gpu_failed", "gpu_home", "gpu_away")
     ),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),
@@ -57,6 +57,7 @@ SOURCES = (
     *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons", "queue/failed_starts")),
 )
 NAMED = {
+    PACKAGE / "core" / "glossary.py": ("WORDS", "SENTENCES"),
     PACKAGE / "core" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.core import glossary
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.spawner.pages.overview import (
     KEPT,
@@ -66,6 +67,14 @@ class PageReader:
     def gpu_halves(text: str) -> tuple[str, str]:
         """What stands before and behind the time in a text."""
         return halves(text)
+
+    def gpu_explainer(self, t: Catalogue) -> Callable[[str], list[tuple[str, str]]]:
+        """Finds the words of a page that have a sentence."""
+        return glossary.explainer(t)
+
+    def gpu_glossary(self, t: Catalogue) -> list[tuple[str, str, str]]:
+        """Those words and their sentences."""
+        return glossary.listed(t)
 
     def gpu_words(self, t: Catalogue) -> Mapping[str, str]:
         """What the waiting page's script says, in another language; what is missing stays English there."""

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
+from hub_extensions.core import glossary
 from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.offer_texts import (
     card_share,
@@ -202,6 +203,8 @@ def form_html(
         notice_hint=notice_hint,
         notify=notify,
         help_url=help_url,
+        explained=glossary.explainer(t),
+        words=glossary.listed(t),
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )

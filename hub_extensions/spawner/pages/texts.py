@@ -49,9 +49,9 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
 
 
 def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """The wait of one offer: ``starts now``, ``if you joined now: 2nd in line``, or why it is not known."""
+    """The wait of one offer: ``if you joined now: 2nd in line``, or why it is not known; "" where *free* says it."""
     if offer.wait.now:
-        return t("starts now")
+        return "" if offer.free or offer.id == CPU else t("starts now")
     if offer.free is None or offer.queue:  # of another's line no place is known
         return translated(offer.wait.reason, t) if offer.wait.reason else t("wait not known")
     return ", ".join((t("if you joined now: %1 in line", ordinal(offer.waiting + 1, t)), *figures(offer.wait, t)))

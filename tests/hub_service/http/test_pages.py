@@ -85,7 +85,7 @@ async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running
     assert re.search(r"Stops at <time[^>]*>[^<]*</time>, in .*Idle for 21 min\.", text, re.DOTALL)
     assert "Keep 30 min" in text and "Keep: 1 of 2 left in 24\u00a0h" in text
     assert "1st in line" in text and 'href="/jh/hub/spawn-pending/ada/other"' in text
-    assert "2 of 5 free" in text and "starts now" in text
+    assert "2 of 5 free" in text and "starts now" not in text, "free says it"
     assert "at most 2 h 10 min" in text
     assert "not known" in text
     assert "Simulated GPU." in text

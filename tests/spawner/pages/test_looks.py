@@ -26,6 +26,7 @@ from jupyterhub._data import DATA_FILES_PATH
 from playwright.sync_api import Browser, Page, Route
 
 from hub_extensions.adapters.gpu_service import ServiceAway
+from hub_extensions.core import glossary
 from hub_extensions.core.messages import (
     Countdown,
     FailedStart,
@@ -61,6 +62,12 @@ AXE = """only => axe.run([['#spawn_form'], ['.gpu-waiting'], ['#gpu-home'], ['#g
   {resultTypes: ['violations'], ...(only.length ? {runOnly: only} : {})})
   .then(found => found.violations.flatMap(
     rule => rule.nodes.map(node => `${rule.id}: ${node.failureSummary} in ${node.html}`)))"""
+CLIPPED = """[...document.querySelectorAll('#gpu-form *, .gpu-waiting *, #gpu-home *')].filter(each =>
+  each.offsetParent && getComputedStyle(each).overflowX === 'hidden' && each.scrollWidth > each.clientWidth + 1
+  && each.innerText?.trim() && !each.matches('.visually-hidden')).map(each => each.outerHTML)"""
+UNMARKED = """[...document.querySelectorAll('.gpu-pill, .gpu-share, .gpu-bar, .gpu-dots li:not(.gpu-rest), .gpu-row')]
+  .filter(each => each.offsetParent && getComputedStyle(each).borderTopWidth === '0px')
+  .map(each => `no border with forced colours: ${each.outerHTML}`)"""
 LONG = Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, explain("in-use", total=1, title="MIG 2g.10gb", ahead=1))
 
 
@@ -163,6 +170,7 @@ def a_user(start: Start | None = None, overview: NotRunningView | None = None) -
         gpu_page={"event": event, "gpu": event["gpu"] if event else {}, "wants_gpu": True, "unopened_minutes": "15",
                   "now": (NOW + timedelta(seconds=12)).isoformat(), "notify": "", "notice_hint": "",
                   "cpu_server": "cpu"},
+        gpu_explainer=glossary.explainer, gpu_glossary=glossary.listed,
         gpu_not_running=gpu_not_running, gpu_home=gpu_home, gpu_halves=halves, gpu_catalogue=lambda _: ENGLISH,
     )  # fmt: skip
     user = SimpleNamespace(name="ben", escaped_name="ben", spawner=spawner, spawners={"": spawner},
@@ -255,8 +263,15 @@ def test_every_state_fits_and_has_no_findings_of_axe(tab: Page, state: str) -> N
                 Path(PICTURES).mkdir(parents=True, exist_ok=True)
                 tab.screenshot(path=Path(PICTURES) / f"{state}-{scheme}-{width}.png", full_page=True)
         wrong += [f"{scheme}: {each}" for each in tab.evaluate(AXE, [] if scheme == "light" else ["color-contrast"])]
-    look(tab, "light", 320)
-    assert tab.evaluate("document.documentElement.scrollWidth") <= 320, "nothing is cut off"
+    for width, at in ((320, "at 400 %"), (640, "at 200 %")):
+        look(tab, "light", width)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"nothing is cut off {at}"
+        assert tab.evaluate(CLIPPED) == [], f"no text is cut off {at}"
+    tab.emulate_media(forced_colors="active")
+    if PICTURES:
+        tab.screenshot(path=Path(PICTURES) / f"{state}-forced-640.png", full_page=True)
+    wrong += tab.evaluate(UNMARKED)
+    tab.emulate_media(forced_colors="none")
     assert wrong == []
 
 
@@ -274,8 +289,26 @@ def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_
     assert "kept" not in tab.inner_text("#gpu-card") and tab.title() == "Waiting – JupyterHub"
     show(tab, STATES["starting"]())
     assert "kept" not in tab.inner_text("#gpu-card")
-    tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text(', usually 20 s)')")
+    tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text('(12 s, usually 20 s)')")
+    assert tab.get_attribute("#gpu-bar span", "style") == "width: 60%;", "the bar says how much of it is over"
     assert tab.inner_text("#gpu-step-reserved") == "GPU reserved"
+
+
+@pytest.mark.parametrize(("state", "word"), [("form-5", "mig"), ("waiting-7", "likely")])
+def test_a_word_is_explained_by_the_keyboard_and_to_a_screen_reader(tab: Page, state: str, word: str) -> None:
+    show(tab, STATES[state]())
+    before = tab.locator("input[name=offer]:checked").count()
+    button, sentence = tab.locator(f"[popovertarget=gpu-word-{word}]"), tab.locator(f"#gpu-word-{word}")
+    assert button.count() == 1 and button.get_attribute("aria-describedby") == f"gpu-word-{word}"
+    assert not sentence.is_visible()
+    button.focus()
+    tab.keyboard.press("Enter")
+    assert sentence.inner_text() == f"{glossary.WORDS[word]}: {glossary.SENTENCES[word]}"
+    box, near = sentence.bounding_box(), button.bounding_box()
+    assert box and near and abs(box["y"] - near["y"]) < 200, "beside the word"
+    tab.keyboard.press("Escape")
+    assert not sentence.is_visible()
+    assert tab.locator("input[name=offer]:checked").count() == before, "nothing was chosen or sent"
 
 
 def test_leaving_is_asked_by_the_keyboard_alone(tab: Page) -> None:

@@ -6,10 +6,16 @@ import re
 from dataclasses import replace
 from datetime import datetime, timezone
 
+import pytest
+
+from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.core.culling import CullPolicy, culling_sentence
+from hub_extensions.core.glossary import SENTENCES, WORDS
 from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_user_options
+from hub_extensions.core.reasons import explain
+from hub_extensions.core.translation import ENGLISH
 from hub_extensions.spawner.pages.spawn_form import form_html, user_options_from_form
 from hub_extensions.spawner.pages.texts import culling_text
 from tests.fakes.reasons import because
@@ -37,6 +43,25 @@ def checked(html: str) -> list[str]:
     return re.findall(r'<input type="radio"[^>]*value="([^"]*)"[^>]* checked>', html)
 
 
+def read(html: str) -> str:
+    """As it is read: a word that is a button is a word."""
+    return re.sub(r"</?button[^>]*>", "", html)
+
+
+@pytest.mark.parametrize("language", ["en", *catalogues()])
+def test_each_word_that_a_first_year_does_not_know_is_explained_where_it_stands_first(language: str) -> None:
+    t = catalogues().get(language, ENGLISH)
+    few = replace(BIG, id=OfferId("gpu"), wait=replace(BIG.wait, p10_seconds=None, note="few-data"))
+    shared = replace(SMALL, id=OfferId("gpu-0.5"), memory_enforced=False)
+    rule = explain("rule", idle=1800.0, warn=600.0)
+    html = form_html(state(SMALL, SMALL, BIG, few, shared, CPU, rule=rule), t=t, help_url="/services/gpu/help")
+    asked = re.findall(r'<button type="button" class="gpu-word" popovertarget="gpu-word-(\w+)" aria-describedby', html)
+    assert sorted(asked) == sorted(WORDS), "once each"
+    said = re.findall(r'<div popover class="gpu-help" id="gpu-word-(\w+)"', html)
+    assert said == list(WORDS) and all(t(sentence) in html for sentence in SENTENCES.values())
+    assert '<a href="/services/gpu/help"' in html
+
+
 def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
     assert "notify_when_ready" not in form_html(state(SMALL, CPU)), "no channel: nothing is promised"
     html = form_html(state(SMALL, CPU), notice_hint="in <Mattermost>")
@@ -50,7 +75,7 @@ def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
 
 
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
-    html = form_html(state(SMALL, BIG, CPU))
+    html = read(form_html(state(SMALL, BIG, CPU)))
     for words in (
         "Small GPU",
         "· 4.75 GiB",
@@ -61,7 +86,8 @@ def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() 
     ):
         assert words in html
     assert "if you joined now: 2nd in line, likely 25 min to 1 h 10 min, at most 2 h 10 min" in html
-    assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("starts now")
+    assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("14 of 98 SMs") < html.index("2nd in line")
+    assert html.count("starts now") == 2, "free says it: only the other's suggestion, and the script"
 
 
 def test_a_full_offer_can_be_chosen_and_a_smaller_free_one_is_suggested() -> None:
@@ -111,7 +137,7 @@ def test_what_is_free_while_others_wait_for_it_is_theirs_first() -> None:
     asked = replace(
         SMALL, free=1, waiting=1, wait=Wait(False, None, None, None, 600.0, because("1 person is ahead of you."))
     )
-    html = form_html(state(asked, CPU))
+    html = read(form_html(state(asked, CPU)))
     assert '<span aria-hidden="true">●</span> 1 of 5 free, 1 ahead' in html
     assert "if you joined now: 2nd in line, at most 10 min" in html
     assert "1 of 5 free, " not in form_html(state(replace(asked, wait=SMALL.wait), CPU))
@@ -128,7 +154,7 @@ def test_what_is_held_is_said_and_no_more_promised() -> None:
 
 def test_the_culling_sentence_says_which_servers_stop() -> None:
     sentence = culling_sentence(CullPolicy(enabled=True))
-    html = form_html(state(SMALL, CPU, culling=sentence))
+    html = read(form_html(state(SMALL, CPU, culling=sentence)))
     assert "A server with a GPU stops when its GPU is idle for 30 min (you are warned 10 min before)" in html
     assert culling_text("") == ""
     assert 'id="gpu-culling"' not in form_html(state(SMALL, CPU))

@@ -117,7 +117,7 @@ def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
             page.wait_for_function("document.title.startsWith('(1) jonossa')")
             assert page.locator("#gpu-waiting").get_attribute("lang") == "fi-FI"
             assert page.inner_text("#gpu-leave-words") == "Poistu jonosta …"
-            assert "liityit jonoon" in page.text_content("#gpu-history")
+            assert "liityit jonoon 1." in page.text_content("#gpu-history")
             assert "Take" not in page.inner_text("#gpu-waiting")
         ben, address = hub.login("ben"), f"{hub.url}/hub/spawn-pending/ben"
         plain = ben.get(address, headers={"Accept-Language": "ja,en;q=0.5"}).content.decode()

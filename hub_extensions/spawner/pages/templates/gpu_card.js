@@ -27,13 +27,40 @@
   }
 
   function noFigures() {
-    el("gpu-figures").textContent = el("gpu-as-of").textContent = el("gpu-profile").textContent = "";
-    el("gpu-place").hidden = el("gpu-dots").hidden = true;
-    el("gpu-steps").hidden = true;
-    moves(false);
+    explain("gpu-figures", "");
+    explain("gpu-profile", "");
+    el("gpu-as-of").textContent = "";
+    el("gpu-dots").hidden = true;
+    noSteps();
+  }
+  function noSteps() {
+    el("gpu-steps").hidden = el("gpu-bar").hidden = true;
     startedAt = null;
   }
-  function moves(on) { el("gpu-bar").hidden = !on; }
+  // The headline says the place, large; once.
+  function inLine(headline, place) {
+    var at = place ? headline.indexOf(place) : -1;
+    if (at < 0) { el("gpu-headline").textContent = headline; return; }
+    el("gpu-headline").replaceChildren(headline.slice(0, at), dot("gpu-place", place, "span"), headline.slice(at + place.length));
+  }
+  // A text whose words with a sentence (gpu_words.html) are buttons for it.
+  function explain(id, text) {
+    var box = el(id);
+    if (box.textContent === text) { return; }
+    box.textContent = text;
+    document.querySelectorAll("[data-word]").forEach(function (help) {
+      var word = help.dataset.word, found = Array.prototype.filter.call(box.childNodes, function (node) {
+        return node.nodeType === 3 && node.data.indexOf(word) >= 0;
+      })[0];
+      if (!found) { return; }
+      var rest = found.splitText(found.data.indexOf(word)), button = dot("gpu-word", word, "button");
+      rest.splitText(word.length);
+      button.type = "button";
+      button.setAttribute("popovertarget", help.id);
+      button.setAttribute("aria-describedby", help.id);
+      rest.replaceWith(button);
+    });
+  }
   function dots(ahead) {
     var items = [];
     for (var number = 0; number < Math.min(ahead, DOTS); number += 1) { items.push(document.createElement("li")); }
@@ -41,8 +68,8 @@
     el("gpu-dots").replaceChildren.apply(el("gpu-dots"), items.concat(dot("gpu-you", ""), dot("gpu-rest", t("you"))));
     el("gpu-dots").hidden = false;
   }
-  function dot(look, text) {
-    var item = document.createElement("li");
+  function dot(look, text, kind) {
+    var item = document.createElement(kind || "li");
     item.className = look;
     item.textContent = text;
     return item;
@@ -56,12 +83,14 @@
     usual = gpu.usual_seconds || null;
     el("gpu-steps").hidden = false;
     el("gpu-step-reserved").hidden = gpu.offer === CPU;
-    moves(true);
+    el("gpu-bar").hidden = !usual;
     count();
   }
   function count() {
     if (startedAt === null) { return; }
     var gone = Math.max(0, Math.round((Date.now() - startedAt) / 1000));
+    // full when it takes longer than usual: nobody knows how much
+    el("gpu-bar").firstElementChild.style.width = usual ? Math.min(100, 100 * gone / usual) + "%" : "";
     el("gpu-gone").textContent = "(" + (usual ? t("%1, usually %2", seconds(gone), seconds(Math.round(usual))) : seconds(gone)) + ")";
   }
   function opening() {

@@ -183,18 +183,14 @@
   function age(gpu) { return gpu.wait && gpu.wait.as_of ? t("as of %1", clock(gpu.wait.as_of)) : ""; }
   function waiting(gpu) {
     waitedInLine = true;
-    noFigures();
+    noSteps();
     asks(page.dataset.gpu === "1", gpu.place);
     var headline = gpu.headline || gpu.message;
-    if (gpu.position) {
-      el("gpu-place").textContent = gpu.place;
-      el("gpu-place").hidden = false;
-      dots(gpu.ahead || 0);
-    }
-    el("gpu-headline").textContent = headline;
-    el("gpu-profile").textContent = gpu.profile || "";
+    if (gpu.position) { dots(gpu.ahead || 0); } else { el("gpu-dots").hidden = true; }
+    inLine(headline, gpu.position ? gpu.place : "");
+    explain("gpu-profile", gpu.profile || "");
     el("gpu-as-of").textContent = age(gpu);
-    el("gpu-figures").textContent = figures(gpu);
+    explain("gpu-figures", figures(gpu));
     el("gpu-why").textContent = gpu.reason && gpu.position ? t("Why: %1", gpu.reason) : "";
     el("gpu-simulated").hidden = !gpu.simulated;
     alternatives(gpu.alternatives || [], gpu.offers || []);
@@ -215,7 +211,7 @@
   function starting(gpu) {
     el("gpu-headline").textContent = gpu.message;
     noFigures();
-    el("gpu-profile").textContent = gpu.profile || "";
+    explain("gpu-profile", gpu.profile || "");
     steps(gpu);
     el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
