@@ -16,6 +16,8 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from hub_extensions.core.queue.interval import TOLERANCE
+
 FloatArray = NDArray[np.float64]
 Seed = int | Sequence[int]
 
@@ -34,8 +36,6 @@ BURST_SECONDS = 3600.0
 """Uses that one user asked for within an hour of each other are of one burst."""
 COPY = 0.08
 """A life that is repeated comes out as long, give or take 8 % (the reference algorithm)."""
-TOLERANCE = 0.3
-"""A source foretold a life where it named one within 30 % (the tolerance of the protocol)."""
 FORGET = 1 / 200
 """How fast the trust in the sources follows what ends: over the last 200 or so."""
 SHORTEST = 1.0

@@ -2,11 +2,12 @@
 
 A played P90 covers too little: lives in a burst are alike, and habits drift. Of the last forecasts that came true the
 error in log time is kept, and moves the next (online conformal prediction): those of waits of about this length count
-most (localized: Guan 2023), and the play as it is counts as the fewest of them that are believed. Who waits longer than
-he was told already is an error that is known before it is over. Where most uses last to their limit the limit itself
-foretells best: as P90 it is told where it did lately (follow the leader); the median is the mean of the play, the moved
-play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and Lugosi 2006). Pure. Times
-are seconds.
+most (localized: Guan 2023), and the play as it is counts as the fewest of them that are believed. Waits at the same
+time err alike: as long as few came true one after the other, the play counts as off by the tolerance, to either side.
+Who waits longer than he was told already is an error that is known before it is over. Where most uses last to their
+limit the limit itself foretells best: as P90 it is told where it did lately (follow the leader); the median is the mean
+of the play, the moved play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and
+Lugosi 2006). Pure. Times are seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ MATURED = 150
 """Forecasts that came true which the correction looks at (the reference algorithm)."""
 FEWEST_MATURED = 20
 """With fewer nothing is corrected: a 0.9 quantile of less than 20 is a guess."""
+TOLERANCE = 0.3
+"""A forecast that is 30 % off is still near (the tolerance of the protocol)."""
 ALIKE = math.log(2)
 """Of twice or half the length a wait counts half as much as one of this length, and less the farther it is off."""
 GRID = ALIKE / 2
@@ -93,12 +96,14 @@ class _Local:
     Attributes:
         late: errors of those who still wait, as far as they are known.
         beyond: one more that is the worst of all (what conformal prediction asks for).
+        unsure: of the errors that are added so many are off by `TOLERANCE`, half to either side; the rest are none.
     """
 
     errors: Sequence[_Error]
     late: Sequence[_Error]
     share: float
     beyond: bool
+    unsure: int = 0
     _known: dict[int, float] = field(default_factory=dict)
 
     def at(self, length: float) -> float:
@@ -116,7 +121,8 @@ class _Local:
 
     def _quantile(self, errors: Sequence[_Error], length: float) -> float:
         weighted = [(off, 1 / (1 + ((long - length) / ALIKE) ** 2)) for off, long in errors]
-        weighted.append((0.0, float(FEWEST_MATURED)))
+        weighted.append((0.0, float(FEWEST_MATURED - self.unsure)))
+        weighted += [(off, self.unsure / 2) for off in (math.log1p(TOLERANCE), -math.log1p(TOLERANCE))]
         if self.beyond:
             weighted.append((CLIP, 1.0))
         weighted.sort()
@@ -158,6 +164,7 @@ class Correction:
         self._true: deque[_True] = deque(maxlen=MATURED)
         self._medians: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
         self._limits: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
+        self._apart, self._apart_until = 0, -math.inf
 
     def matured(self, shown: Interval, waited: float, at_most: float | None = None, joined: float = math.inf) -> None:
         """A forecast came true.
@@ -166,7 +173,7 @@ class Correction:
             shown: what was played, before any correction. waited: the real wait. at_most: what was enforced.
             joined: when it was given, by any clock: moves are judged by what was known then. Infinite: by all.
         """
-        moves = self._moves([each for each in self._true if each.came <= joined], ())
+        moves = self._moves([each for each in self._true if each.came <= joined])
         moved = shown if moves is None else moves.moved(shown)
         most = math.inf if at_most is None else at_most
         said = (min(shown.p50, most), min(moved.p50, most), shown.p50 if at_most is None else at_most)
@@ -175,6 +182,8 @@ class Correction:
         if at_most is not None:
             self._limits.append((play, other, limit))
         self._true.append(_True(shown, waited, joined + waited))
+        if joined >= self._apart_until:  # it has no moment in common with those that are counted
+            self._apart, self._apart_until = self._apart + 1, joined + waited
 
     @property
     def trust(self) -> Trust:
@@ -197,15 +206,16 @@ class Correction:
         Args:
             waiting: of those who still wait, what was played for them and how long they have waited.
         """
-        return self._moves(self._true, tuple(_True(shown, waited) for shown, waited in waiting))
+        late = tuple(_True(shown, waited) for shown, waited in waiting)
+        return self._moves(self._true, late, max(0, FEWEST_MATURED - self._apart))
 
     @staticmethod
-    def _moves(known: Collection[_True], late: Collection[_True]) -> Moves | None:
+    def _moves(known: Collection[_True], late: Collection[_True] = (), unsure: int = 0) -> Moves | None:
         if len(known) < FEWEST_MATURED:
             return None
         lows = sorted(_log(each.shown.p10) - _log(each.waited) for each in known)
         p50 = _Local(_errors_of(known, "p50"), _errors_of(late, "p50"), 0.5, beyond=False)
-        p90 = _Local(_errors_of(known, "p90"), _errors_of(late, "p90"), HIGH, beyond=True)
+        p90 = _Local(_errors_of(known, "p90"), _errors_of(late, "p90"), HIGH, beyond=True, unsure=unsure)
         return Moves(-_rank(lows, HIGH), p50, p90)
 
 

@@ -113,6 +113,27 @@ def test_errors_of_waits_of_about_this_length_count_most() -> None:
     assert moved(found, Interval(0.0, 4800.0, 4800.0)).p50 > 1.9 * 4800.0
 
 
+@pytest.mark.parametrize(
+    ("joined", "times"),
+    [
+        ([6000.0 * at for at in range(50)], 1.0),  # each waits alone
+        ([60.0 * at for at in range(50)], 1.3),  # all wait at once
+        ([6000.0 * (at // 25) for at in range(50)], 1.3),  # two waited one after the other
+        ([6000.0 * (at // 5) for at in range(50)], 1.0),  # ten did
+        ([3000.0 * at for at in range(50)], 1.0),  # each overlaps with the next: every other is counted
+    ],
+)
+def test_as_long_as_few_waits_were_over_before_the_next_p90_is_longer_by_the_tolerance(
+    joined: list[float], times: float
+) -> None:
+    """Everybody waited exactly as long as was played: of how many that have no moment in common?"""
+    found, played = Correction(), Interval(3000.0, 6000.0, 6000.0)
+    for at in joined:
+        found.matured(played, 6000.0, None, at)
+    made = moved(found, played)
+    assert made.p90 + 60 == pytest.approx(times * (6000.0 + 60)) and made.p50 == pytest.approx(6000.0)
+
+
 def test_who_waits_longer_than_he_was_told_is_an_error_already() -> None:
     found = errors([in_log(1.0)] * 20)
     late = (AT_ONCE, in_log(2.0))
