@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -45,6 +47,7 @@ class Found:
 
 
 FOUND = pytest.StashKey[Found]()
+NOTES = pytest.StashKey[Path]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +56,7 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = Path(tempfile.mkdtemp(prefix="secrets-"))
         folder.chmod(0o1777)  # users' servers of some tests have accounts of their own
         os.environ[FOLDER] = str(folder)
+        config.stash[NOTES] = folder
         config.pluginmanager.register(Printed(folder / OUTPUT))
 
 
@@ -77,9 +81,11 @@ def _searched_place(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 
 def found(config: pytest.Config) -> Found:
-    """The search of this run, made once."""
+    """The search of this run, made once. A worker has none: it has a summary too, which nobody sees."""
+    if NOTES not in config.stash:
+        return Found()
     if FOUND not in config.stash:
-        folder = Path(os.environ[FOLDER])
+        folder = config.stash[NOTES]
         places = folder / "places"
         texts = set(places.read_text(encoding="utf-8").splitlines()) if places.exists() else set()
         config.stash[FOUND] = search(secret_notes.read_notes(folder), [folder / OUTPUT, *map(Path, sorted(texts))])
@@ -90,13 +96,13 @@ def found(config: pytest.Config) -> Found:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A secret that somebody could read is a failure of the run."""
-    if not hasattr(session.config, "workerinput") and found(session.config).findings:
+    if found(session.config).findings:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """What was searched, and what stands where it may not. A worker has a summary too, which nobody sees."""
-    for line in [] if hasattr(config, "workerinput") else found(config).lines:
+    """What was searched, and what stands where it may not."""
+    for line in found(config).lines:
         terminalreporter.write_line(line, red=line.startswith("readable:"))
 
 
@@ -122,8 +128,10 @@ def _files(place: Path) -> Iterator[tuple[str, int]]:
     for folder, _, names in os.walk(place):
         for name in names:
             file = os.path.join(folder, name)
-            if os.path.isfile(file) and not os.path.islink(file) and name not in BY_PURPOSE:
-                yield file, os.path.getsize(file)
+            with suppress(OSError):  # something that lives on takes it away meanwhile
+                status = os.lstat(file)
+                if stat.S_ISREG(status.st_mode) and name not in BY_PURPOSE:
+                    yield file, status.st_size
 
 
 def _with_one(windows: Iterable[str], files: Iterable[str]) -> list[str]:
