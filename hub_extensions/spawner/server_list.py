@@ -26,7 +26,7 @@ PART = 250
 """So many servers are read without a break: some milliseconds."""
 
 
-class _Row(NamedTuple):
+class _ServerRow(NamedTuple):
     """What the hub's database says of a server."""
 
     id: int
@@ -49,7 +49,7 @@ class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
         lacking = [scope for scope in SCOPES if self.parsed_scopes.get(scope) is not Scope.ALL]
         if lacking:
             raise web.HTTPError(403, f"This needs {', '.join(lacking)}, of everybody.")
-        seen: dict[int, dict[str, _Row]] = {}
+        seen: dict[int, dict[str, _ServerRow]] = {}
         parts: list[str] = []
         last = 0
         while rows := self._rows_after(last):
@@ -61,14 +61,14 @@ class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
         parts += self._items(self._without_address(seen))
         self.finish('{"items": [' + ", ".join(parts) + "]}")
 
-    def _rows_after(self, last: int) -> list[_Row]:
+    def _rows_after(self, last: int) -> list[_ServerRow]:
         """The next that have an address, for which JupyterHub looks too; by number, so that none is missed."""
         columns = (orm.Spawner.id, orm.Spawner.name, orm.Spawner.started, orm.Spawner.last_activity)
         query = self.db.query(*columns, orm.User.id, orm.User.name, orm.User.admin).join(orm.Spawner.user)
         query = query.filter(orm.Spawner.server_id.is_not(None), orm.Spawner.id > last)
-        return [_Row(*row) for row in query.order_by(orm.Spawner.id).limit(PART)]
+        return [_ServerRow(*row) for row in query.order_by(orm.Spawner.id).limit(PART)]
 
-    def _without_address(self, seen: dict[int, dict[str, _Row]]) -> list[_Row]:
+    def _without_address(self, seen: dict[int, dict[str, _ServerRow]]) -> list[_ServerRow]:
         """The other servers of these users that begin or end, which have no address yet or no more."""
         found = []
         for user_id, rows in seen.items():
@@ -79,7 +79,7 @@ class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
                     found.append(its._replace(name=name, started=one.started, last_activity=one.last_activity))
         return found
 
-    def _items(self, rows: Sequence[_Row]) -> list[str]:
+    def _items(self, rows: Sequence[_ServerRow]) -> list[str]:
         """As JSON. Whether one begins, runs or ends is known to the hub's process alone."""
         groups = self._groups_of({row.user_id for row in rows})
         items = []
@@ -105,7 +105,7 @@ class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
         return groups
 
 
-def _server_model(row: _Row, spawner: Any) -> dict[str, Any]:
+def _server_model(row: _ServerRow, spawner: Any) -> dict[str, Any]:
     """Of a server that is active: it is ready, or something is pending."""
     pending, state = spawner.pending, spawner.get_state()
     return {
