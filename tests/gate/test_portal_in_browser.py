@@ -115,6 +115,7 @@ def test_three_people_each_see_their_own_apps_and_an_app_that_is_down_says_so(br
     cem = a_page(browser, lab, "cem")
     expect(cem.get_by_text("There is no app that you may open.")).to_be_visible()
     assert not {"MLflow", "Prometheus"} & set(cem.content().split())
+    expect(cem.get_by_role("heading", name="Waits now")).to_have_count(0)
     picture(ada, "portal-light")
     picture(cem, "portal-without-apps")
     wrong = findings(ada) + findings(ben) + findings(cem)
