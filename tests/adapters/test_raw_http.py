@@ -9,20 +9,17 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from certipy import Certipy
 
 from hub_extensions.adapters.raw_http import HttpPlace, certificate_fault
+from tests.cluster.certificates import Authority
 from tests.patience import patient
 
 
 @asynccontextmanager
 async def tls_server(folder: Path) -> AsyncIterator[int]:
     """Its certificate is for apps.example.org, by an authority of its own; the port."""
-    made = Certipy(store_dir=str(folder))
-    made.create_ca("authority")
-    pair = made.create_signed_pair("apps", "authority", alt_names=["DNS:apps.example.org"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pair["files"]["cert"], pair["files"]["key"])
+    context.load_cert_chain(*Authority(folder, "authority").issue("apps", "apps", addresses=["apps.example.org"]))
     server = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     async with server:
         yield server.sockets[0].getsockname()[1]
@@ -38,7 +35,7 @@ async def test_a_certificate_is_judged_by_this_machines_authorities_and_for_its_
         ]
         monkeypatch.setenv("SSL_CERT_FILE", "/dev/null")
         unknown = [await certificate_fault(place, patient(10)) for place in places]
-        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority" / "authority.crt"))
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.crt"))
         known = [await certificate_fault(place, patient(10)) for place in places]
     assert {code for code, _ in unknown} <= {18, 19, 20}, unknown
     assert known[0] == (0, "")
