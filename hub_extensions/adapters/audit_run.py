@@ -17,9 +17,10 @@ from urllib.parse import urlsplit
 from hub_extensions.adapters.assertions import AssertionKey
 from hub_extensions.adapters.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubDeclined
 from hub_extensions.adapters.forged_assertions import forged_assertions, true_assertions
-from hub_extensions.adapters.raw_http import HttpPlace, RawAnswer, ask_raw
+from hub_extensions.adapters.raw_http import HttpPlace, RawAnswer, ask_raw, certificate_fault
 from hub_extensions.core.sign_on.apps import App, is_loopback
 from hub_extensions.core.sign_on.audit import (
+    EVERYWHERE,
     PAGE,
     AuditCaller,
     AuditResult,
@@ -28,6 +29,7 @@ from hub_extensions.core.sign_on.audit import (
     ProbeAnswer,
     Rule,
     borrowed,
+    certificate_result,
     cookie_faults,
     framing_of,
     merged,
@@ -43,8 +45,6 @@ DEAD_SECONDS = 30.0
 """So long after its end a token is asked with: later than that it is not dead but open."""
 SIGN_OUT = "/_gate/sign-out"
 OWN_POST = (("Sec-Fetch-Site", "same-origin"), ("Content-Length", "0"))
-EVERYWHERE = "everything"
-"""Stands for an app in results that are about the host."""
 Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
 
 
@@ -126,10 +126,13 @@ class AuditRun:
             results += await self._direct(app)
         services = await self.config.hub.services()
         results += await self._of_hub(services)
+        why = "an audit does not wait until one expires; A5 tries one that a sign-out ended"
+        results.append(AuditResult("A4", EVERYWHERE, "a cookie that expired", why, Outcome.NOT_TRIED))
         results += await self._signed_out()
         for caller in self._sessions:  # no session of an audit's stays
             await self._sign_out(caller)
         results += await self._dead(accounts)
+        results += await self._certificates()
         results += self._of_host()
         return [each for each in results if not self.config.cases or each.case in self.config.cases]
 
@@ -381,6 +384,20 @@ class AuditRun:
     async def _is_refused(self, place: HttpPlace, probe: Probe, callers: Credentials) -> bool:
         answer = await self._ask(place, probe, callers)
         return answer.status in (401, 403) or answer.leads_to_sign_in
+
+    async def _certificates(self) -> list[AuditResult]:
+        """A14: each https origin's certificate, as a browser of this machine would judge it."""
+        addresses = [self.config.url, *(app.where for app in self.config.apps)]
+        origins = dict.fromkeys("{0.scheme}://{0.netloc}".format(urlsplit(each)) for each in addresses)
+        results = []
+        for origin in (each for each in origins if each.startswith("https:")):
+            try:
+                code, words = await certificate_fault(HttpPlace.of(origin, *self.config.listeners[:1]), SECONDS)
+            except OSError as problem:
+                results.append(certificate_result(origin, None, str(problem) or type(problem).__name__))
+            else:
+                results.append(certificate_result(origin, code, words))
+        return results
 
     def _of_host(self) -> Iterator[AuditResult]:
         """A14: TLS, and every cookie that was set on the way."""

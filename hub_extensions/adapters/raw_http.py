@@ -94,6 +94,25 @@ async def _ask(
         writer.close()
 
 
+async def certificate_fault(place: HttpPlace, seconds: float) -> tuple[int, str]:
+    """OpenSSL's number and words for what is wrong with the certificate by this machine's authorities; 0: nothing.
+
+    Raises OSError: nobody answers in time, or not in TLS.
+    """
+    name = urlsplit(f"//{place.host}").hostname
+    try:
+        _, writer = await with_timeout(
+            seconds,
+            asyncio.open_connection(place.address, place.port, ssl=ssl.create_default_context(), server_hostname=name),
+        )
+    except asyncio.TimeoutError:
+        raise TimeoutError(f"no answer in {seconds:g} s") from None
+    except ssl.SSLCertVerificationError as problem:
+        return problem.verify_code, problem.verify_message
+    writer.close()
+    return 0, ""
+
+
 def _head(read: bytes) -> RawAnswer:
     first, *rest = read.decode("latin-1").split("\r\n")
     version, _, status = first.partition(" ")

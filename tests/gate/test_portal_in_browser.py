@@ -1,4 +1,5 @@
-"""The portal in a real browser, as two people: what each sees, 320 px, dark, the keyboard, axe, and no script at all.
+"""The portal in a real browser, as three people: what each sees, 320 px, dark, the keyboard, axe, and no script at all;
+and where a browser is led after a sign-in.
 
 With PORTAL_PICTURES the pictures of the docs are written into that folder.
 """
@@ -6,8 +7,10 @@ With PORTAL_PICTURES the pictures of the docs are written into that folder.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,10 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.portal import AppHealth
+from hub_extensions.core.sign_on.return_address import return_address
+from tests.authenticator.openid.test_redirects import VECTORS
 from tests.browser.live_page import axe_source
+from tests.core.sign_on.test_return_address import BELOW, OF_APPS
 from tests.fakes.panel_service import a_state
 from tests.fakes.portal_lab import PortalLab, Somebody
 from tests.fakes.service import an_offer
@@ -48,6 +54,7 @@ def people() -> dict[str, Somebody]:
     return {
         "ada": Somebody("ada", apps, (server,), FormState(offers, False, NOW, "", ()), (ticket,)),
         "ben": Somebody("ben", (an_app("prometheus", "Prometheus"),), (), FormState((), False, NOW, "", ())),
+        "cem": Somebody("cem", (), (), FormState((), False, NOW, "", ())),
     }
 
 
@@ -98,15 +105,20 @@ def picture(page: Page, name: str) -> None:
         page.screenshot(path=Path(folder) / f"{name}.png", full_page=True)
 
 
-def test_two_people_each_see_their_own_apps_and_an_app_that_is_down_says_so(browser: Browser, lab: PortalLab) -> None:
+def test_three_people_each_see_their_own_apps_and_an_app_that_is_down_says_so(browser: Browser, lab: PortalLab) -> None:
     ada, ben = a_page(browser, lab, "ada"), a_page(browser, lab, "ben", "dark")
     apps = ada.get_by_role("region", name="Apps").get_by_role("link")
     expect(apps).to_have_text(["DDask dashboard ● up", "MMLflow ● up", "TTensorBoard ○ down for 3 d"])
     expect(ada.get_by_role("link", name="TensorBoard down for 3 d", exact=True)).to_be_visible()
     expect(ben.get_by_role("region", name="Apps").get_by_role("link")).to_have_count(1)
     assert "MLflow" not in ben.content()
+    cem = a_page(browser, lab, "cem")
+    expect(cem.get_by_text("There is no app that you may open.")).to_be_visible()
+    assert not {"MLflow", "Prometheus"} & set(cem.content().split())
+    expect(cem.get_by_role("heading", name="Waits now")).to_have_count(0)
     picture(ada, "portal-light")
-    wrong = findings(ada) + findings(ben)
+    picture(cem, "portal-without-apps")
+    wrong = findings(ada) + findings(ben) + findings(cem)
     dark = a_page(browser, lab, "ada", "dark")
     picture(dark, "portal-dark")
     wrong += findings(dark)
@@ -149,3 +161,39 @@ def test_while_the_hub_is_away_the_page_says_so_and_comes_back(browser: Browser,
     lab.gate.away_since = None
     page.get_by_role("link", name="Try again").click()
     expect(page.get_by_role("link", name="MLflow")).to_be_visible()
+
+
+class LeadsBack(BaseHTTPRequestHandler):
+    """After a sign-in before MLflow, to where its number among `WANTED` says."""
+
+    def do_GET(self) -> None:
+        number = self.path.partition("/to?")[2]
+        self.send_response(302 if number else 200)
+        if number:
+            mlflow = App("mlflow", "MLflow", f"http://{self.headers['Host']}/mlflow/", "http://10.0.0.7:5000")
+            self.send_header("Location", return_address(mlflow, WANTED[int(number)]))
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+WANTED = [*OF_APPS, *BELOW[:: len(BELOW) // 50], *VECTORS[:: len(VECTORS) // 50]]
+
+
+def test_where_a_sign_in_leads_a_real_browser_stays_with_the_app(browser: Browser) -> None:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), LeadsBack)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    front = f"http://127.0.0.1:{server.server_port}/mlflow/"
+    page = browser.new_page()
+    page.goto(front)
+    led = page.evaluate(
+        "n => Promise.all([...Array(n).keys()].map(i => fetch('/to?' + i).then(got => got.url, String)))", len(WANTED)
+    )
+    page.close()
+    server.shutdown()
+    server.server_close()
+    away = [(wanted, got) for wanted, got in zip(WANTED, led, strict=True) if not got.startswith(front)]
+    print(f"{len(led)} ways back tried in a browser, {len(away)} led elsewhere")
+    assert (len(led) > 100, away) == (True, [])

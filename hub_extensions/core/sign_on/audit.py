@@ -22,6 +22,8 @@ AUDIT_PATH = f"{RESERVED}/audit"
 """Where an audit gets a session for an account of its own, signed with what the gate and its hub alone know."""
 ACCOUNT = "gpu-audit-"
 """How the names of its accounts begin: a left-over one is known by it."""
+EVERYWHERE = "everything"
+"""Stands for an app in results that are about the host."""
 HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy again: it clears every identity header."
 
 
@@ -323,6 +325,22 @@ def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
         faults += ["no Secure"] if secure and "secure" not in names else []
         faults += ["no __Host-"] if secure and not parts[0].startswith("__host-") else []
     return tuple(faults)
+
+
+def certificate_result(origin: str, code: int | None, words: str) -> AuditResult:
+    """A14 of an https origin, by OpenSSL's number and words for what is wrong; None: nobody answered in TLS.
+
+    An issuer that this machine does not know may be one that the readers' browsers do.
+    """
+    outcome = Outcome.SAFE if code == 0 else Outcome.OPEN
+    if code is None or code in _UNKNOWN_ISSUER:
+        outcome = Outcome.NOT_TRIED
+    advice = "Give the proxy a certificate that browsers take for this host." if outcome is Outcome.OPEN else ""
+    return AuditResult("A14", EVERYWHERE, f"the certificate of {origin}", words or "trusted", outcome, advice)
+
+
+_UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
+"""Of ``X509_V_ERR_…``: issuers that cannot be got, self-signed ones, and a chain that cannot be followed."""
 
 
 def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:

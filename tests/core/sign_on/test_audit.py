@@ -12,6 +12,7 @@ from hub_extensions.core.sign_on.audit import (
     ProbeAnswer,
     Rule,
     borrowed,
+    certificate_result,
     cookie_faults,
     framing_of,
     merged,
@@ -106,6 +107,23 @@ def test_who_may_frame_a_page_is_said_by_the_strictest_of_its_policies(
     policies: list[str], frame_options: str, framing: str
 ) -> None:
     assert framing_of(policies, frame_options) == framing
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "outcome"),
+    [
+        (0, "", SAFE),
+        (10, "certificate has expired", OPEN),
+        (62, "Hostname mismatch, certificate is not valid for 'apps.example.org'.", OPEN),
+        (18, "self-signed certificate", NOT_TRIED),
+        (20, "unable to get local issuer certificate", NOT_TRIED),
+        (None, "no answer in 5 s", NOT_TRIED),
+    ],
+)
+def test_a_certificate_of_an_unknown_issuer_proves_nothing(code: int | None, words: str, outcome: Outcome) -> None:
+    result = certificate_result("https://apps.example.org", code, words)
+    assert (result.case, result.outcome, bool(result.advice)) == ("A14", outcome, outcome is OPEN)
+    assert words in result.came_back
 
 
 def test_a_cookie_is_changed_cut_and_sent_beside_another_and_never_as_it_is() -> None:
