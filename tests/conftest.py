@@ -50,9 +50,9 @@ FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--only-root``, ``--without-root``, ``--only-hub``: what a pass has. ``--cluster=existing``: that of KUBECONFIG.
 
-    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder; ``--traefik``, ``--kube-router``: the programs. No
-    package registry has them built. ``--shuffle``: modules, and the tests of each, in a random order; the same number is
-    the same order.
+    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder; ``--traefik``, ``--kube-router``: the programs.
+    No package registry has them built. ``--shuffle``: modules, and the tests of each, in a random order; the same
+    number is the same order.
     """
     parser.addoption(
         "--tier",
