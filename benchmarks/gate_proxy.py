@@ -2,6 +2,7 @@
 
 An app of 2 kB, which nginx itself serves, in three ways in one run: without a check, with a check that nginx answers
 itself (the floor: no gate can be faster), and with the gate by the configuration that ``gate config nginx`` writes.
+With ``--oauth2-proxy FILE`` that program is asked as well, whose sessions are in its cookies.
 What asks runs on the same cores, so the ratio to the floor is worth more than the times; the load is printed.
 """
 
@@ -9,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
+import hashlib
 import os
 import resource
 import signal
@@ -21,6 +24,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
+import requests
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application
@@ -39,7 +43,7 @@ from tests.patience import until
 from tests.ports import free_ports
 
 APPS, CONNECTIONS, RATE, PAGE_REQUESTS, OF_A_BROWSER, SOCKETS, AT_ONCE = 20, 16, 300, 60, 6, 1000, 100
-WAYS = ("without a check", "the floor", "the gate")
+WAYS = ("without a check", "the floor", "the gate", "oauth2-proxy")
 _AROUND = """
 server {{
     listen 127.0.0.1:{app};
@@ -54,7 +58,18 @@ server {{
         auth_request /floor-check;
         proxy_pass http://127.0.0.1:{app}; proxy_http_version 1.1; proxy_set_header Connection "";
     }}
+    location = /other-check {{
+        internal;
+        proxy_pass http://other/oauth2/auth; proxy_http_version 1.1; proxy_set_header Connection "";
+        proxy_pass_request_body off; proxy_set_header Content-Length ""; proxy_set_header Host $host;
+    }}
+    location /other/ {{
+        auth_request /other-check;
+        auth_request_set $who $upstream_http_x_auth_request_user; proxy_set_header X-Auth-Request-User $who;
+        proxy_pass http://127.0.0.1:{app}; proxy_http_version 1.1; proxy_set_header Connection "";
+    }}
 }}
+upstream other {{ server 127.0.0.1:{other}; keepalive 32; }}
 """
 
 
@@ -68,9 +83,11 @@ class IdleSocket(WebSocketHandler):
 class Behind:
     """nginx before the app, and the gate beside it. `ways`: what of `WAYS` is asked how."""
 
-    def __init__(self, folder: Path, hub: GateHub, sessions: int, cache: timedelta) -> None:
+    def __init__(self, folder: Path, hub: GateHub, sessions: int, cache: timedelta, other: str) -> None:
         self.folder, self.sessions = folder, sessions
-        app, self.plain, self.port, gate_port, self.socket_port = free_ports(5)
+        app, self.plain, self.port, gate_port, self.socket_port, other_port = free_ports(6)
+        self.other = OAuth2Proxy(other, other_port, folder, sessions) if other else None
+        self.ways = WAYS if other else WAYS[:-1]
         url = f"http://127.0.0.1:{self.port}"
         names = [f"app{number}" for number in range(APPS)]
         at = dict.fromkeys(names, f"http://127.0.0.1:{app}") | {"sockets": f"http://127.0.0.1:{self.socket_port}"}
@@ -79,7 +96,9 @@ class Behind:
         self.settings: GateSettings = settings_for(folder, hub, **about)
         fill(self.settings, hub, sessions, self.apps)
         piece = ProxySettings(url, SECRET, gate=f"http://127.0.0.1:{gate_port}", listen="127.0.0.1")
-        text = render("nginx", self.apps, piece) + _AROUND.format(app=app, plain=self.plain, body="x" * 2048)
+        text = render("nginx", self.apps, piece) + _AROUND.format(
+            app=app, plain=self.plain, other=other_port, body="x" * 2048
+        )
         (folder / "apps.conf").write_text(text)
         main = NGINX.format(folder=folder).replace("events { }", "events { worker_connections 8192; }")
         (folder / "nginx.conf").write_text(main.replace("access_log", "keepalive_requests 1000000; access_log"))
@@ -90,6 +109,8 @@ class Behind:
         assert program is not None, "no nginx"
         words = [program, "-c", str(self.folder / "nginx.conf"), "-p", str(self.folder)]
         self._processes = [launched(self.settings), subprocess.Popen([*words, "-e", str(self.folder / "error.log")])]
+        if self.other is not None:
+            self._processes.append(self.other.start())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -104,17 +125,60 @@ class Behind:
 
     def request(self, way: str, number: int) -> tuple[int, bytes]:
         """Port and bytes of the request with this number."""
-        path = {WAYS[0]: "/plain/x", WAYS[1]: "/floor/x"}.get(way, f"/app{number % APPS}/x")
-        port = self.port if way == WAYS[2] else self.plain
-        return port, asked(port, path, number % self.sessions)
+        path = {WAYS[0]: "/plain/x", WAYS[1]: "/floor/x", WAYS[3]: "/other/x"}.get(way, f"/app{number % APPS}/x")
+        port, session = self.port if way == WAYS[2] else self.plain, number % self.sessions
+        other = self.other.cookies[session] if self.other is not None and way == WAYS[3] else ""
+        return port, asked(port, path, session, cookie=other)
+
+    def spent(self, way: str) -> float:
+        """Processor seconds of who is asked."""
+        pid = self.other.process.pid if self.other is not None and way == WAYS[3] else self.gate
+        return processor_seconds(pid)
 
 
-def asked(port: int, path: str, session: int, *more: str) -> bytes:
-    """As a browser asks."""
+class OAuth2Proxy:
+    """The program, with people of a password file, so that it needs no provider; each check opens a cookie."""
+
+    def __init__(self, program: str, port: int, folder: Path, sessions: int) -> None:
+        self._port, people = port, folder / "people"
+        digest = base64.b64encode(hashlib.sha1(b"pass", usedforsecurity=False).digest()).decode()
+        people.write_text("".join(f"user{number}:{{SHA}}{digest}\n" for number in range(sessions)))
+        self._count, self.cookies = sessions, list[str]()
+        told = {
+            "http-address": f"127.0.0.1:{port}",
+            "provider": "github",
+            "client-id": "x",
+            "client-secret": "y",
+            "cookie-secret": "0123456789abcdef0123456789abcdef",
+            "cookie-secure": "false",
+            "email-domain": "*",
+            "upstream": "static://202",
+            "htpasswd-file": str(people),
+            "set-xauthrequest": "true",
+            "reverse-proxy": "true",
+            **{f"{kind}-logging": "false" for kind in ("request", "auth", "standard")},
+        }
+        self._words = [program, *(f"--{name}={value}" for name, value in told.items())]
+
+    def start(self) -> subprocess.Popen[bytes]:
+        """It answers, and everybody has a cookie."""
+        self.process = subprocess.Popen(self._words)
+        until(lambda: _listens(self._port), 30)
+        address = f"http://127.0.0.1:{self._port}/oauth2/sign_in"
+        for number in range(self._count):
+            form = {"username": f"user{number}", "password": "pass"}
+            answer = requests.post(address, data=form, allow_redirects=False, timeout=30)
+            self.cookies.append(f"_oauth2_proxy={answer.cookies['_oauth2_proxy']}")
+        return self.process
+
+
+def asked(port: int, path: str, session: int, *more: str, cookie: str = "") -> bytes:
+    """As a browser asks. `cookie`: of another kind of session."""
+    cookie = cookie or f"gate-without-https={cookie_of(session)}"
     lines = [
         *(f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Accept: text/html", "Accept-Language: en"),
         "User-Agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
-        f"Cookie: _xsrf=2|abc|def; gate-without-https={cookie_of(session)}; other=1",
+        f"Cookie: _xsrf=2|abc|def; {cookie}; other=1",
         *("Sec-Fetch-Site: same-origin", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document", *more),
     ]
     return "\r\n".join((*lines, "", "")).encode()
@@ -215,12 +279,12 @@ async def print_speed(behind: Behind, seconds: float) -> None:
         await warm.ask(behind.request(WAYS[2], number)[1])
     warm.close()
     rows = {}
-    for way in WAYS:
-        before, began = processor_seconds(behind.gate), time.monotonic()
+    for way in behind.ways:
+        before, began = behind.spent(way), time.monotonic()
         took = await as_fast_as_it_goes(behind, way, seconds)
-        rows[way] = took, len(took) / (time.monotonic() - began), processor_seconds(behind.gate) - before
+        rows[way] = took, len(took) / (time.monotonic() - began), behind.spent(way) - before
     for way, (took, rate, spent) in rows.items():
-        cost = f"; {spent / len(took) * 1e6:.0f} us of the gate's processor time a check" if way == WAYS[2] else ""
+        cost = f"; {spent / len(took) * 1e6:.0f} us of its processor time a check" if way in WAYS[2:] else ""
         print(
             f"{behind.sessions:>4} sessions, {way:<15}: {rate:6.0f} requests/s, p50 {p(took, 0.5):.1f} ms, "
             f"p99 {p(took, 0.99):.1f} ms, {rate / rows[WAYS[1]][1]:.2f} of the floor's rate{cost}",
@@ -230,28 +294,31 @@ async def print_speed(behind: Behind, seconds: float) -> None:
 
 async def print_at_rate(behind: Behind, seconds: float) -> None:
     """p99 at `RATE` a second, the ways by turns, so that what else the machine does meets each."""
-    took: dict[str, list[float]] = {way: [] for way in WAYS}
+    took: dict[str, list[float]] = {way: [] for way in behind.ways}
     for _ in range(4):
-        for way in WAYS:
+        for way in behind.ways:
             took[way] += await at_a_rate(behind, way, seconds / 2)
     floor = p(took[WAYS[1]], 0.99)
-    for way in WAYS:
+    for way in behind.ways:
         p99 = p(took[way], 0.99)
         print(
             f"{RATE} a second, {way:<15}: p50 {p(took[way], 0.5):.1f} ms, p99 {p99:.1f} ms, {p99 - floor:+.1f} ms to "
             "the floor",
             flush=True,
         )
+    if behind.other is not None:
+        ratio = p(took[WAYS[2]], 0.99) / p(took[WAYS[3]], 0.99)
+        print(f"{RATE} a second: p99 of the gate is {ratio:.2f} of oauth2-proxy's", flush=True)
 
 
 async def print_pages(behind: Behind, rounds: int = 30) -> None:
     """By turns, too."""
-    took: dict[str, list[float]] = {way: [] for way in WAYS}
+    took: dict[str, list[float]] = {way: [] for way in behind.ways}
     for _ in range(rounds):
-        for way in WAYS:
+        for way in behind.ways:
             took[way].append(await a_page(behind, way))
     plain = statistics.median(took[WAYS[0]])
-    for way in WAYS:
+    for way in behind.ways:
         each = statistics.median(took[way])
         print(f"a page of {PAGE_REQUESTS} requests, {way:<15}: {each:.0f} ms, {each - plain:+.0f} ms", flush=True)
 
@@ -296,12 +363,12 @@ async def print_hub_calls(behind: Behind, hub: GateHub) -> None:
         caller.close()
 
 
-async def with_sessions(count: int, seconds: float, *parts: Callable[[Behind], object]) -> None:
+async def with_sessions(count: int, seconds: float, other: str, *parts: Callable[[Behind], object]) -> None:
     """Start all, with so many sessions, and print the parts."""
     with tempfile.TemporaryDirectory() as name:
         async with GateHub() as hub:
             os.chmod(name, 0o755)
-            with Behind(Path(name), hub, count, timedelta(seconds=60)) as behind:
+            with Behind(Path(name), hub, count, timedelta(seconds=60), other) as behind:
                 await asyncio.to_thread(until, lambda: _listens(behind.port) and _listens(behind.settings.port), 60)
                 if not parts:
                     await print_hub_calls(behind, hub)
@@ -315,13 +382,13 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-async def run(seconds: float) -> None:
+async def run(seconds: float, other: str) -> None:
     """All of it."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     print(f"load {os.getloadavg()[0]:.1f}, {os.cpu_count()} cores", flush=True)
-    await with_sessions(1, seconds)
-    await with_sessions(50, seconds, lambda behind: print_at_rate(behind, seconds), print_pages)
-    await with_sessions(500, seconds, lambda behind: print_sockets(behind, seconds))
+    await with_sessions(1, seconds, other)
+    await with_sessions(50, seconds, other, lambda behind: print_at_rate(behind, seconds), print_pages)
+    await with_sessions(500, seconds, other, lambda behind: print_sockets(behind, seconds))
     print(f"load {os.getloadavg()[0]:.1f}", flush=True)
 
 
@@ -329,7 +396,9 @@ def main() -> None:
     """Measure, and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each row (default: %(default)s)")
-    asyncio.run(run(parser.parse_args().seconds))
+    parser.add_argument("--oauth2-proxy", metavar="FILE", default="", help="its program, to put beside the gate")
+    given = parser.parse_args()
+    asyncio.run(run(given.seconds, given.oauth2_proxy))
 
 
 if __name__ == "__main__":

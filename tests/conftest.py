@@ -41,7 +41,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # jsonschema imports it for formats that nobody here asks for: 38 grammars, a second of each process
 
 UNPRIVILEGED = 65534
-MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART", "traefik": "TEST_TRAEFIK"}
+MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART", "traefik": "TEST_TRAEFIK", "kube-router": "TEST_KUBE_ROUTER"}
 """What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
 LONGEST = Path(__file__).parent / "loop"
 FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
@@ -50,9 +50,9 @@ FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--only-root``, ``--without-root``, ``--only-hub``: what a pass has. ``--cluster=existing``: that of KUBECONFIG.
 
-    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder; ``--traefik``: its program. No package registry
-    has them. ``--shuffle``:
-    modules, and the tests of each, in a random order; the same number is the same order.
+    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder; ``--traefik``, ``--kube-router``: the programs.
+    No package registry has them built. ``--shuffle``: modules, and the tests of each, in a random order; the same
+    number is the same order.
     """
     parser.addoption(
         "--tier",
@@ -67,6 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--cluster", choices=["existing"], help="existing: test on the cluster of the current KUBECONFIG")
     parser.addoption("--chart", help="the zero-to-jupyterhub chart 4.4.0: a .tgz or its folder")
     parser.addoption("--traefik", help="the program of Traefik 3")
+    parser.addoption("--kube-router", help="the program of kube-router 2, which enforces network policies")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -86,6 +87,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_CHART"] = str(Path(chart).resolve())
     if traefik := config.getoption("--traefik"):
         os.environ["TEST_TRAEFIK"] = str(Path(traefik).resolve())
+    if kube_router := config.getoption("--kube-router"):
+        os.environ["TEST_KUBE_ROUTER"] = str(Path(kube_router).resolve())
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -127,6 +127,14 @@ def _traefik() -> str:
     return "" if os.access(program, os.X_OK) else f"--traefik: {program} is no program"
 
 
+def _kube_router() -> str:
+    if not (program := os.environ.get("TEST_KUBE_ROUTER")):
+        return "needs kube-router 2, which enforces network policies: --kube-router FILE"
+    if not shutil.which("ipset", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+        return "no ipset (Debian package: ipset)"
+    return "" if os.access(program, os.X_OK) else f"--kube-router: {program} is no program"
+
+
 def _fetched_proxies() -> str:
     lacking = [word for word in FETCHED_PROXIES if not proxy_program(word)]
     why = os.environ.get("PROXIES_MISSING") or "./scripts/test --whole fetches them"
@@ -265,6 +273,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "nginx": _nginx,
     "fetched-proxies": _fetched_proxies,
     "traefik": _traefik,
+    "kube-router": _kube_router,
     "slapd": _slapd,
     "c-compiler": _c_compiler,
     "root": _root,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from hub_extensions.adapters.assertions import AssertionSigner, KeyFolder
@@ -11,7 +12,7 @@ from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.cli import main
 
 
-def test_rotate_makes_the_next_key_sign(tmp_path: Path) -> None:
+def test_rotate_makes_the_next_key_sign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = GateSettings(
         url="https://apps.example.org",
         state_dir=str(tmp_path),
@@ -24,6 +25,10 @@ def test_rotate_makes_the_next_key_sign(tmp_path: Path) -> None:
     file = tmp_path / "gate.json"
     settings.dump(file)
     assert (file.stat().st_mode & 0o777, GateSettings.load(file)) == (0o600, settings)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("JUPYTERHUB_GPU_GATE_DATABASE_URL", "postgresql://gate:word@db/gate")
+        named = GateSettings.load(file)
+    assert named.store_url == "postgresql://gate:word@db/gate" and "word" not in repr(named)
     signer = AssertionSigner(KeyFolder(tmp_path), settings.origin, settings.assertion)
     before = [key["kid"] for key in signer.published()["keys"]]
     answer = CliRunner().invoke(main, ["gate", "rotate", "--config", str(file)])

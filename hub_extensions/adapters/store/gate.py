@@ -123,7 +123,7 @@ class GateStore:
         with self._engine.begin() as connection:
             if instead_of:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
-                self._tell(connection, News(ended=(instead_of,)))
+                self._notify(connection, News(ended=(instead_of,)))
             upsert(connection, _SESSIONS, [asdict(session)])
 
     def put_all(self, sessions: Iterable[StoredSession]) -> None:
@@ -147,7 +147,7 @@ class GateStore:
             if rows:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == sa.bindparam("which")), rows)
             if rows or user:
-                self._tell(connection, News(user, tuple(row["which"] for row in rows)))
+                self._notify(connection, News(user, tuple(row["which"] for row in rows)))
         return gone
 
     def uses(self) -> dict[str, datetime]:
@@ -206,14 +206,14 @@ class GateStore:
                 return False
             connection.execute(sa.delete(_KEYS).where(_KEYS.c.made.not_in(list(kept))))
             connection.execute(sa.insert(_KEYS).values(made=made, sealed=sealed))
-            self._tell(connection, News(keys=True))
+            self._notify(connection, News(keys=True))
         return True
 
     def close(self) -> None:
         """Let go of the database."""
         self._engine.dispose()
 
-    def _tell(self, connection: Connection, news: News) -> None:
+    def _notify(self, connection: Connection, news: News) -> None:
         """To the other gates, when this transaction is committed."""
         if self.is_shared:
             for letter in letters_of(news):
