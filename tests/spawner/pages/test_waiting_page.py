@@ -120,7 +120,9 @@ def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
             assert "Take" not in page.inner_text("#gpu-waiting")
         ben, address = hub.login("ben"), f"{hub.url}/hub/spawn-pending/ben"
         plain = ben.get(address, headers={"Accept-Language": "ja,en;q=0.5"}).content.decode()
-        assert "MIG 1g.5gb の列で 1 番目 です" in plain and 'lang="ja-JP"' in plain, "also without script"
+        assert 'MIG 1g.5gb の列で <span class="gpu-place">1 番目</span> です' in plain and 'lang="ja-JP"' in plain, (
+            "also without script"
+        )
         english = ben.get(address).text
         assert (
             'You are <span class="gpu-place">1st</span> in line for MIG 1g.5gb' in english
