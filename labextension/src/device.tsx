@@ -23,6 +23,7 @@ import type { IGpuModel } from './model';
 import type { IShown } from './seen';
 import { belowText, decidedBelow } from './signs';
 import { duration, percent } from './units';
+import { Word } from './words';
 
 /** More than so many have one line each, that can be opened. */
 const MANY = 4;
@@ -107,7 +108,14 @@ function Device({
         </p>
       )}
       <div className="jp-gpu-Row">
-        <span className="jp-gpu-Label">{trans.__('Memory')}</span>
+        <span className="jp-gpu-Label">
+          <Word
+            word={trans.__('Memory')}
+            sentence={trans.__(
+              'What your programs hold of the GPU’s memory, and all there is for you. A program that wants more ends with an error.'
+            )}
+          />
+        </span>
         <span>{texts.memory}</span>
       </div>
       <Meter label={trans.__('Memory')} text={texts.memory} percent={memoryPercent(memory)} />
@@ -122,7 +130,14 @@ function Device({
       />
       {beside === '' ? null : <p className="jp-gpu-Note">{beside}</p>}
       <div className="jp-gpu-Row">
-        <span className="jp-gpu-Label">{labels.use}</span>
+        <span className="jp-gpu-Label">
+          <Word
+            word={labels.use}
+            sentence={trans.__(
+              'How busy the GPU is. 0 % while a cell runs: it computes on the CPU, or waits for data.'
+            )}
+          />
+        </span>
         <span>{texts.use}</span>
       </div>
       <Meter label={labels.use} text={texts.use} percent={reading.used_percent} />

@@ -9,6 +9,7 @@ import type { Keeping } from './model';
 import type { IShown } from './seen';
 import { signWords } from './signs';
 import { clock, duration } from './units';
+import { Explained } from './words';
 
 interface IServer extends IShown {
   server: ServerState | null;
@@ -85,7 +86,9 @@ function Stop({
               {keepLabel(server, trans)}
             </button>
           ) : null}
-          <span>{keepLeft(server.keep, trans)}</span>
+          <span>
+            <Explained text={keepLeft(server.keep, trans)} trans={trans} />
+          </span>
         </p>
       ) : null}
       {typeof keeping === 'object' ? (
@@ -94,7 +97,11 @@ function Stop({
             trans.__('The server did not answer. Nothing was changed.')}
         </p>
       ) : null}
-      {ends === '' ? null : <p>{ends}</p>}
+      {ends === '' ? null : (
+        <p>
+          <Explained text={ends} trans={trans} />
+        </p>
+      )}
       {giveBack ? (
         <p>
           <button type="button" className="jp-gpu-Small" onClick={giveBack}>

@@ -7,6 +7,7 @@ import * as React from 'react';
 import { freeText, offerName, reasonText, takeWords, waitsAgeWords, waitText } from './format';
 import type { OfferState } from './messages';
 import type { IShown } from './seen';
+import { Explained } from './words';
 
 export function Waits({
   offers,
@@ -32,12 +33,18 @@ export function Waits({
       <h3>{trans.__('Waits now')}</h3>
       {take === '' ? null : <p>{take}</p>}
       <dl>
-        {full.map(offer => (
+        {full.map((offer, place) => (
           <div className="jp-gpu-Wait" key={offer.id}>
             <dt className="jp-gpu-Row">
               <strong>{offerName(offer, trans)}</strong> <span>{freeText(offer, trans)}</span>
             </dt>
-            <dd>{waitText(offer, trans)}</dd>
+            <dd>
+              {place === 0 ? (
+                <Explained text={waitText(offer, trans)} trans={trans} />
+              ) : (
+                waitText(offer, trans)
+              )}
+            </dd>
             {offer.wait.reason === null || offer.wait.reason.reason === offer.wait.note ? null : (
               <dd className="jp-gpu-Detail">{reasonText(offer.wait.reason, now, trans)}</dd>
             )}

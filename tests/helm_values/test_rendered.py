@@ -179,7 +179,7 @@ def test_an_example_from_the_offer_to_the_stop(
         until(lambda: release.waiting() == [waits], 30, lambda: f"{release.line()}")
         assert hub.pending(waits) == "spawn" and waits not in release.pods(), "who waits has no pod"
         page = people[waits].get(f"{hub.url}/hub/spawn-pending/{waits}", timeout=patient(10))
-        assert "You are 1st in line" in page.text
+        assert 'You are <span class="gpu-place">1st</span> in line' in page.text
         print(f"{waits}: 1st in line for {last}")
 
         gone = USERS[len(taken) - 1]

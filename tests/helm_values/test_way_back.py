@@ -102,7 +102,7 @@ def test_from_stock_to_us_and_back_and_to_us_again(apart: bool, released: Releas
             choose(release, people[waiter], waiter, SMALL)
         until(lambda: release.waiting() == ["cem", "dora"], 30, lambda: f"{release.line()}")
         page = people["cem"].get(f"{hub.url}/hub/spawn-pending/cem", timeout=patient(10))
-        assert "You are 1st in line" in page.text
+        assert 'You are <span class="gpu-place">1st</span> in line' in page.text
         running = uids(release)
         assert set(running) == {"ada", "ben"}
 

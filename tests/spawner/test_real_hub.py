@@ -476,7 +476,7 @@ def test_the_waiting_page_of_a_named_server_acts_on_that_server(tmp_path: Path, 
         page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben/exam").text
         assert 'data-server="exam"' in page
         assert "(1) in line" in page
-        assert "You are 1st in line for MIG 1g.5gb" in page
+        assert 'You are <span class="gpu-place">1st</span> in line for MIG 1g.5gb' in page
         assert "All 1 are in use" in page
         assert 'http-equiv="refresh"' in page
         assert 'id="stop-server-btn"' not in page

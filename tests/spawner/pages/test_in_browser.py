@@ -182,7 +182,7 @@ def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, br
     hub.spawn("ben", {"offer": ONE})
     ben = hub.login("ben")
     waiting = ben.get(f"{hub.url}/hub/spawn-pending/ben").text
-    assert "You are 1st in line for MIG 1g.5gb" in waiting
+    assert 'You are <span class="gpu-place">1st</span> in line for MIG 1g.5gb' in waiting
     cem = hub.login("cem")
     form = cem.get(f"{hub.url}/hub/spawn").text
     assert "0 of 1 free" in form and "1 of 1 free" in form

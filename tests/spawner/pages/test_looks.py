@@ -67,7 +67,10 @@ CLIPPED = """[...document.querySelectorAll('#gpu-form *, .gpu-waiting *, #gpu-ho
   && each.innerText?.trim() && !each.matches('.visually-hidden')).map(each => each.outerHTML)"""
 UNMARKED = """[...document.querySelectorAll('.gpu-pill, .gpu-share, .gpu-bar, .gpu-dots li:not(.gpu-rest), .gpu-row')]
   .filter(each => each.offsetParent && getComputedStyle(each).borderTopWidth === '0px')
-  .map(each => `no border with forced colours: ${each.outerHTML}`)"""
+  .map(each => `no border with forced colours: ${each.outerHTML}`)
+  .concat([...document.querySelectorAll('#gpu-form input, .gpu-waiting input')]
+    .filter(each => each.offsetParent && getComputedStyle(each).appearance === 'none')
+    .map(each => `no choice is seen with forced colours: ${each.outerHTML}`))"""
 LONG = Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, explain("in-use", total=1, title="MIG 2g.10gb", ahead=1))
 
 

@@ -117,13 +117,18 @@ def test_form_and_waiting_page_speak_the_language_of_their_readers_browser(
             page.wait_for_function("document.title.startsWith('(1) jonossa')")
             assert page.locator("#gpu-waiting").get_attribute("lang") == "fi-FI"
             assert page.inner_text("#gpu-leave-words") == "Poistu jonosta …"
-            assert "liityit jonoon 1." in page.text_content("#gpu-history")
+            assert "liityit jonoon sijalla 1" in page.text_content("#gpu-history")
             assert "Take" not in page.inner_text("#gpu-waiting")
         ben, address = hub.login("ben"), f"{hub.url}/hub/spawn-pending/ben"
         plain = ben.get(address, headers={"Accept-Language": "ja,en;q=0.5"}).content.decode()
-        assert "MIG 1g.5gb の列で 1 番目 です" in plain and 'lang="ja-JP"' in plain, "also without script"
+        assert 'MIG 1g.5gb の列で <span class="gpu-place">1 番目</span> です' in plain and 'lang="ja-JP"' in plain, (
+            "also without script"
+        )
         english = ben.get(address).text
-        assert "You are 1st in line for MIG 1g.5gb" in english and 'id="gpu-waiting" lang="en"' in english
+        assert (
+            'You are <span class="gpu-place">1st</span> in line for MIG 1g.5gb' in english
+            and 'id="gpu-waiting" lang="en"' in english
+        )
 
 
 def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_server(

@@ -1,0 +1,62 @@
+/**
+ * Words that a first-year does not know: each a button with one sentence, where it stands.
+ */
+import type { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+/** A word and its sentence; the browser itself opens and closes it. */
+export function Word({ word, sentence }: { word: string; sentence: string }): JSX.Element {
+  const id = React.useId();
+  // React 18 does not know these attributes, and hands them on as they are
+  const opens: Record<string, string> = { popovertarget: id };
+  const opened: Record<string, string> = { popover: 'auto' };
+  return (
+    <>
+      <button type="button" className="jp-gpu-Word" aria-describedby={id} {...opens}>
+        {word}
+      </button>
+      <span id={id} className="jp-gpu-Help" {...opened}>
+        {sentence}
+      </span>
+    </>
+  );
+}
+
+/** A text in which words with a sentence are found; none is marked twice. */
+export function Explained({
+  text,
+  trans
+}: {
+  text: string;
+  trans: TranslationBundle;
+}): JSX.Element {
+  const sentences: Record<string, string> = {
+    [trans.__('is idle')]: trans.__(
+      'No program of yours computes on the GPU; a cell that uses it starts the time anew.'
+    ),
+    [trans.__('likely')]: trans.__('Eight waits of ten are as long as this. It is no promise.'),
+    [trans.__('at most')]: trans.__('A limit that is enforced: it does not take longer.'),
+    [trans.__('Keep:')]: trans.__(
+      'Each press gives this server more time before it stops for being idle.'
+    )
+  };
+  const parts = Object.entries(sentences).reduce<(string | JSX.Element)[]>(
+    (found, [word, sentence]) => {
+      const place = found.findIndex(each => typeof each === 'string' && each.includes(word));
+      const part = found[place];
+      if (typeof part !== 'string') {
+        return found;
+      }
+      const at = part.indexOf(word);
+      return [
+        ...found.slice(0, place),
+        part.slice(0, at),
+        <Word key={word} word={word} sentence={sentence} />,
+        part.slice(at + word.length),
+        ...found.slice(place + 1)
+      ];
+    },
+    [text]
+  );
+  return <>{parts}</>;
+}
