@@ -173,7 +173,7 @@ def test_the_limits_that_no_setting_moves(limit: object, value: object) -> None:
         (len(durations.FADING), 48),
         (durations.FORGET, 0.005),
         ((play.DRAWS, play.FEWEST_DRAWS, play.LIVES), (200, 64, 30_000)),
-        ((interval.MATURED, interval.FEWEST_MATURED), (150, 20)),
+        ((interval.MATURED, interval.FEWEST_MATURED, interval.TOLERANCE), (150, 20, 0.3)),
         ((foretell.MOST_PLAYED, foretell.STARTS, foretell.KEYS), (1000, 50, 1000)),
         ((outlook.FEW, outlook.PEOPLE), (20, 3)),
         ((outlook.LAST, outlook.FEWEST_JUDGED, outlook.VALID), (200, 50, timedelta(minutes=2))),
