@@ -111,7 +111,7 @@ class HubCulling(JsonRoute):
     async def get(self) -> None:
         """Decided at this very moment; nothing is done."""
         self.only_queries()
-        self.answer(self.engine.culling())
+        self.answer(await self.engine.culling())
 
 
 class HubEvents(JsonRoute):
