@@ -128,6 +128,7 @@ class EngineInMemory:
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
         culls = {("idle", "classes"): 3, ("lifetime", ""): 1}
         self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_clock_ahead=None)
+        self.languages: dict[str, str] = {}
         self.lease_view = SimpleNamespace(
             states=lambda: Counter(each.state for each in self.held),
             uses=lambda: (
@@ -220,6 +221,9 @@ class EngineInMemory:
                 yield await queue.get()
         finally:
             self._queues.remove(queue)
+
+    async def hear_language(self, user: str, language: str) -> None:
+        self.languages[user] = language
 
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
         self.told.append(("form", user, server, tuple(groups), admin))

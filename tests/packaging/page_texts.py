@@ -16,6 +16,7 @@ PAGES = PACKAGE / "hub_service" / "http" / "pages"
 START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
+NOTICES = PACKAGE / "hub_service" / "setup" / "notice_texts.py"
 TEMPLATES = (
     *(
         PAGES / "templates" / f"{name}.html"
@@ -42,6 +43,7 @@ TEMPLATES = (
 SCRIPTS = tuple(START / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 SOURCES = (
     *START.glob("*.py"),
+    NOTICES,
     PAGES / "labels.py",
     PAGES / "pages.py",
     PAGES / "audit.py",
@@ -58,6 +60,7 @@ SOURCES = (
 NAMED = {
     PACKAGE / "core" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
+    NOTICES: ("WARNED_FOR",),
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),

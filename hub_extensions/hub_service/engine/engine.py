@@ -296,6 +296,10 @@ class Engine:
             peak_memory_bytes=self.state.foresight.past.peak_of(user),
         )
 
+    async def hear_language(self, user: str, language: str) -> None:
+        """See `Notifier.hear_language`."""
+        await self.notifier.hear_language(user, language)
+
     def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
         """The limits that a server of this user would have now, of each kind that has a GPU."""
         known, now = frozenset(groups), self.state.clock.utc_now()
