@@ -199,11 +199,21 @@ class GpuServiceClient:
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
     async def form(
-        self, user: str, server: str, groups: tuple[str, ...], admin: bool, seconds: float = FORM_SECONDS
+        self,
+        user: str,
+        server: str,
+        groups: tuple[str, ...],
+        admin: bool,
+        seconds: float = FORM_SECONDS,
+        language: str = "",
     ) -> FormState:
-        """Everything the spawn form needs. Raises ServiceAway, ServiceRefused."""
+        """Everything the spawn form needs. Raises ServiceAway, ServiceRefused.
+
+        Args:
+            language: of the page that it is for; "": it is for none.
+        """
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
-        state = await self._send(self._reports, "GET", f"hub/form?{query}", FormState, None, seconds)
+        state = await self._send(self._reports, "GET", f"hub/form?{query}", FormState, None, seconds, language)
         self.titles.update((offer.id, offer.plain_name) for offer in state.offers)
         if not admin:
             self._cache(frozenset(groups), state)
@@ -315,14 +325,23 @@ class GpuServiceClient:
     # ---------------------------------------------------------------- one request
 
     async def _send(
-        self, client: AsyncHTTPClient, method: str, path: str, answer: type[T] | None, message: object, seconds: float
+        self,
+        client: AsyncHTTPClient,
+        method: str,
+        path: str,
+        answer: type[T] | None,
+        message: object,
+        seconds: float,
+        language: str = "",
     ) -> T:
         if not self._url:
             raise self._lost(NO_ADDRESS)
         body = None if message is None else _reader(type(message)).dump_json(message)
         try:
             # ours is the limit: the client's own ones do not cover its queue, and count the time that the loop is held
-            response = await with_timeout(seconds, self._fetched(client, method, path, body, seconds), parts=10)
+            response = await with_timeout(
+                seconds, self._fetched(client, method, path, body, seconds, language), parts=10
+            )
         except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
             raise self._lost(f"{type(error).__name__}: {error}") from error
         self._check(response.code, response.body or b"", str(response.error or response.code))
@@ -334,18 +353,19 @@ class GpuServiceClient:
             raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
 
     async def _fetched(
-        self, client: AsyncHTTPClient, method: str, path: str, body: bytes | None, seconds: float
+        self, client: AsyncHTTPClient, method: str, path: str, body: bytes | None, seconds: float, language: str
     ) -> HTTPResponse:
         """The service's own answer. Raises Unproved, and what the client raises."""
         url = f"{self._url}/{path}"
         place = urlsplit(url)
         target = f"{place.path}?{place.query}" if place.query else place.path
+        spoken = {"Accept-Language": language} if language else {}
         for _ in range(ATTEMPTS):
             letter = self._signer.sign(method, target, body or b"")
             request = HTTPRequest(
                 url,
                 method=method,
-                headers={**JSON, **letter.headers},
+                headers={**JSON, **spoken, **letter.headers},
                 body=body,
                 follow_redirects=False,
                 connect_timeout=seconds + HELD_SECONDS,

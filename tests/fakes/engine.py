@@ -6,6 +6,7 @@ It has the signatures of `hub_service.engine.engine.Engine` (a test compares the
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -21,6 +22,7 @@ from hub_extensions.core.overview.totals import totals_of
 from hub_extensions.core.overview.view import Asked, Overview, PageRows
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.lease_view import LeaseUse
 from tests.fakes.reasons import because
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
@@ -126,6 +128,15 @@ class EngineInMemory:
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
         culls = {("idle", "classes"): 3, ("lifetime", ""): 1}
         self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_clock_ahead=None)
+        self.languages: dict[str, str] = {}
+        self.lease_view = SimpleNamespace(
+            states=lambda: Counter(each.state for each in self.held),
+            uses=lambda: (
+                LeaseUse(each.offer, each.last_use_percent, each.use_source)
+                for each in self.held
+                if each.state == "running"
+            ),
+        )
         self.failed_stops = SimpleNamespace(alarms={}, info=lambda: self.culling_view.failed_stops)
         self.culling_view = messages.CullingView(NOON, (), ())
         self.admin_orders = OrdersHeard(self.told)
@@ -150,7 +161,7 @@ class EngineInMemory:
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
         self.told.append(("give-up", lease, admin, *filter(None, [why])))
 
-    def culling(self) -> messages.CullingView:
+    async def culling(self) -> messages.CullingView:
         return self.culling_view
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
@@ -210,6 +221,9 @@ class EngineInMemory:
                 yield await queue.get()
         finally:
             self._queues.remove(queue)
+
+    async def hear_language(self, user: str, language: str) -> None:
+        self.languages[user] = language
 
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
         self.told.append(("form", user, server, tuple(groups), admin))
@@ -290,7 +304,7 @@ class EngineInMemory:
     async def days(self, span: Span) -> Days:
         return days_of(self.past, span, NOON)
 
-    def leases(self) -> tuple[messages.LeaseInfo, ...]:
+    async def leases(self) -> tuple[messages.LeaseInfo, ...]:
         return tuple(self.held)
 
     def health(self) -> messages.Health:

@@ -16,6 +16,7 @@ PAGES = PACKAGE / "hub_service" / "http" / "pages"
 START = PACKAGE / "spawner" / "pages"
 SIGN_ON = PACKAGE / "authenticator"
 GATE = PACKAGE / "gate"
+NOTICES = PACKAGE / "hub_service" / "setup" / "notice_texts.py"
 TEMPLATES = (
     *(
         PAGES / "templates" / f"{name}.html"
@@ -43,6 +44,7 @@ TEMPLATES = (
 SCRIPTS = tuple(START / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 SOURCES = (
     *START.glob("*.py"),
+    NOTICES,
     PAGES / "labels.py",
     PAGES / "pages.py",
     PAGES / "audit.py",
@@ -60,6 +62,7 @@ NAMED = {
     PACKAGE / "core" / "glossary.py": ("WORDS", "SENTENCES"),
     PACKAGE / "core" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
+    NOTICES: ("WARNED_FOR",),
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),

@@ -20,8 +20,8 @@ class WebhookNotice:
         at: when the server was ready. open_until: when its GPU goes to the next in line unless the server is opened;
             None: nothing stops an unopened server here.
         subject, text: the admin's templates, filled in; of a warning our own.
-        stops_at, cause: of a warning: when it stops, and for what (``idle``, ``lifetime``, ``unopened``,
-            ``cpu-idle``, ``admin``).
+        stops_at, cause: of a warning: when it stops, and for what (``idle``, ``lifetime``, ``unopened``, ``admin``,
+            ``cpu-idle``).
     """
 
     version: int

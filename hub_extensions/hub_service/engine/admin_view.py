@@ -6,7 +6,6 @@ Of a thousand cards only the page that is asked for is written out. Not here: wh
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
@@ -35,10 +34,8 @@ from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.overview import failed_starts
+from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
-
-AT_A_TIME = 100
-"""So many leases are looked at before others have a turn."""
 
 
 class AdminView:
@@ -77,11 +74,8 @@ class AdminView:
 
     async def _holders(self) -> list[PieceHolder]:
         """As in `cards`, in slices between which others have a turn; what ended meanwhile is left out."""
-        found = list[PieceHolder]()
-        for number, lease in enumerate(tuple(self.state.leases.values()), 1):
-            found.append(self._holder(lease, self.state.on_cluster))
-            if number % AT_A_TIME == 0:
-                await asyncio.sleep(0)
+        on_cluster = self.state.on_cluster
+        found = [self._holder(lease, on_cluster) async for lease in in_slices(self.state.leases.values())]
         return [holder for holder in found if holder.lease in self.state.leases]
 
     def _holder(self, lease: Lease, on_cluster: bool) -> PieceHolder:

@@ -12,6 +12,7 @@ from hub_extensions.core import messages
 from hub_extensions.core.culling import CullDecision, ServerFacts
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.wording import about
+from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE
 
@@ -52,11 +53,15 @@ def _shown(state: State, facts: ServerFacts) -> str:
     return f"shown in its panel, which asked {about(age)} ago"
 
 
-def culled_servers(
+async def culled_servers(
     state: State, decide: Callable[[ServerFacts], CullDecision], evidence: EvidenceText
 ) -> tuple[messages.CulledServer, ...]:
-    """What would happen to each running server, the first to stop first; those without an end in sight at last."""
-    found = [_culled_server(state, facts, decide(facts), evidence) for facts in state.facts.values()]
+    """What would happen to each running server, the first to stop first; those without an end in sight at last.
+
+    In slices between which others have a turn; whose server ends meanwhile is left out.
+    """
+    looked = [_culled_server(state, facts, decide(facts), evidence) async for facts in in_slices(state.facts.values())]
+    found = [each for each in looked if (each.user, each.server) in state.facts]
     with_end = sorted(
         (each for each in found if each.stops_at is not None), key=lambda each: (each.stops_at, each.user, each.server)
     )

@@ -31,6 +31,7 @@ from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.returns import intended_return, with_return, without_return
 from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST, ServerEvidence
+from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 from hub_extensions.hub_service.engine.usage import Measuring
@@ -123,12 +124,7 @@ class Culler(ServerEvidence):
 
     async def _judge_all(self, now: datetime) -> list[_Judgement]:
         """Every server; others have a turn in between."""
-        judged = []
-        for number, facts in enumerate(tuple(self.state.facts.values()), 1):
-            judged.append(self._judge(facts, now))
-            if number % AT_A_TIME == 0:
-                await asyncio.sleep(0)
-        return judged
+        return [self._judge(facts, now) async for facts in in_slices(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
         """The facts as they are kept, as they are after a look at the evidence, and what follows."""

@@ -20,7 +20,6 @@ from hub_extensions.adapters.server_processes import mark_of
 from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import CullPolicy, RuledServer
-from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
@@ -36,6 +35,7 @@ from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.failed_stops import FailedStops
 from hub_extensions.hub_service.engine.forecast_record import lost
 from hub_extensions.hub_service.engine.forecaster import Forecaster
+from hub_extensions.hub_service.engine.lease_view import LeaseView
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
 from hub_extensions.hub_service.engine.notifier import Notifier
@@ -97,6 +97,7 @@ class Engine:
         pod_of = self.cluster_leases.pod_of if self.cluster_leases is not None else None
         self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
         self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
+        self.lease_view = LeaseView(state, self.culler, self.watcher, pod_of)
         self.servers = ServerView(state, transaction, self.culler)
         self.returns = Returns(state, transaction, hub, self.queue.rights)
         self.failed_stops = FailedStops(state, transaction, self.culler, self.watcher)
@@ -107,7 +108,7 @@ class Engine:
         self.admin_view = AdminView(
             state,
             self.culler,
-            lease_info=self._lease_info,
+            lease_info=self.lease_view.info,
             tickets_info=self._tickets_info,
             cluster=self.cluster,
             node_of=self._node_of,
@@ -295,6 +296,10 @@ class Engine:
             peak_memory_bytes=self.state.foresight.past.peak_of(user),
         )
 
+    async def hear_language(self, user: str, language: str) -> None:
+        """See `Notifier.hear_language`."""
+        await self.notifier.hear_language(user, language)
+
     def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
         """The limits that a server of this user would have now, of each kind that has a GPU."""
         known, now = frozenset(groups), self.state.clock.utc_now()
@@ -404,47 +409,17 @@ class Engine:
         """The last day, week or month."""
         return await self.usage_days.days(span)
 
-    def leases(self) -> tuple[messages.LeaseInfo, ...]:
+    async def leases(self) -> tuple[messages.LeaseInfo, ...]:
         """All leases that have not ended, for admins."""
-        return tuple(self._lease_info(lease) for lease in self.state.leases.values())
-
-    def _lease_info(self, lease: Lease) -> messages.LeaseInfo:
-        device = self.state.device(lease.device)
-        facts = self.state.facts.get((lease.user, lease.server))
-        decision = self.culler.decision(facts) if facts else None
-        wall = self.state.clock.wall
-        left = self.watcher.leftovers.get(lease.id, ()) if lease.state is LeaseState.ENDING else ()
-        used, source = self.culler.measured(lease)
-        pod = self.cluster_leases.pod_of(lease) if self.cluster_leases is not None else None
-        return messages.LeaseInfo(
-            lease=lease.id,
-            user=lease.user,
-            server=lease.server,
-            offer=lease.offer,
-            uuid=lease.uuid,
-            profile=device.profile if device else None,
-            share=lease.share / WHOLE,
-            state=lease.state.value,
-            since=wall(lease.since),
-            ready_at=wall(lease.ready_at) if lease.ready_at else None,
-            pid=lease.pid,
-            last_use_percent=used,
-            stops_at=wall(decision.stops_at) if decision and decision.stops_at else None,
-            stop_reason=decision.reason.message if decision and decision.reason else "",
-            adopted=lease.adopted,
-            processes=tuple(f"{p.command} (pid {p.pid}, {p.owner})" for p in left),
-            use_source=source,
-            pod=pod.name if pod else "",
-            node=pod.node if pod else "",
-        )
+        return await self.lease_view.all()
 
     def _node_of(self, lease: Lease) -> str:
         pod = self.cluster_leases.pod_of(lease) if self.cluster_leases is not None else None
         return pod.node if pod is not None else ""
 
-    def culling(self) -> messages.CullingView:
+    async def culling(self) -> messages.CullingView:
         """What would happen to each running server now, and the stops that have failed, for admins."""
-        servers = culled_servers(self.state, self.culler.decision, self.culler.evidence_text)
+        servers = await culled_servers(self.state, self.culler.decision, self.culler.evidence_text)
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:

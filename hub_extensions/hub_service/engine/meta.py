@@ -26,12 +26,14 @@ ROUTES_RENEWED = "routes-renewed"
 FAILED_STARTS = "failed-starts"
 CORDONS = "cordons"
 LETTERS = "letters"
+LANGUAGES = "languages"
 _LETTERS: TypeAdapter[tuple[AdminLetter, ...]] = TypeAdapter(tuple[AdminLetter, ...])
 _CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
 _FAILURES: TypeAdapter[tuple[KeptFailure, ...]] = TypeAdapter(tuple[KeptFailure, ...])
+_LANGUAGES: TypeAdapter[Mapping[str, str]] = TypeAdapter(Mapping[str, str])
 _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending])
 
 
@@ -124,3 +126,16 @@ def read_letters(kept: str) -> tuple[AdminLetter, ...]:
 def write_letters(letters: tuple[AdminLetter, ...]) -> str:
     """As `read_letters` reads them."""
     return _LETTERS.dump_json(letters).decode()
+
+
+def read_languages(kept: str) -> Mapping[str, str]:
+    """User -> the language of that user's last page; nothing where another version wrote it otherwise."""
+    try:
+        return _LANGUAGES.validate_json(kept)
+    except ValidationError:
+        return {}
+
+
+def write_languages(languages: Mapping[str, str]) -> str:
+    """As `read_languages` reads them."""
+    return _LANGUAGES.dump_json(languages).decode()

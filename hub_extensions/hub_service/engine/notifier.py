@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from email.message import EmailMessage
@@ -20,6 +21,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.adapters.notices import NotSent
 from hub_extensions.adapters.notices.mail import MailServer
 from hub_extensions.adapters.notices.webhook import Webhook
@@ -43,11 +45,19 @@ from hub_extensions.core.notices import (
     judge,
     warning_channels,
 )
+from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings, write_sendings
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
-from hub_extensions.hub_service.setup.notice_texts import WRONG, NoticeTexts, warning_subject, warning_text
+from hub_extensions.hub_service.setup.notice_texts import (
+    WRONG,
+    NoticeTexts,
+    letter_subject,
+    letter_text,
+    warning_subject,
+    warning_text,
+)
 from hub_extensions.hub_service.setup.settings import Settings
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -131,6 +141,14 @@ class Notifier:
         for webhook in self.webhooks.values():
             webhook.close()
 
+    async def hear_language(self, user: str, language: str) -> None:
+        """This user's browser asked for a page in this language. It is kept only where mails are sent."""
+        if MAIL in self.channels and self.state.notices.spoken_by(user, language):
+            with suppress(Refused):  # it is heard again with the next page
+                async with self.transaction() as transaction:
+                    note = self.state.notices.spoken_by(user, language)  # another page may have said it meanwhile
+                    await transaction.write(Changes(meta=note))
+
     def status(self) -> Mapping[str, str] | None:
         """How the last sending by each channel went, for an admin; None: no channel is configured."""
         return {channel: self._sending(channel).text for channel in self.channels} or None
@@ -164,7 +182,7 @@ class Notifier:
         if verdict is not DeliveryAction.SEND:
             return _Outcome(verdict=verdict)
         try:
-            notice = self._notice(delivery, now)
+            notice = self._notice(delivery, now, self._language(delivery))
             if delivery.channel == MAIL:
                 await self.mail.send(self._message(notice))
             else:
@@ -177,7 +195,12 @@ class Notifier:
 
     # -------------------------------------------------------------- what is sent
 
-    def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
+    def _language(self, delivery: Delivery) -> Catalogue:
+        """A mail speaks the language of its reader's last page; what a webhook is told stays English."""
+        known = self.state.notices.languages.get(delivery.user, "")
+        return catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
+
+    def _notice(self, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
         url, wall = self.settings.server_url(delivery.user, delivery.server), self.state.clock.wall
         bare = WebhookNotice(
             version=VERSION,
@@ -194,10 +217,10 @@ class Notifier:
             text="",
         )
         if delivery.kind == LETTER:
-            return self._of_letter(bare, delivery)
-        return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now)
+            return self._of_letter(bare, delivery, t)
+        return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now, t)
 
-    def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime) -> WebhookNotice:
+    def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
         until = delivery.open_until
         values = {
             "user": delivery.user,
@@ -209,28 +232,27 @@ class Notifier:
         return replace(
             bare,
             open_until=None if until is None else self.state.clock.wall(until),
-            subject=self.texts.subject(values),
-            text=self.texts.text(values),
+            subject=self.texts.subject(values, t),
+            text=self.texts.text(values, t),
         )
 
-    def _of_warning(self, bare: WebhookNotice, delivery: Delivery, now: datetime) -> WebhookNotice:
+    def _of_warning(self, bare: WebhookNotice, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
         facts = self.state.facts.get(delivery.run_of)
         cause = facts.cause.value if facts is not None and facts.cause is not None else ""
         until = delivery.open_until or now
         left, ends = max(until - now, timedelta(0)), self.state.clock.wall(until)
         return replace(
             bare,
-            subject=warning_subject(delivery.title, left),
-            text=warning_text(cause, left, ends, bare.url),
+            subject=warning_subject(delivery.title, left, t),
+            text=warning_text(cause, left, ends, bare.url, t),
             stops_at=ends,
             cause=cause,
         )
 
-    def _of_letter(self, bare: WebhookNotice, delivery: Delivery) -> WebhookNotice:
+    def _of_letter(self, bare: WebhookNotice, delivery: Delivery, t: Catalogue) -> WebhookNotice:
         """What an admin wrote. Raises KeyError: it is not kept any more."""
         text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
-        subject = "From an administrator, about your GPU"
-        return replace(bare, subject=subject, text=f"{text}\n\nYour server is here:\n{bare.url}\n")
+        return replace(bare, subject=letter_subject(t), text=letter_text(text, bare.url, t))
 
     def _message(self, notice: WebhookNotice) -> EmailMessage:
         address = self.texts.address(notice.user)

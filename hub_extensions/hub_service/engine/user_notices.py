@@ -15,14 +15,18 @@ from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sen
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import KeptFailure, places_of, taken_up
 from hub_extensions.core.queue.model import WantedOffer
+from hub_extensions.core.translation import ENGLISH
 from hub_extensions.hub_service.engine.meta import (
     FAILED_STARTS,
+    LANGUAGES,
     LETTERS,
     SENDINGS,
     read_failures,
+    read_languages,
     read_letters,
     read_sendings,
     write_failures,
+    write_languages,
     write_letters,
 )
 
@@ -37,6 +41,7 @@ class UserNotices:
         deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
         failures: starts that failed, the oldest first.
         letters: what admins have written to servers.
+        languages: user -> the language of the last page, where it was not English.
     """
 
     def __init__(self, config: NoticeConfig) -> None:
@@ -45,6 +50,7 @@ class UserNotices:
         self.sendings: Mapping[str, Sending] = {}
         self.failures: tuple[KeptFailure, ...] = ()
         self.letters: tuple[AdminLetter, ...] = ()
+        self.languages: Mapping[str, str] = {}
         self._by_user: dict[str, list[NoticeRow]] = {}
 
     def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
@@ -56,6 +62,7 @@ class UserNotices:
         self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
         self.failures = read_failures(stored.meta.get(FAILED_STARTS, "[]"))
         self.letters = read_letters(stored.meta.get(LETTERS, "[]"))
+        self.languages = read_languages(stored.meta.get(LANGUAGES, "{}"))
         self.deliveries = {each.key: each for each in stored.deliveries}
         for notice in reversed(notices):
             self._by_user.setdefault(notice.user, []).append(notice)
@@ -70,6 +77,8 @@ class UserNotices:
             self._by_user.setdefault(notice.user, []).append(notice)
         if LETTERS in changes.meta:
             self.letters = read_letters(changes.meta[LETTERS])
+        if LANGUAGES in changes.meta:
+            self.languages = read_languages(changes.meta[LANGUAGES])
         if SENDINGS in changes.meta:
             self.sendings = read_sendings(changes.meta[SENDINGS])
         if FAILED_STARTS in changes.meta:
@@ -88,12 +97,20 @@ class UserNotices:
         after = taken_up(self.failures, user, server, offers) if left else self.failures
         return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
 
+    def spoken_by(self, user: str, language: str) -> Mapping[str, str]:
+        """The note that this user's last page was in this language; nothing where that is known. English is usual."""
+        if language == self.languages.get(user, ENGLISH.language):
+            return {}
+        others = {name: each for name, each in self.languages.items() if name != user}
+        return {LANGUAGES: write_languages(others if language == ENGLISH.language else {**others, user: language})}
+
     def without_user(self, user: str) -> Changes:
-        """The changes by which nothing is kept of a deleted user's failed starts, and of what admins wrote there."""
+        """The changes by which nothing is kept of a deleted user: failed starts, admins' letters, the language."""
         failures = tuple(each for each in self.failures if each.start.user != user)
         letters = tuple(each for each in self.letters if each.user != user)
         meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}
-        return Changes(meta=meta if letters == self.letters else {**meta, LETTERS: write_letters(letters)})
+        meta |= {} if letters == self.letters else {LETTERS: write_letters(letters)}
+        return Changes(meta={**meta, **self.spoken_by(user, ENGLISH.language)})
 
     def forget_old(self, now: datetime) -> None:
         """Keep what is still told."""

@@ -132,20 +132,20 @@ class EngineCollector(Collector):
 
     def _leases(self) -> Metric:
         family = GaugeMetricFamily(PREFIX + "leases", "Leases that are not ended, by state.", labels=["state"])
-        states = Counter(lease.state for lease in self._engine.leases())
+        states = self._engine.lease_view.states()
         for state in LEASE_STATES:
-            family.add_metric([state], states[state])
+            family.add_metric([state], states.get(state, 0))
         return family
 
     def _use(self) -> Iterator[Metric]:
         """How busy the leased devices of each offer are, and who measured it."""
-        leases = [lease for lease in self._engine.leases() if lease.state == "running"]
+        leases = tuple(self._engine.lease_view.uses())
         sources = GaugeMetricFamily(
             PREFIX + "leases_measured",
             "Running leases by who measures the use of their device; none: it is not known, and nobody is stopped.",
             labels=["source"],
         )
-        counted = Counter(lease.use_source for lease in leases)
+        counted = Counter(lease.source for lease in leases)
         for source in USE_SOURCES:
             sources.add_metric([source], counted[source])
         yield sources
@@ -159,14 +159,14 @@ class EngineCollector(Collector):
             "Running leases whose device is known to do nothing now, by offer.",
             labels=["offer"],
         )
-        doing_nothing = Counter(lease.offer for lease in leases if lease.last_use_percent == 0)
+        doing_nothing = Counter(lease.offer for lease in leases if lease.percent == 0)
         for offer in sorted({lease.offer for lease in leases}):
             idle.add_metric([offer], doing_nothing[offer])
         yield idle
         known: dict[OfferId, list[float]] = {}
         for lease in leases:
-            if lease.last_use_percent is not None:
-                known.setdefault(lease.offer, []).append(lease.last_use_percent)
+            if lease.percent is not None:
+                known.setdefault(lease.offer, []).append(lease.percent)
         for offer, percents in sorted(known.items()):
             use.add_metric([offer], sum(percents) / len(percents))
         yield use

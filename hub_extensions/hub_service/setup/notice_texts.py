@@ -15,6 +15,7 @@ from jinja2.sandbox import SandboxedEnvironment
 
 from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
 from hub_extensions.core.settings import spelled
+from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import duration
 
 Values = Mapping[str, object]
@@ -42,23 +43,45 @@ WARNED_FOR: Mapping[str, str] = {
 }
 
 
-def warning_subject(title: str, left: timedelta) -> str:
+def warning_subject(title: str, left: timedelta, t: Catalogue = ENGLISH) -> str:
     """Of the warning of a stop, on one line."""
-    return " ".join(f"Your server stops in {_in_steps(left)}: {title}".split())[:LONGEST_SUBJECT]
+    return " ".join(t("Your server stops in %1: %2", _in_steps(left, t), t(title)).split())[:LONGEST_SUBJECT]
 
 
-def warning_text(cause: str, left: timedelta, stops_at: datetime, url: str) -> str:
-    """What somebody without an open page is warned with; in English, as what an admin writes is."""
+def warning_text(cause: str, left: timedelta, stops_at: datetime, url: str, t: Catalogue = ENGLISH) -> str:
+    """What somebody without an open page is warned with."""
     at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
-    why = WARNED_FOR.get(cause, "")
-    stops = f"The server stops in {_in_steps(left)}, at {at}. Files stay as they were saved last, variables are lost."
-    return f"{why} {stops}".strip() + f"\nIt is here:\n{url}\n"
+    why = t(WARNED_FOR[cause]) if cause in WARNED_FOR else ""
+    stops = t(
+        "The server stops in %1, at %2. Files stay as they were saved last, variables are lost.", _in_steps(left, t), at
+    )
+    return f"{why} {stops}".strip() + "\n" + t("It is here:") + f"\n{url}\n"
 
 
-def _in_steps(left: timedelta) -> str:
+def letter_subject(t: Catalogue = ENGLISH) -> str:
+    """Of what an admin writes."""
+    return t("From an administrator, about your GPU")
+
+
+def letter_text(text: str, url: str, t: Catalogue = ENGLISH) -> str:
+    """What an admin wrote, as it was written, and where the server is."""
+    return f"{text}\n\n" + t("Your server is here:") + f"\n{url}\n"
+
+
+def _in_steps(left: timedelta, t: Catalogue) -> str:
     """Whole minutes, where there is one: a letter takes its time."""
     minute = timedelta(minutes=1)
-    return duration(left - left % (minute if left >= minute else timedelta(seconds=1)))
+    return duration(left - left % (minute if left >= minute else timedelta(seconds=1)), t)
+
+
+def _ready_text(values: Values, t: Catalogue) -> str:
+    """`TEXT` in another language."""
+    server, title, minutes = values["server"], t(str(values["title"])), values["minutes"]
+    first = t("Your server %1 runs on %2:", server, title) if server else t("Your server runs on %1:", title)
+    lines = [first, str(values["url"])]
+    if minutes:
+        lines.append(t("Open it within %1 min, else its GPU goes to the next in line.", minutes))
+    return "\n".join(lines) + "\n"
 
 
 class TemplateProblem(ValueError):
@@ -67,16 +90,28 @@ class TemplateProblem(ValueError):
 
 @dataclass(frozen=True)
 class NoticeTexts:
-    """The templates of one configuration, ready to use."""
+    """The templates of one configuration, ready to use.
+
+    Attributes:
+        own_subject, own_text: an admin wrote it.
+    """
 
     _subject: Template
     _text: Template
     _address: Template
+    own_subject: bool = False
+    own_text: bool = False
 
     @classmethod
     def of(cls, config: NoticeConfig) -> NoticeTexts:
         """Read and try them. Raises TemplateProblem."""
-        made = cls(*(_tried(name, getattr(config, name)) for name in ("notice_subject", "notice_text", "mail_to")))
+        made = cls(
+            _tried("notice_subject", config.notice_subject),
+            _tried("notice_text", config.notice_text),
+            _tried("mail_to", config.mail_to),
+            own_subject=config.notice_subject != NoticeConfig.notice_subject,
+            own_text=config.notice_text != NoticeConfig.notice_text,
+        )
         if MAIL in channels_of(config) and all(address_problem(made.address(str(each["user"]))) for each in TRIALS):
             raise TemplateProblem(
                 f"{spelled(NoticeConfig, 'mail_to')} makes {made.address('ada')!r} of the name 'ada', which is no "
@@ -84,13 +119,17 @@ class NoticeTexts:
             )
         return made
 
-    def subject(self, values: Values) -> str:
-        """One line, whatever a title or a name has in it."""
-        return " ".join(self._subject.render(values).split())[:LONGEST_SUBJECT]
+    def subject(self, values: Values, t: Catalogue = ENGLISH) -> str:
+        """One line, whatever a title or a name has in it. An admin's own words stay as they are in every language."""
+        own = self.own_subject or t is ENGLISH
+        text = self._subject.render(values) if own else t("Your GPU is ready: %1", t(str(values["title"])))
+        return " ".join(text.split())[:LONGEST_SUBJECT]
 
-    def text(self, values: Values) -> str:
+    def text(self, values: Values, t: Catalogue = ENGLISH) -> str:
         """The whole text."""
-        return self._text.render(values).strip() + "\n"
+        if self.own_text or t is ENGLISH:
+            return self._text.render(values).strip() + "\n"
+        return _ready_text(values, t)
 
     def address(self, user: str) -> str:
         """Where a user's e-mails go; it may be none (`address_problem`)."""

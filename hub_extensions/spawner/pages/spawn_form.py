@@ -134,7 +134,9 @@ async def render_form(spawner: Any) -> str:
     state: FormState | None
     try:
         # what this user may choose: an admin's own groups are asked for at admission, too
-        state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False)
+        state = await service.form(
+            spawner.user.name, spawner.name, spawner.gpu_groups, admin=False, language=t.language
+        )
     except ServiceAway as error:
         away, state = utc(error.since), service.last_form(spawner.gpu_groups)
     except ServiceRefused as error:

@@ -35,7 +35,7 @@ async def test_each_server_with_its_end_its_rule_and_its_evidence(tmp_path: Path
         begin = r.hands.wall
         await one_turn(r)
         await minutes(r, 2)
-        ada, ben, cem = r.engine.culling().servers
+        ada, ben, cem = (await r.engine.culling()).servers
         assert (ada.user, ada.action, ada.cause, ada.rule) == ("ada", "warn", "idle", "small ones")
         assert ada.stops_at is not None and abs(ada.stops_at - begin - timedelta(minutes=4)) < timedelta(seconds=1)
         assert (ada.reason, ada.evidence[:34]) == ("Idle for 2 min.", "use 0 % by nvml, by the rule 'smal")

@@ -502,19 +502,19 @@ async def test_the_use_of_a_card_is_that_of_its_server_as_long_as_no_other_share
     card = Device("GPU-0", "NVIDIA A100-PCIE-40GB")
     halves = OfferConfig(fractions={"gpu": (0.5,)})
 
-    def used(r: Room) -> list[tuple[float | None, str]]:
-        return [(lease.last_use_percent, lease.use_source) for lease in r.engine.leases()]
+    async def used(r: Room) -> list[tuple[float | None, str]]:
+        return [(lease.last_use_percent, lease.use_source) for lease in await r.engine.leases()]
 
     async with room(tmp_path, card, offers=halves) as r:
         await r.run("ada", "gpu-0.5")
         r.gpus.used["GPU-0"] = 60.0
         await r.engine.watcher.refresh()
-        assert used(r) == [(60.0, "nvml")]
+        assert await used(r) == [(60.0, "nvml")]
         await r.run("ben", "gpu-0.5")
-        assert used(r) == [(None, "none")] * 2, "one of them, or both"
+        assert await used(r) == [(None, "none")] * 2, "one of them, or both"
         r.gpus.used["GPU-0"] = 0.0
         await r.engine.watcher.refresh()
-        assert used(r) == [(0.0, "nvml")] * 2, "none of them"
+        assert await used(r) == [(0.0, "nvml")] * 2, "none of them"
 
 
 async def test_in_a_dry_run_no_lease_has_an_end(tmp_path: Path) -> None:
@@ -552,7 +552,7 @@ async def test_a_stop_that_the_hub_does_not_hear_is_tried_again(tmp_path: Path) 
         await minutes(r, 2)
         await stops_finish(r)
         assert r.hub.stopped == [("ada", "")]
-        assert [lease.state for lease in r.engine.leases()] == ["ending"]
+        assert [lease.state for lease in await r.engine.leases()] == ["ending"]
         assert ("ada", "") not in r.engine.state.facts
 
 
@@ -662,7 +662,7 @@ async def test_what_was_measured_is_good_for_30_s_and_what_a_server_said_for_45(
         r.gpus.gone = "the driver does not answer"
         r.hands.pass_time(timedelta(seconds=seconds))
         await r.engine.watcher.refresh()
-        assert [lease.last_use_percent for lease in r.engine.leases()] == [used]
+        assert [lease.last_use_percent for lease in await r.engine.leases()] == [used]
         assert (r.engine.culler.report("ada", "") is not None) is busy
 
 

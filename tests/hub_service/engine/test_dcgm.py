@@ -90,7 +90,7 @@ async def test_an_a100_instance_that_dcgm_measured_busy_is_kept(tmp_path: Path) 
         await lab.turn()
         await lab.minutes(15)
         assert lab.state().countdown is None and lab.room.hub.stopped == []
-        lease = lab.engine.leases()[0]
+        lease = (await lab.engine.leases())[0]
         assert (lease.last_use_percent, lease.use_source) == (pytest.approx(6.0), "dcgm")
 
 
@@ -170,7 +170,7 @@ async def test_a_device_that_tells_its_use_here_is_not_asked_for_and_its_own_rea
         await lab.minutes(10)
         assert lab.prometheus.asked == []
         assert lab.state().figures is None and lab.state().countdown is None
-        assert lab.engine.leases()[0].use_source == "nvml"
+        assert (await lab.engine.leases())[0].use_source == "nvml"
         assert lab.engine.health().prometheus == "not asked: no leased GPU needs it"
 
 
@@ -201,7 +201,7 @@ async def test_where_nobody_else_measures_and_reports_are_trusted_the_server_is_
         await lab.turn(busy)
         await lab.minutes(10, busy)
         assert lab.state().countdown is None
-        assert lab.engine.leases()[0].use_source == "report"
+        assert (await lab.engine.leases())[0].use_source == "report"
         await lab.minutes(2, idle)
         assert lab.state().countdown.cause == "idle"
         lab.measures(SMALL.gpu_instance_id, 0.9)
@@ -219,9 +219,9 @@ async def test_a_server_that_repeats_dcgms_figures_is_no_second_witness(tmp_path
         assert lab.state().countdown is not None
         await lab.prometheus.stop()
         await lab.minutes(2, echo)
-        assert lab.state().countdown is None and lab.engine.leases()[0].use_source == "none"
+        assert lab.state().countdown is None and (await lab.engine.leases())[0].use_source == "none"
         await lab.minutes(3, echo)
-        assert lab.engine.leases()[0].use_source == "report", "what it says this long after is its own"
+        assert (await lab.engine.leases())[0].use_source == "report", "what it says this long after is its own"
         assert lab.room.hub.stopped == []
 
 

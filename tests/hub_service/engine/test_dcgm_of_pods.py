@@ -110,7 +110,7 @@ async def test_where_prometheus_knows_the_use_the_servers_own_word_is_not_asked_
         lab.measures("ada", 0.5)
         await lab.turn(replace(OPEN, used_percent=0.0))
         await lab.minutes(5, replace(OPEN, used_percent=0.0))
-        assert lab.countdown() is None and lab.engine.leases()[0].use_source == "dcgm"
+        assert lab.countdown() is None and (await lab.engine.leases())[0].use_source == "dcgm"
 
 
 async def test_a_server_is_told_the_figures_of_its_own_gpu_without_a_uuid(tmp_path: Path) -> None:

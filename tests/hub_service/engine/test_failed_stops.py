@@ -28,7 +28,7 @@ DEADLINE = 5
 async def alarms(r: Room | PodRoom) -> list[tuple[str, str, int]]:
     """Who has one, why, and after how many tries."""
     await r.engine.failed_stops.refresh()
-    return [(each.user, each.fault, each.tries) for each in r.engine.culling().failed_stops]
+    return [(each.user, each.fault, each.tries) for each in (await r.engine.culling()).failed_stops]
 
 
 async def noted(r: Room | PodRoom) -> list[tuple[str | None, str]]:
@@ -62,7 +62,7 @@ async def test_what_the_hub_calls_stopped_and_lives_is_an_alarm_and_is_ended_by_
         assert await alarms(r) == [] and child.poll() is None, "a stop may take its time"
         await pass_minutes(r, 1)
         assert await alarms(r) == [("ada", "alive", 1)]
-        (shown,) = r.engine.culling().failed_stops
+        (shown,) = (await r.engine.culling()).failed_stops
         assert f"(pid {child.pid}," in shown.text and shown.to_do and shown.next_try is not None
         assert r.engine.health().stops_failed == 1
         assert await noted(r) == [("ada", "alive")]
@@ -94,7 +94,7 @@ async def test_a_server_that_comes_back_while_its_alarm_is_noted_is_not_ended(
             patch.setattr(r.engine.failed_stops, "_note", back_meanwhile)
             patch.setattr(procfs, "send_signal", lambda pid, *_: ended.append(pid))
             await r.engine.failed_stops.refresh()
-        assert [each.state for each in r.engine.leases()] == ["running"]
+        assert [each.state for each in await r.engine.leases()] == ["running"]
         assert ended == [] and await alarms(r) == []
 
 
@@ -106,13 +106,13 @@ async def test_a_server_that_came_back_and_is_then_only_forgotten_is_no_stop(tmp
         r.hands.pass_time(MINUTE)
         r.hub.run("ada")
         await r.engine.reconciler.reconcile()
-        assert [each.state for each in r.engine.leases()] == ["running"]
+        assert [each.state for each in await r.engine.leases()] == ["running"]
         await alarms(r)
         r.hub.running.clear()
         for _ in range(4):
             await r.refresh(after=61)
             await r.engine.reconciler.reconcile()
-        assert [(each.lease, each.state) for each in r.engine.leases()] == [(lease.id, "ending")]
+        assert [(each.lease, each.state) for each in await r.engine.leases()] == [(lease.id, "ending")]
         await alarms(r)
         await r.refresh(after=DEADLINE * 60)
         await r.engine.reconciler.reconcile()
@@ -183,7 +183,7 @@ async def test_a_stop_that_the_hub_refuses_until_its_deadline_is_an_alarm_until_
             await stops_finish(r)
         ((user, fault, tries),) = await alarms(r)
         assert (user, fault) == ("ada", "refused") and tries == len(r.hub.refused) > 2
-        assert "500: locked" in r.engine.culling().failed_stops[0].text
+        assert "500: locked" in (await r.engine.culling()).failed_stops[0].text
         r.gpus.used["MIG-small-0"] = 90.0
         await minutes(r, 1, None)
         assert await alarms(r) == [], "it works again, so nobody wants to stop it"
@@ -219,11 +219,11 @@ async def test_a_pod_that_the_hub_calls_stopped_is_deleted_and_again_after_longe
         r.hub.running.clear()
         await r.engine.stopped(Stopped("ada", ""))
         r.cluster.refuses = (403, "may not delete pods")
-        assert await alarms(r) == [] and [each.state for each in r.engine.leases()] == ["ending"]
+        assert await alarms(r) == [] and [each.state for each in await r.engine.leases()] == ["ending"]
         await r.refresh(after=300)
         await r.engine.reconciler.reconcile()
         assert await alarms(r) == [("ada", "alive", 1)] and r.cluster.asked == 1
-        assert "its pod jupyter-ada on a is still there" in r.engine.culling().failed_stops[0].text
+        assert "its pod jupyter-ada on a is still there" in (await r.engine.culling()).failed_stops[0].text
         assert await alarms(r) == [("ada", "alive", 1)], "5 s have to pass"
         await r.refresh(after=5)
         assert await alarms(r) == [("ada", "alive", 2)]
@@ -233,7 +233,7 @@ async def test_a_pod_that_the_hub_calls_stopped_is_deleted_and_again_after_longe
         assert [name for _, name, _, _ in r.cluster.deleted] == ["jupyter-ada"]
         await r.refresh()
         await r.refresh(after=1.1)
-        assert await alarms(r) == [] and r.engine.leases() == ()
+        assert await alarms(r) == [] and (await r.engine.leases()) == ()
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ async def test_a_pod_that_the_hub_has_only_forgotten_is_no_stop_and_goes_on(tmp_
         for _ in range(4):
             await r.refresh(after=61)
             await r.engine.reconciler.reconcile()
-        assert [each.state for each in r.engine.leases()] == ["ending"]
+        assert [each.state for each in await r.engine.leases()] == ["ending"]
         await alarms(r)
         await r.refresh(after=DEADLINE * 60)
         await r.engine.reconciler.reconcile()

@@ -120,7 +120,7 @@ async def test_what_ignores_sigterm_is_killed_after_10_s_and_shown_to_admins_mea
         await appears(note)
         await stop(r, "ada", server)
         await r.engine.watcher.refresh()
-        (lease,) = r.engine.leases()
+        (lease,) = await r.engine.leases()
         assert lease.state == "ending" and f"pid {left.pid}" in lease.processes[0]
         r.hands.pass_time(timedelta(seconds=9))
         await r.engine.watcher.refresh()
@@ -129,7 +129,7 @@ async def test_what_ignores_sigterm_is_killed_after_10_s_and_shown_to_admins_mea
         await r.engine.watcher.refresh()
         assert left.wait(timeout=patient(5)) == -signal.SIGKILL
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
 
 
 async def test_a_hub_that_is_away_saves_no_left_over_from_being_killed(tmp_path: Path) -> None:
@@ -161,12 +161,12 @@ async def test_a_stop_that_the_hub_takes_back_leaves_the_server_its_device(tmp_p
     async with room(tmp_path, small(0)) as r:
         _, server = await r.run("ada", "mig-1g.5gb")
         await r.engine.stopped(Stopped("ada", ""))
-        assert [lease.state for lease in r.engine.leases()] == ["ending"]
+        assert [lease.state for lease in await r.engine.leases()] == ["ending"]
         r.hands.pass_time(timedelta(seconds=1))
         r.hub.run("ada", pid=server.pid)
         await r.engine.reconciler.reconcile()
-        assert [lease.state for lease in r.engine.leases()] == ["running"]
-        assert r.engine.state.facts[("ada", "")].lease == r.engine.leases()[0].lease
+        assert [lease.state for lease in await r.engine.leases()] == ["running"]
+        assert r.engine.state.facts[("ada", "")].lease == (await r.engine.leases())[0].lease
 
 
 async def test_a_stop_after_one_that_was_taken_back_asks_its_left_overs_before_it_kills_them(
@@ -178,13 +178,13 @@ async def test_a_stop_after_one_that_was_taken_back_asks_its_left_overs_before_i
         monkeypatch.setattr(procfs, "send_signal", lambda pid, started, signum: sent.append(signum))
         await r.engine.watcher.refresh()
         await r.engine.stopped(Stopped("ada", ""))
-        await r.engine.watcher.end_again(r.engine.state.leases[r.engine.leases()[0].lease])
+        await r.engine.watcher.end_again(r.engine.state.leases[(await r.engine.leases())[0].lease])
         assert set(sent) == {signal.SIGTERM}
         r.hands.pass_time(timedelta(seconds=11))
         r.hub.run("ada", pid=server.pid)
         await r.engine.reconciler.reconcile()
         await r.engine.watcher.refresh()
-        assert [lease.state for lease in r.engine.leases()] == ["running"]
+        assert [lease.state for lease in await r.engine.leases()] == ["running"]
         sent.clear()
         await stop(r, "ada", server)
         await r.engine.watcher.refresh()
@@ -197,10 +197,10 @@ async def test_a_process_that_lost_its_mark_holds_the_device_as_long_as_the_driv
         r.gpus.pids["MIG-small-0"] = (4242,)
         await stop(r, "ada", server)
         await r.engine.watcher.refresh()
-        assert [lease.state for lease in r.engine.leases()] == ["ending"]
+        assert [lease.state for lease in await r.engine.leases()] == ["ending"]
         r.gpus.pids["MIG-small-0"] = ()
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
 
 
 async def test_a_foreign_process_makes_the_device_held_by_others_without_a_name(tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ async def test_a_reused_pid_is_not_the_server(tmp_path: Path) -> None:
         other = replace(lease, pid=os.getpid(), pid_started=(procfs.start_time(os.getpid()) or 0) - 1)
         await r.engine.state.commit(Changes(leases=(other,)))
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
 
 
 async def test_a_server_that_crashes_by_itself_frees_its_device_without_a_word_from_the_hub(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ async def test_a_server_that_crashes_by_itself_frees_its_device_without_a_word_f
         server.kill()
         server.wait()
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
 
 
 async def test_a_lease_whose_device_is_gone_is_lost_and_free_again_only_as_the_same_device(tmp_path: Path) -> None:
@@ -243,18 +243,18 @@ async def test_a_lease_whose_device_is_gone_is_lost_and_free_again_only_as_the_s
         await r.run("ada", "mig-1g.5gb")
         device = r.gpus.devices.pop()
         await r.engine.watcher.refresh()
-        assert [(lease.state, lease.profile) for lease in r.engine.leases()] == [("lost", "1g.5gb")]
+        assert [(lease.state, lease.profile) for lease in await r.engine.leases()] == [("lost", "1g.5gb")]
         assert "gone from the machine" in r.engine.form("ada", "", (), False).notices[0].text
         state = r.engine.server_state("ada", "")
         assert state is not None and state.warnings == (explain("gpu-lost"),)
         r.gpus.devices.append(replace(device, gpu_instance_id=99))
         await r.engine.watcher.refresh()
-        assert [lease.state for lease in r.engine.leases()] == ["lost"], (
+        assert [lease.state for lease in await r.engine.leases()] == ["lost"], (
             "the same UUID in another place is another device"
         )
         r.gpus.devices[:] = [device]
         await r.engine.watcher.refresh()
-        assert [lease.state for lease in r.engine.leases()] == ["running"]
+        assert [lease.state for lease in await r.engine.leases()] == ["running"]
 
 
 async def test_gpus_that_cannot_be_read_are_unknown_and_nobody_is_admitted(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ async def test_a_server_that_ran_before_is_adopted_and_its_device_held(tmp_path:
         r.hub.run("ada", pid=old.pid)
         await appears_in_proc(old.pid)
         await r.engine.reconciler.reconcile()
-        (lease,) = r.engine.leases()
+        (lease,) = await r.engine.leases()
         assert (lease.user, lease.uuid, lease.adopted) == ("ada", "MIG-small-0", True)
         state = await r.ask("ben", "mig-1g.5gb")
         assert state.grant is not None and state.grant.uuid == "MIG-small-1"
@@ -298,7 +298,7 @@ async def test_a_server_that_ran_before_is_adopted_and_its_device_held(tmp_path:
         old.kill()
         old.wait()
         await r.engine.watcher.refresh()
-        assert [lease.user for lease in r.engine.leases()] == ["ben"]
+        assert [lease.user for lease in await r.engine.leases()] == ["ben"]
 
 
 async def appears_in_proc(pid: int) -> None:
@@ -316,13 +316,13 @@ async def test_an_adopted_server_holds_the_device_on_which_the_driver_lists_one_
         child = int(await appears(note))
         r.hub.run("ada", pid=old.pid)
         await r.engine.reconciler.reconcile()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
         assert r.engine.state.facts[("ada", "")].offer == "cpu"
         r.gpus.pids["MIG-small-1"] = (child,)
         await r.engine.watcher.refresh()
         r.hands.pass_time(timedelta(seconds=30))
         await r.engine.reconciler.reconcile()
-        (lease,) = r.engine.leases()
+        (lease,) = await r.engine.leases()
         assert (lease.user, lease.uuid, lease.adopted) == ("ada", "MIG-small-1", True)
         await r.engine.watcher.refresh()
         offer = next(o for o in r.engine.form("ben", "", (), False).offers if o.id == "mig-1g.5gb")
@@ -354,11 +354,11 @@ async def test_a_device_that_cannot_be_read_is_not_known_to_be_free(tmp_path: Pa
         for gone in ("", "the driver does not answer", ""):
             r.gpus.gone = gone
             await r.engine.watcher.refresh()
-            assert [lease.state for lease in r.engine.leases()] == ["ending"]
+            assert [lease.state for lease in await r.engine.leases()] == ["ending"]
         r.gpus.unread = set()
         r.gpus.pids["MIG-small-0"] = None
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == (), "a driver that lists no processes leaves it to the marks"
+        assert (await r.engine.leases()) == (), "a driver that lists no processes leaves it to the marks"
 
 
 @pytest.mark.parametrize(
@@ -377,12 +377,12 @@ async def test_a_server_without_a_pid_holds_its_device_by_its_marks_or_until_the
         (lease,) = r.engine.state.leases.values()
         await r.engine.state.commit(Changes(leases=(replace(lease, adopted=adopted),)))
         await r.engine.watcher.refresh()
-        assert [lease.state for lease in r.engine.leases()] == ([] if after == "ended" else [after])
+        assert [lease.state for lease in await r.engine.leases()] == ([] if after == "ended" else [after])
         for seconds, listed, state in ((1, True, "running"), (1, False, "running"), (60, False, "ending")):
             r.hub.run("ada") if listed else r.hub.running.clear()
             r.hands.pass_time(timedelta(seconds=seconds))
             await r.engine.reconciler.reconcile()
-            assert [lease.state for lease in r.engine.leases()] == ([] if after == "ended" else [state])
+            assert [lease.state for lease in await r.engine.leases()] == ([] if after == "ended" else [state])
 
 
 async def test_a_lease_that_runs_without_any_process_for_a_minute_ends(tmp_path: Path) -> None:
@@ -392,7 +392,7 @@ async def test_a_lease_that_runs_without_any_process_for_a_minute_ends(tmp_path:
         for seconds, states in ((0, ["running"]), (59.9, ["running"]), (0.1, [])):
             r.hands.pass_time(timedelta(seconds=seconds))
             await r.engine.watcher.refresh()
-            assert [lease.state for lease in r.engine.leases()] == states
+            assert [lease.state for lease in await r.engine.leases()] == states
 
 
 async def test_a_process_that_was_there_in_between_begins_the_minute_anew(tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ async def test_a_process_that_was_there_in_between_begins_the_minute_anew(tmp_pa
         for seconds, states in ((1, ["running"]), (59, ["running"]), (1, [])):
             r.hands.pass_time(timedelta(seconds=seconds))
             await r.engine.watcher.refresh()
-            assert [lease.state for lease in r.engine.leases()] == states
+            assert [lease.state for lease in await r.engine.leases()] == states
 
 
 async def test_a_server_whose_pid_the_hub_does_not_tell_is_adopted_without_a_device(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ async def test_a_server_whose_pid_the_hub_does_not_tell_is_adopted_without_a_dev
         await r.engine.watcher.refresh()
         r.hub.run("ada")
         await r.engine.reconciler.reconcile()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
         assert r.engine.state.facts[("ada", "")].offer == "cpu"
 
 
@@ -435,7 +435,7 @@ async def test_a_server_that_the_hub_forgot_and_that_runs_keeps_its_device(tmp_p
             r.hands.pass_time(timedelta(minutes=1))
             await r.engine.reconciler.reconcile()
             await r.engine.watcher.refresh()
-            assert [lease.state for lease in r.engine.leases()] == (["running"] if alive else [])
+            assert [lease.state for lease in await r.engine.leases()] == (["running"] if alive else [])
             assert (("ada", "") in r.engine.state.facts) is alive
             server.kill()
             server.wait()
@@ -454,7 +454,7 @@ async def test_on_a_shared_card_only_the_processes_of_its_other_leases_are_accou
         await stop(r, "ada", ada)
         await r.engine.watcher.refresh()
         assert other.grant is not None and other.grant.uuid == ("GPU-0" if where == "own card" else "GPU-1")
-        states = {lease.user: lease.state for lease in r.engine.leases()}
+        states = {lease.user: lease.state for lease in await r.engine.leases()}
         assert states == ({"ben": "running"} if where == "own card" else {"ada": "ending", "ben": "running"})
         assert [bool(r.engine.watcher.trespassers[card.identity]) for card in cards] == [where != "own card", False]
         state = r.engine.server_state("ben", "")
@@ -467,7 +467,7 @@ async def test_a_stopped_server_whose_device_is_gone_holds_nothing(tmp_path: Pat
         r.gpus.devices.clear()
         await stop(r, "ada", server)
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
 
 
 async def test_the_processes_of_a_lease_are_left_overs_only_when_its_server_has_ended(tmp_path: Path) -> None:
@@ -476,7 +476,7 @@ async def test_the_processes_of_a_lease_are_left_overs_only_when_its_server_has_
         await appears_marked(server.pid)
         for state, shown in (("running", 0), ("ending", 1)):
             await r.engine.watcher.refresh()
-            (lease,) = r.engine.leases()
+            (lease,) = await r.engine.leases()
             assert (lease.state, len(lease.processes)) == (state, shown)
             await r.engine.stopped(Stopped("ada", ""))
 
@@ -500,7 +500,7 @@ async def test_a_device_that_is_leased_is_not_adopted_by_another_server_that_nam
         r.hub.run("eve", pid=eve.pid)
         await appears_in_proc(eve.pid)
         await r.engine.reconciler.reconcile()
-        assert [lease.user for lease in r.engine.leases()] == ["ada"]
+        assert [lease.user for lease in await r.engine.leases()] == ["ada"]
         assert r.engine.state.facts[("eve", "")].offer == "cpu"
 
 
@@ -522,5 +522,5 @@ async def test_a_server_of_ours_on_cpu_only_is_given_no_device_for_using_one(tmp
         await r.engine.watcher.refresh()
         r.hands.pass_time(timedelta(seconds=30))
         await r.engine.reconciler.reconcile()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
         assert r.engine.state.facts[("ada", "")].offer == "cpu"

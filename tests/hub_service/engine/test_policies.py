@@ -63,7 +63,7 @@ async def test_a_low_use_that_only_the_server_reports_stops_it_where_the_admin_t
         await one_turn(r, report)
         await minutes(r, 2, report)
         assert (server(r).countdown is not None) is ends
-        (lease,) = r.engine.leases()
+        (lease,) = await r.engine.leases()
         assert (lease.last_use_percent, lease.use_source) == (0.0, "report"), "an admin sees it"
 
 
@@ -74,7 +74,7 @@ async def test_a_high_use_that_the_server_reports_protects_it_within_the_limits(
         await one_turn(r, at_work)
         await minutes(r, 29, at_work)
         assert countdown(r).cause == "lifetime" and not r.hub.stopped
-        (lease,) = r.engine.leases()
+        (lease,) = await r.engine.leases()
         assert (lease.last_use_percent, lease.use_source) == (0.0, "nvml"), "what was measured is what is kept"
 
 

@@ -113,7 +113,7 @@ async def test_another_offer_taken_after_admission_brings_that_offers_device(tmp
         assert second.grant.lease != first.grant.lease
         await r.engine.ended(second.ticket, Ended(second.attempt, "failed", "no such image"))
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == (), "neither device is held"
+        assert (await r.engine.leases()) == (), "neither device is held"
 
 
 async def test_who_had_no_fault_in_a_failed_start_keeps_the_place_once_also_over_a_restart(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ async def test_a_lease_whose_ticket_is_gone_does_not_start_for_ever(tmp_path: Pa
         await r.engine.state.commit(Changes(tickets=tuple(ended)))
         await r.engine.watcher.refresh()
         await r.engine.watcher.refresh()
-        assert r.engine.leases() == ()
+        assert (await r.engine.leases()) == ()
 
 
 @pytest.mark.programs
@@ -225,7 +225,7 @@ async def test_a_late_word_of_an_earlier_stop_does_not_end_a_lease_that_is_start
         await r.ask("ada", "mig-1g.5gb")
         await r.engine.stopped(Stopped("ada", ""))
         await r.engine.stopped(Stopped("ada", "", "It crashed.", "crashed"))
-        assert [lease.state for lease in r.engine.leases()] == ["starting"]
+        assert [lease.state for lease in await r.engine.leases()] == ["starting"]
         assert [notice.text for notice in r.engine.form("ada", "", (), False).notices] == ["It crashed."]
         assert r.engine.state.counts[("server-end", "crashed")] == 1
 
@@ -237,7 +237,7 @@ async def test_a_server_that_is_asked_for_anew_gives_up_the_lease_of_before(tmp_
         first, _ = await r.run("ada", "mig-1g.5gb")
         second = await r.ask("ada", "mig-1g.5gb")
         assert first.grant is not None and second.grant is not None
-        states = {lease.lease: lease.state for lease in r.engine.leases()}
+        states = {lease.lease: lease.state for lease in await r.engine.leases()}
         assert states == {first.grant.lease: "ending", second.grant.lease: "starting"}
         assert r.engine.form("ada", "", (), False).gpu_servers == ("",), "the one that starts, once"
 
@@ -384,7 +384,8 @@ async def test_two_places_in_line_are_not_two_gpus_where_one_may_be_held(tmp_pat
         await r.engine.watcher.refresh()
         (state,) = r.engine.queue.states()
         assert (state.server, state.answer, state.reason.reason) == ("thesis", "wait", "own-lease-first")
-        assert [(lease.user, lease.server) for lease in r.engine.leases() if lease.user == "ada"] == [("ada", "")]
+        mine = [(lease.user, lease.server) for lease in await r.engine.leases() if lease.user == "ada"]
+        assert mine == [("ada", "")]
         bea = await r.ask("bea", "mig-1g.5gb")
         assert bea.answer == "admit", "who is passed holds nobody up"
 
@@ -520,7 +521,7 @@ async def test_a_ticket_and_its_place_survive_the_service(tmp_path: Path) -> Non
     try:
         async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
             assert r.positions() == {"ben": 1, "cleo": 2}
-            assert [(lease.user, lease.state) for lease in r.engine.leases()] == [("ada", "running")]
+            assert [(lease.user, lease.state) for lease in await r.engine.leases()] == [("ada", "running")]
     finally:
         child.kill()
         child.wait()
@@ -855,7 +856,7 @@ async def test_a_start_whose_word_ready_was_lost_ends_well_by_the_hubs_list(tmp_
         await r.engine.watcher.refresh()
         await r.engine.reconciler.reconcile()
         assert r.positions() == {}
-        assert [lease.state for lease in r.engine.leases()] == ["running"]
+        assert [lease.state for lease in await r.engine.leases()] == ["running"]
         assert r.engine.state.counts[("ended", "ready")] == 1
 
 

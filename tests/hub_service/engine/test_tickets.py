@@ -200,7 +200,7 @@ async def test_an_admin_reads_of_a_lease_what_it_is_and_when_it_ends(tmp_path: P
         _, child = await r.run("ada", "mig-1g.5gb")
         r.gpus.used["MIG-small-0"] = 40.0
         await r.engine.watcher.refresh()
-        (info,) = r.engine.leases()
+        (info,) = await r.engine.leases()
         assert (info.user, info.offer, info.profile, info.share, info.state) == (
             "ada",
             "mig-1g.5gb",

@@ -252,7 +252,9 @@ async def test_good_messages_reach_the_engine_as_they_were_meant(service: Runnin
     ended = {"attempt": 1, "how": "failed", "message": "no port"}
     assert (await service.ask("POST", f"hub/tickets/{state['ticket']}/ended", SECRET, ended)).code == 204
     assert (await service.ask("POST", "hub/stopped", SECRET, {"user": "ada", "server": ""})).code == 204
-    await service.ask("GET", "hub/form?user=ada&server=x&group=a&group=b&admin=1", SECRET)
+    read_in = {"Accept-Language": "fi-FI"}
+    await service.ask("GET", "hub/form?user=ada&server=x&group=a&group=b&admin=1", SECRET, headers=read_in)
+    assert service.engine.languages == {"ada": "fi-FI"}
     assert service.engine.told == [
         ("ask", Ask("ada", "", ("mig-1g.5gb",), asked["options"], ("course",))),
         ("started", "t1", Started(1, 17, 99, True)),

@@ -344,6 +344,7 @@ async def test_a_page_stands_in_the_hubs_own_and_no_script_of_it_comes_along(ser
     service.hub.frame = HUBS_PAGE
     service.engine.run_server("ada", "@@gpu-head@@")
     answer = await service.ask("GET", "", "ada-token", headers={"Accept-Language": "fi"})
+    assert service.engine.languages == {"ada": "fi-FI"}, "mails speak it, too"
     text = answer.body.decode()
     assert Outline(text).open == []
     assert '<nav id="hubs">Fish &amp; chips <a href="/jh/hub/logout">Logout</a></nav>' in text

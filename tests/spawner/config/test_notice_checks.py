@@ -12,6 +12,7 @@ import pytest
 from traitlets.config import Config
 
 from hub_extensions import configure
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.hub_service.setup.notice_texts import TRIALS, NoticeTexts
 from hub_extensions.hub_service.setup.settings import Settings
@@ -110,6 +111,19 @@ def test_the_shipped_words_say_the_limit_only_where_there_is_one() -> None:
     )
     assert without == "Your server thesis runs on A whole GPU:\nhttps://hub.example.org/user/ada@example.org/thesis/\n"
     assert texts.subject({**TRIALS[0], "title": "Small\r\nBcc: eve"}) == "Your GPU is ready: Small Bcc: eve"
+
+
+def test_the_shipped_words_are_translated_and_an_admins_own_are_not() -> None:
+    finnish, values = catalogue_for("fi"), {**TRIALS[0], "title": "Small GPU"}
+    shipped = NoticeTexts.of(NoticeConfig())
+    assert shipped.subject(values, finnish) == "GPU:si on valmis: Pieni GPU"
+    assert shipped.text(values, finnish) == (
+        "Palvelimesi on käynnissä, käytössä Pieni GPU:\nhttps://hub.example.org/user/ada/\n"
+        "Avaa se 15 minuutin kuluessa, muuten sen GPU menee jonon seuraavalle.\n"
+    )
+    assert shipped.text(TRIALS[1], finnish).startswith("Palvelimesi thesis on käynnissä, käytössä ")
+    own = NoticeTexts.of(NoticeConfig(notice_subject="Go, {{ user }}", notice_text="{{ title }}"))
+    assert (own.subject(values, finnish), own.text(values, finnish)) == ("Go, ada", "Small GPU\n")
 
 
 def test_the_forms_box_and_the_service_know_what_is_set_and_no_log_does(

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from tornado.iostream import StreamClosedError
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.messages import Ask, Ended, SignedOut, Started, Stopped, TicketStatus
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
 from hub_extensions.hub_service.http.api.codec import BadInput, write
@@ -82,13 +83,15 @@ class HubForm(JsonRoute):
     who = Who.HUB
 
     async def get(self) -> None:
-        """Query: user, server, group (repeated), admin (0 or 1)."""
+        """Query: user, server, group (repeated), admin (0 or 1). Header: the language that its page is shown in."""
         self.only_queries("user", "server", "group", "admin")
         admin = self.get_query_argument("admin", "0")
         if admin not in ("0", "1"):
             raise BadInput(f"admin is {admin!r}; it has to be 0 or 1.", "admin")
         user = self.get_query_argument("user")
         groups = tuple(self.get_query_arguments("group"))
+        if language := self.request.headers.get("Accept-Language", ""):
+            await self.engine.hear_language(user, catalogue_for(language).language)
         self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
 
 
@@ -111,7 +114,7 @@ class HubCulling(JsonRoute):
     async def get(self) -> None:
         """Decided at this very moment; nothing is done."""
         self.only_queries()
-        self.answer(self.engine.culling())
+        self.answer(await self.engine.culling())
 
 
 class HubEvents(JsonRoute):

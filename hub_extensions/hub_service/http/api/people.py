@@ -108,7 +108,7 @@ class Leases(JsonRoute):
     async def get(self) -> None:
         """All leases that are not ended."""
         self.only_queries()
-        self.answer(self.engine.leases())
+        await self.answer_list(await self.engine.leases())
 
 
 class OneLease(JsonRoute):
@@ -162,7 +162,7 @@ class Culling(JsonRoute):
     async def get(self) -> None:
         """Decided at this very moment; nothing is done."""
         self.only_queries()
-        self.answer(self.engine.culling())
+        self.answer(await self.engine.culling())
 
 
 class TheCluster(JsonRoute):

@@ -89,5 +89,5 @@ def wait(seconds: float | None, t: Catalogue) -> str:
 
 
 def hours(value: float, t: Catalogue) -> str:
-    """Hours of use: whole ones from ten on."""
+    """Hours held: whole ones from ten on."""
     return t("%1 h", f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0"))

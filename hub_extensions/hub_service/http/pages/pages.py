@@ -67,6 +67,8 @@ class Page(Route):
         await super().prepare()
         if self.framed and isinstance(self.caller, Person):
             await self.take_frame(self.caller.name)
+            if self.caller.kind == "user":
+                await self.engine.hear_language(self.caller.name, self.catalogue.language)
 
     async def take_frame(self, name: str) -> None:
         """Stand in the hub's own page, where the hub gives it."""
