@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import TO_THE_GATE, all_names, copied_names
 from hub_extensions.gate.settings import GateSettings
-from hub_extensions.tools.cli.gate_config import PROXIES, config
+from hub_extensions.tools.cli.gate_config import POLICIES, PROXIES, config
 from hub_extensions.tools.gate_config.render import TEMPLATES, ProxySettings, render
 from hub_extensions.tools.gate_config.sites import ConfigRefused
 
@@ -37,7 +37,7 @@ def apps_for(proxy: str) -> tuple[App, ...]:
 
 
 def test_the_command_knows_each_template() -> None:
-    assert tuple(TEMPLATES) == PROXIES
+    assert tuple(TEMPLATES) == (*PROXIES, POLICIES)
 
 
 @pytest.mark.parametrize("proxy", [each for each in PROXIES if each not in RELAYING])
@@ -68,6 +68,25 @@ def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_th
     assert text.count(SECRET) >= 1
     assert "{{" not in text
     assert "{%" not in text
+
+
+def test_each_app_has_a_policy_that_lets_in_proxy_and_gate_alone() -> None:
+    policies = [each for each in yaml.safe_load_all(render("policies", APPS, SETTINGS)) if each]
+    named = {each["metadata"]["name"]: (each["metadata"]["namespace"], each["spec"]) for each in policies}
+    assert {name: place for name, (place, _) in named.items()} == {
+        "app-mlflow": "tracking",
+        "app-board": "apps",
+        "app-bare": "apps",
+        "app-dask": "apps",
+    }
+    spec = named["app-mlflow"][1]
+    (rule,) = spec["ingress"]
+    assert (spec["podSelector"], spec["policyTypes"]) == ({"matchLabels": {"app": "mlflow"}}, ["Ingress"])
+    assert rule["ports"] == [{"protocol": "TCP", "port": 5000}]
+    assert [set(each["podSelector"]["matchLabels"].values()) for each in rule["from"]] == [
+        {"apps"},
+        {"jupyterhub", "gate"},
+    ]
 
 
 @pytest.mark.parametrize("proxy", ["traefik", "gateway-api", "ingress", "envoy"])

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 DEFAULT_GATE = "http://127.0.0.1:8192"
 PROXIES = ("nginx", "caddy", "envoy", "traefik", "gateway-api", "ingress")
+POLICIES = "policies"
+"""No proxy: what keeps everybody else from the apps on Kubernetes."""
 _file = click.Path(exists=True, dir_okay=False)
 
 
 @click.command("config")
-@click.argument("proxy", type=click.Choice(PROXIES))
+@click.argument("proxy", type=click.Choice((*PROXIES, POLICIES)))
 @click.option(
     "--config",
     "gate_file",
@@ -47,7 +49,10 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--namespace", default="apps", show_default=True, help="Of the Gateway, or of the ConfigMaps.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="A file, which only its owner may read.")
 def config(proxy: str, gate_file: str | None, apps: str | None, output: str | None, **wanted: Any) -> None:
-    """Write what a proxy needs to ask the gate about each app of the catalogue. The proxy's secret is in it."""
+    """Write what a proxy needs to ask the gate about each app of the catalogue. The proxy's secret is in it.
+
+    `policies` writes the NetworkPolicy of each app instead: on Kubernetes only proxy and gate reach it.
+    """
     from hub_extensions.tools.gate_config.render import ProxySettings, render
     from hub_extensions.tools.gate_config.sites import ConfigRefused
 

@@ -30,10 +30,11 @@ TEMPLATES = {
     "traefik": "traefik.yaml.j2",
     "gateway-api": "gateway-api.yaml.j2",
     "ingress": "ingress.yaml.j2",
+    "policies": "policies.yaml.j2",
 }
-"""Proxy -> its template."""
-RELAYING = ("nginx", "caddy", "envoy")
-"""Proxies whose WebSockets can go through the gate."""
+"""Proxy, or what the apps have of their own on Kubernetes -> its template."""
+RELAYING = ("nginx", "caddy", "envoy", "policies")
+"""Proxies whose WebSockets can go through the gate, and what is the same for any proxy."""
 PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
 """The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
 ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
