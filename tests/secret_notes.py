@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -32,7 +33,8 @@ def note(kind: str, *secrets: str) -> None:
     folder = os.environ.get(FOLDER) or _folder  # a hub's service has an environment of its own
     long = [each for each in secrets if len(each) >= LEAST]
     if folder and long:
-        with open(Path(folder) / f"notes-{os.getpid()}", "a", encoding="utf-8") as notes:
+        file = Path(folder) / f"notes-{os.getpid()}"
+        with suppress(OSError), file.open("a", encoding="utf-8") as notes:  # no byte is left in a test of a full disk
             notes.writelines(json.dumps([kind, each]) + "\n" for each in long)
 
 

@@ -61,6 +61,14 @@ class ShowsFailures:
     def _request_summary(self: Any) -> str:
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
+    def log_exception(self: Any, *problem: Any) -> None:
+        """As the hub does, without the query of this request: a code and a state stand in it."""
+        uri, self.request.uri = self.request.uri, self.request.path
+        try:
+            super().log_exception(*problem)  # type: ignore[misc]
+        finally:
+            self.request.uri = uri
+
     def _log(self: Any) -> None:
         """As the hub does, without the queries of this request and of where it leads."""
         location = self._headers.get("Location")

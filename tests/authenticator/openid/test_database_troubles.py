@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 import requests
 
-from tests.authenticator.openid.provider_hub import answer_of, go, new_browser, provider_hub, sign_in
+from tests.authenticator.openid.provider_hub import answer_of, go, new_browser, provider_hub, secrets_shown, sign_in
 from tests.authenticator.signed_hub import home, rest
 from tests.fakes.oidc_provider import OidcProvider
 from tests.hubs import Hub, until
@@ -52,6 +52,7 @@ def test_a_locked_database_and_a_full_disk_sign_nobody_out_and_lose_no_end(tmp_p
         hub.kill()
         hub.start()
         assert [home(hub, each) for each in browsers] == [302] * 4
+        assert secrets_shown(hub, op, *browsers) == []
 
 
 def one_person(
