@@ -19,8 +19,8 @@ FOLDER = "TEST_SECRETS"
 """The environment variable that names the folder of the notes; without it nothing is noted."""
 LEAST = 16
 """Shorter ones are no random secrets, and would be found by chance."""
-OPEN_COOKIES = ("_xsrf", "jupyterhub-session-id")
-"""Pages hold the first by purpose. JupyterHub keeps the second beside its tokens, and logs it; it opens nothing."""
+OPEN_COOKIES = ("_xsrf", "jupyterhub-session-id", "op-session")
+"""By purpose: pages hold the first, JupyterHub logs and keeps the second, the third is a provider's `sid`."""
 IN_ADDRESSES = ("code", "state", "nonce", "id_token_hint", "logout_token", "access_token", "refresh_token", "id_token")
 IN_FORMS = (*IN_ADDRESSES, "code_verifier", "client_secret", "password")
 IN_ANSWERS = ("access_token", "refresh_token", "id_token")
