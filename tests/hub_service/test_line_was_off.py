@@ -79,5 +79,5 @@ async def test_a_server_that_became_ready_meanwhile_ends_its_ticket_well(tmp_pat
         after.hands.seconds += 1
         await after.engine.watcher.refresh()
         await after.engine.reconciler.reconcile()
-        assert [lease.state for lease in after.engine.leases()] == ["running"]
+        assert [lease.state for lease in await after.engine.leases()] == ["running"]
         assert after.engine.state.recent_notices("ada") == ()
