@@ -1,4 +1,4 @@
-"""Whose tokens these are, as the hub said last, for some seconds.
+"""Whose tokens these are, as the hub said last, for some seconds; a server's own token for some minutes.
 
 Not here: the question itself (``jupyterhub_api.py``), and what a caller may do (``core/access.py``).
 """
@@ -8,8 +8,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-_CALLERS = 4096
+from hub_extensions.core.access import has_access
+
+_CALLERS = 16_384
 _CALLER_SECONDS = 15.0
+_SERVER_SECONDS = 300.0
+"""Of a token that is one server's own and opens nothing else: each of 5,000 servers asks every few seconds, and each
+would be a question to the hub. So long JupyterHub's own services remember any (``HubAuth.cache_max_age``)."""
 _STRANGER_SECONDS = 5.0
 _PROVED = 65_536
 """So many tokens that were once somebody's are asked about before the others."""
@@ -65,7 +70,7 @@ class KnownCallers:
             self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
         while len(self._known) >= _CALLERS:
             del self._known[next(iter(self._known))]
-        self._known[_digest(token)] = (now + (_STRANGER_SECONDS if caller is None else _CALLER_SECONDS), caller)
+        self._known[_digest(token)] = (now + _kept_for(caller), caller)
 
     def _note(self, digest: bytes, proved: bool) -> None:
         self._proved.pop(digest, None)
@@ -74,6 +79,13 @@ class KnownCallers:
         while len(self._proved) >= _PROVED:
             del self._proved[next(iter(self._proved))]
         self._proved[digest] = None
+
+
+def _kept_for(caller: Caller | None) -> float:
+    if caller is None:
+        return _STRANGER_SECONDS
+    of_a_server_alone = server_of(caller) is not None and not has_access(caller.scopes)
+    return _SERVER_SECONDS if of_a_server_alone else _CALLER_SECONDS
 
 
 def _digest(token: str) -> bytes:

@@ -27,7 +27,7 @@ from hub_extensions.adapters.jupyterhub_api import (
     StopRefused,
     _retry_after,
 )
-from hub_extensions.adapters.known_callers import Caller, server_of
+from hub_extensions.adapters.known_callers import Caller, KnownCallers, server_of
 from tests import hubs
 from tests.fakes.hub import FakeHub, FakeServer, FakeUser, HubThatIsAway, HubThatIsSlow, HubWhoseListMoves
 from tests.patience import patient, soon
@@ -358,6 +358,26 @@ async def test_an_identity_is_remembered_for_some_seconds_only_and_by_token() ->
         assert await api.identify("b") is None
         assert len(fake.asked) == 2
         api.close()
+
+
+@pytest.mark.parametrize(
+    ("scopes", "seconds"),
+    [
+        (["access:servers!server=ada/", "users:activity!user=ada"], 300),
+        (["access:servers!server=ada/", "access:services!service=gpu"], 15),
+        (["access:servers!server=ben/"], 15),
+        (["self"], 15),
+        (None, 5),
+    ],
+)
+def test_a_servers_own_token_is_no_question_to_the_hub_at_each_of_its_polls(
+    scopes: list[str] | None, seconds: float
+) -> None:
+    known = KnownCallers()
+    caller = None if scopes is None else Caller("ada", "user", False, (), frozenset(scopes))
+    known.keep("a token", caller, 100.0)
+    assert known.find("a token", 99.0 + seconds) == (True, caller)
+    assert not known.find("a token", 100.0 + seconds)[0]
 
 
 async def test_a_listing_tells_the_hubs_clock(api: HubApi) -> None:
