@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import requests
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from hub_extensions.adapters import procfs
@@ -130,6 +132,8 @@ c.GpuCulling.warn_minutes = {WARN / 60}
 c.GpuCulling.keep_minutes = {WARN / 60}
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 3
+c.SignOn.enabled = True
+c.SignOn.server_cache_seconds = 1
 """,
     )
     home = tmp_path / "home" / "ada"
@@ -149,6 +153,10 @@ c.GpuCulling.lifetime_hours = 3
         until(lambda: int(meter.get_attribute("aria-valuenow") or 0) > 40, 30, "the use is shown")
         expect(panel).to_contain_text("train.ipynb", timeout=patient(20_000))
         expect(panel).not_to_contain_text("Stops in")
+        used = last_use(place)
+        until(
+            lambda: last_use(place) > used, 60, "a page that is seen asks by itself, so the session is used"
+        )
         picture(ada.page, "training.png")
 
         expect(ada.page.locator(".jp-OutputArea-output")).to_contain_text("trained 3 2", timeout=patient(60_000))
@@ -160,6 +168,7 @@ c.GpuCulling.lifetime_hours = 3
         picture(ada.page, "training-over.png")
         toast.click()
         until(lambda: (stops_at(place) or "z") > (before or ""), 20, "kept: the stop moved")
+        until(lambda: is_unused(place), 60, "a page that is hidden, and its panel, use the session no more")
 
 
 def open_panel(page: Page) -> Locator:
@@ -180,6 +189,22 @@ def hide(page: Page) -> None:
             document.dispatchEvent(new Event('visibilitychange'));
         }"""
     )
+
+
+def last_use(place: Place) -> str:
+    """When ada's sign-on session was used last, as the hub tells an admin's script."""
+    place.as_admin("api/leases")  # makes the admin
+    headers = {"Authorization": f"token {place._admin_token}"}
+    address = f"{place.hub.url}/hub/api/sso/users/ada/sessions"
+    [session] = requests.get(address, headers=headers, timeout=patient(20)).json()["sessions"]
+    return str(session["last_use"])
+
+
+def is_unused(place: Place, seconds: float = 15.0) -> bool:
+    """Nothing used it in this time: JupyterLab's questions, and the panel's, come every 10 s at the latest."""
+    used = last_use(place)
+    time.sleep(seconds)  # nothing is waited for: that nothing happens in this time is what is measured
+    return last_use(place) == used
 
 
 def stops_at(place: Place) -> str | None:
