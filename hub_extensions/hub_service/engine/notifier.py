@@ -182,7 +182,7 @@ class Notifier:
         if verdict is not DeliveryAction.SEND:
             return _Outcome(verdict=verdict)
         try:
-            notice = self._notice(delivery, now, self._language(delivery))
+            notice = self._notice(delivery, now)
             if delivery.channel == MAIL:
                 await self.mail.send(self._message(notice))
             else:
@@ -200,7 +200,7 @@ class Notifier:
         known = self.state.notices.languages.get(delivery.user, "")
         return catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
 
-    def _notice(self, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
+    def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
         url, wall = self.settings.server_url(delivery.user, delivery.server), self.state.clock.wall
         bare = WebhookNotice(
             version=VERSION,
@@ -216,6 +216,7 @@ class Notifier:
             subject="",
             text="",
         )
+        t = self._language(delivery)
         if delivery.kind == LETTER:
             return self._of_letter(bare, delivery, t)
         return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now, t)
