@@ -19,7 +19,6 @@ from hub_extensions.core.overview.days import Days, Span, days_of
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.failed_starts import MOST
-from hub_extensions.core.translation import ENGLISH
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import usage_days
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
@@ -174,7 +173,7 @@ async def test_a_letter_reaches_the_panel_the_next_page_and_the_mail_of_all_on_t
             assert "The machine restarts at six." in r.engine.form(user, server, (), False).notices[0].text
         sent = [each for each in r.engine.state.notices.deliveries.values() if each.kind == "letter"]
         assert {(each.user, each.server) for each in sent} == running
-        notice = r.engine.notifier._notice(sent[0], r.engine.state.clock.now(), ENGLISH)
+        notice = r.engine.notifier._notice(sent[0], r.engine.state.clock.now())
         assert notice.text.startswith("The machine restarts at six.") and notice.kind == "letter"
         for number in range(A_SERVER):
             await r.engine.admin_orders.write_to(MACHINE, f"Number {number}", "root")
