@@ -1,6 +1,7 @@
-"""The hub's access log while sign-on is on: an address in the query of another one (``next``) has secrets as well.
+"""The hub's log while sign-on is on: what JupyterHub and its libraries would write there of a sign-in.
 
-JupyterHub hides those of a request's own query. Not here: what our own lines say.
+JupyterHub hides the secrets of a request's own query. An address in the query of another one (``next``) has some as
+well, and oauthlib writes each code with its state, at DEBUG. Not here: what our own lines say.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def without_nested_secrets(line: str) -> str:
 _FILTER = _NestedSecrets()
 
 
-def hide_nested_secrets() -> None:
+def keep_secrets_out() -> None:
     """From now on, in this process. Twice is no more than once."""
     access_log.addFilter(_FILTER)
+    logging.getLogger("oauthlib").setLevel(logging.INFO)

@@ -19,7 +19,7 @@ from jupyterhub import orm, roles
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller
-from hub_extensions.authenticator.hub_log import hide_nested_secrets
+from hub_extensions.authenticator.hub_log import keep_secrets_out
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
@@ -51,7 +51,7 @@ class HubSignOn:
         role = orm.Role.find(app.db, ADMIN_ROLE)
         for user in {*app.db.query(orm.User).filter_by(admin=True), *(role.users if role is not None else ())}:
             self.grant_admins(user)
-        hide_nested_secrets()
+        keep_secrets_out()
         self._work = asyncio.ensure_future(self._run())
 
     # ---------------------------------------------------------------- a browser

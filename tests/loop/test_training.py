@@ -154,9 +154,7 @@ c.SignOn.server_cache_seconds = 1
         expect(panel).to_contain_text("train.ipynb", timeout=patient(20_000))
         expect(panel).not_to_contain_text("Stops in")
         used = last_use(place)
-        until(
-            lambda: last_use(place) > used, 60, "a page that is seen asks by itself, so the session is used"
-        )
+        until(lambda: last_use(place) > used, 60, "a page that is seen asks by itself, so the session is used")
         picture(ada.page, "training.png")
 
         expect(ada.page.locator(".jp-OutputArea-output")).to_contain_text("trained 3 2", timeout=patient(60_000))
