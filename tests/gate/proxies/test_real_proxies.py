@@ -385,5 +385,6 @@ def test_no_cookie_token_secret_or_assertion_is_in_what_the_proxy_writes(proxy: 
     for cookie, kind in product((f"{GATE_COOKIE}=canary-cookie", ADA, EVE), KINDS):
         kind(proxy, [f"Cookie: {cookie}", "Authorization: Bearer canary-token"])
     request(proxy.port, "/apps/gone/", (SIGNED_IN, "Authorization: Bearer canary-token"))
+    request(proxy.port, "/_gate/callback?code=canary-code&state=canary-state", ())
     open_socket(proxy.port, "/apps/relayed/socket", (SIGNED_IN,))
     assert {each: proxy.log().count(each) for each in secrets} == before
