@@ -375,7 +375,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         if error is None and (self.ready or not hub_runs_it):
             self._gpu_report_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
             return
-        self._gpu_report_ended(start, replace(failed, attempt=start.attempt))
+        self._gpu_report_ended(start, replace(failed, attempt=start.attempt, log=failed.log or self._gpu_last_lines()))
+
+    def _gpu_last_lines(self) -> str:
+        """Of what the server wrote, where the spawner keeps it."""
+        return ""
 
     async def _gpu_confirm_left(self, start: Start) -> None:
         """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""

@@ -8,16 +8,21 @@ Not here: GPUs (``base.py``).
 from __future__ import annotations
 
 import asyncio
+import os
 import pwd
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
-from traitlets import Integer
+from traitlets import Integer, Unicode
 
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.server_processes import HUB_MARK, mark_of
+from hub_extensions.core.queue.failed_starts import LOG_LENGTH
 from hub_extensions.core.reasons import explain
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import GpuSpawnerMixin
@@ -28,6 +33,11 @@ class _KnownProcess(GpuSpawnerMixin):
     """A local process, known by pid and start time."""
 
     gpu_pid_started = Integer(0, help="When the server's process began, in clock ticks since boot; 0: not known.")
+    gpu_log_folder = Unicode(
+        help="A folder of the hub's own, made if it is not there. Each server writes its log into a file there, begun "
+        "anew at each start, and of a start that failed admins see the last lines. Empty: all servers write into the "
+        "hub's log, as JupyterHub has it.",
+    ).tag(config=True)
     gpu_lease = ""
     """The lease it runs under; "" for CPU only."""
 
@@ -64,7 +74,39 @@ class _KnownProcess(GpuSpawnerMixin):
     async def _gpu_launch(self, start: Start) -> Any:
         if start.grant is not None and start.grant.lease:
             await asyncio.to_thread(_end_earlier_attempts, start.grant.lease)
-        return await super()._gpu_launch(start)
+        with self._gpu_log_of_its_own():
+            return await super()._gpu_launch(start)
+
+    @contextmanager
+    def _gpu_log_of_its_own(self) -> Iterator[None]:
+        """The process that is started meanwhile writes into its file, which the hub opens: its user cannot read it."""
+        if not self.gpu_log_folder:
+            yield
+            return
+        file = self._gpu_log_file()
+        before: dict[str, Any] = self.popen_kwargs  # type: ignore[has-type]  # jupyterhub has no types
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        try:
+            self.popen_kwargs = {"stdout": out, "stderr": out, **before}
+            yield
+        finally:
+            self.popen_kwargs = before
+            os.close(out)
+
+    def _gpu_log_file(self) -> Path:
+        name = quote(f"{self.user.name}/{self.name}".rstrip("/"), safe="")
+        return Path(self.gpu_log_folder) / f"{name}.log"
+
+    def _gpu_last_lines(self) -> str:
+        if not self.gpu_log_folder:
+            return super()._gpu_last_lines()
+        try:
+            with self._gpu_log_file().open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_LENGTH))
+                return log.read().decode("utf-8", "replace")
+        except OSError:
+            return ""
 
     def _gpu_process(self) -> tuple[int | None, int | None]:
         if not self.pid:

@@ -130,13 +130,20 @@ def test_a_waiter_is_told_its_place_and_starts_without_a_click(tmp_path: Path, s
 def test_a_start_that_takes_too_long_after_admission_says_so_and_is_told(
     tmp_path: Path, service: GpuServiceInATest
 ) -> None:
-    """T10: from admission on the admin's own start_timeout counts, by our clock, with words."""
-    more = """
+    """T10: from admission on the admin's own start_timeout counts, by our clock, with words.
+
+    What the server wrote goes to its own file, and its end to the service.
+    """
+    logs = tmp_path / "logs"
+    more = f"""
 c.Spawner.start_timeout = 1
+c.Spawner.cmd = ["sh", "-c", "echo no module named torch >&2; exec sleep 600"]
+c.GpuDemoSpawner.gpu_log_folder = {str(logs)!r}
 from hub_extensions.spawner.local import GpuDemoSpawner
 import asyncio
 class SlowToLaunch(GpuDemoSpawner):
     async def _gpu_launch(self, start):
+        await super()._gpu_launch(start)
         await asyncio.sleep(30)
 c.JupyterHub.spawner_class = SlowToLaunch
 """
@@ -145,6 +152,9 @@ c.JupyterHub.spawner_class = SlowToLaunch
         ended = until(lambda: service.told_of(Ended), what="the failed start was told")
         assert ended[0].how == "failed"
         assert (ended[0].reason, ended[0].seconds) == ("too-slow", 1.0)
+        assert ended[0].log == (logs / "ada.log").read_text() == "no module named torch\n"
+        assert (logs / "ada.log").stat().st_mode & 0o777 == 0o600
+        assert "\nno module named torch\n" not in hub.log()
         page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada").text
         assert "Your server did not start within 1 s" in page
         assert "failed to start in 1 seconds" in hub.log()
