@@ -38,11 +38,13 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel.get_by_role("meter", name="Memory")).to_be_visible()
     expect(panel).to_contain_text("of 4.75 GiB")
     expect(panel).to_contain_text("MIG 2g.10gb")
-    expect(panel).to_contain_text("1 in line, at most 2 h 10 min")
+    expect(panel).to_contain_text("1 in line, at most 2 h 10 min", use_inner_text=True)
     expect(panel).to_contain_text("0 of 1 free")
     expect(panel).to_contain_text("The servers ahead end by their time limit at the latest.")
     expect(panel).to_contain_text("wait unknown")
-    expect(panel).to_contain_text("at the latest, or when its GPU is idle for 30 min (you are warned 10 min before).")
+    expect(panel).to_contain_text(
+        "at the latest, or when its GPU is idle for 30 min (you are warned 10 min before).", use_inner_text=True
+    )
     expect(panel).not_to_contain_text("No end is planned")
     expect(page.locator(".jp-gpu-Status")).to_contain_text("/4.75 GiB")
     picture(page, f"panel-quiet-{theme.lower()}")
@@ -57,7 +59,7 @@ def test_the_warning_is_a_notification_and_keep_takes_it_back(
     keeps = service.keeps
     panel = open_lab(page, server)
     expect(panel).to_contain_text("Idle for 21 min. Stops in 8 min")
-    expect(panel).to_contain_text("Keep: 1 of 2 left in 24\u00a0h")
+    expect(panel).to_contain_text("Keep: 1 of 2 left in 24\u00a0h", use_inner_text=True)
     toast = page.locator(".jp-toastContainer, .Toastify").get_by_text("This server stops at")
     expect(toast.first).to_be_visible()
     expect(page.locator(".Toastify").get_by_role("button", name="Keep 30 min")).to_be_in_viewport(ratio=1)

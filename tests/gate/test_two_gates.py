@@ -225,7 +225,7 @@ async def test_a_use_at_one_gate_keeps_a_session_at_the_other(
 @pytest.mark.needs("postgresql")
 def test_gates_hear_each_other_and_one_leads(postgresql_url: str) -> None:
     one, other = NewsFromOthers(postgresql_url), NewsFromOthers(postgresql_url)
-    assert one.wait(1) == other.wait(1) == [News(missed=True)], "what was before is to be looked at"
+    assert one.wait(patient(1)) == other.wait(patient(1)) == [News(missed=True)], "what was before is to be looked at"
     assert (one.leads, other.leads) == (True, False)
     store = GateStore.open(postgresql_url)
     many = {f"{number:064d}" for number in range(150)}
@@ -238,7 +238,7 @@ def test_gates_hear_each_other_and_one_leads(postgresql_url: str) -> None:
             ended |= {id for each in heard for id in each.ended}
     one.close()
     other.try_again_at = 0.0
-    other.wait(0.01)
+    other.wait(patient(0.01))
     assert (one.leads, other.leads) == (False, True)
     other.close()
     store.close()
