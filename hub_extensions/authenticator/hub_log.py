@@ -24,9 +24,9 @@ class _NestedSecrets(logging.Filter):
         return True
 
 
-def without_nested_secrets(line: str) -> str:
-    """The line with ``[secret]`` where an address in a query has one."""
-    return _NESTED.sub(r"\1[secret]", line)
+def without_nested_secrets(text: str) -> str:
+    """The text with ``[secret]`` where an address in a query has one."""
+    return _NESTED.sub(r"\1[secret]", text)
 
 
 _FILTER = _NestedSecrets()

@@ -375,9 +375,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         if error is None and (self.ready or not hub_runs_it):
             self._gpu_report_started(start, Started(start.attempt, *self._gpu_process(), ready=True))
             return
-        self._gpu_report_ended(start, replace(failed, attempt=start.attempt, log=failed.log or self._gpu_last_lines()))
+        self._gpu_report_ended(start, replace(failed, attempt=start.attempt, log=failed.log or self._gpu_log_tail()))
 
-    def _gpu_last_lines(self) -> str:
+    def _gpu_log_tail(self) -> str:
         """Of what the server wrote, where the spawner keeps it."""
         return ""
 

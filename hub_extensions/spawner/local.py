@@ -98,9 +98,9 @@ class _KnownProcess(GpuSpawnerMixin):
         name = quote(f"{self.user.name}/{self.name}".rstrip("/"), safe="")
         return Path(self.gpu_log_folder) / f"{name}.log"
 
-    def _gpu_last_lines(self) -> str:
+    def _gpu_log_tail(self) -> str:
         if not self.gpu_log_folder:
-            return super()._gpu_last_lines()
+            return super()._gpu_log_tail()
         try:
             with self._gpu_log_file().open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - LOG_LENGTH))
