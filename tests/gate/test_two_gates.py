@@ -24,12 +24,13 @@ from hub_extensions.adapters.store.gate_news import News, NewsFromOthers, letter
 from hub_extensions.core.sign_on.ended_sessions import session_hash
 from hub_extensions.gate.keys import keys_of
 from hub_extensions.gate.settings import GateSettings
+from tests import patience
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import BOARD, DASK, FETCH, MLFLOW, ORIGIN, GateBrowser, a_gate, settings_for
 from tests.gate.test_ends import report_end
 from tests.gate.test_relay import echo_app, opened, told
 from tests.machine_needs import proxy_program
-from tests.patience import patient, until
+from tests.patience import patient
 from tests.ports import free_ports
 
 LONG = timedelta(seconds=60)
@@ -243,7 +244,7 @@ def test_gates_hear_each_other_and_one_leads(postgresql_url: str) -> None:
         return other.leads
 
     one.close()
-    until(takes_over, what="PostgreSQL has seen the connection end")
+    patience.until(takes_over, what="PostgreSQL has seen the connection end")
     assert not one.leads
     other.close()
     store.close()
