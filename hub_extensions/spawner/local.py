@@ -80,19 +80,27 @@ class _KnownProcess(GpuSpawnerMixin):
     @contextmanager
     def _gpu_log_of_its_own(self) -> Iterator[None]:
         """The process that is started meanwhile writes into its file, which the hub opens: its user cannot read it."""
-        if not self.gpu_log_folder:
+        out = self._gpu_open_log() if self.gpu_log_folder else None
+        if out is None:
             yield
             return
-        file = self._gpu_log_file()
         before: dict[str, Any] = self.popen_kwargs  # type: ignore[has-type]  # jupyterhub has no types
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        out = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
             self.popen_kwargs = {"stdout": out, "stderr": out, **before}
             yield
         finally:
             self.popen_kwargs = before
             os.close(out)
+
+    def _gpu_open_log(self) -> int | None:
+        """None: it cannot be opened, and the server starts all the same and writes into the hub's log."""
+        file = self._gpu_log_file()
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+        except OSError as problem:
+            self.log.warning("%s writes into the hub's log: gpu_log_folder: %s", self._log_name, problem)
+            return None
 
     def _gpu_log_file(self) -> Path:
         name = quote(f"{self.user.name}/{self.name}".rstrip("/"), safe="")
