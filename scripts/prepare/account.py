@@ -18,6 +18,12 @@ def for_child() -> dict[str, Any]:
     return {"user": UNPRIVILEGED, "group": UNPRIVILEGED, "extra_groups": []} if is_root() else {}
 
 
+def for_owner(folder: Path) -> dict[str, Any]:
+    """What to give ``subprocess`` so that a child of root does what it does as the owner of ``folder``."""
+    owner = folder.stat()
+    return {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []} if is_root() else {}
+
+
 def is_root() -> bool:
     """Whether root started us."""
     return os.getuid() == 0
@@ -40,22 +46,6 @@ def asked_as_unprivileged(question: Callable[[], bool]) -> bool:
         os._exit(0 if question() else 1)
     except OSError:
         os._exit(1)
-
-
-def keep_bytecode(*tops: Path) -> bool:
-    """Let the tests' uid keep bytecode beside the sources below ``tops``: all of it takes a worker ten seconds to make.
-
-    Returns whether it may: not in a clone of root, who would run what that uid wrote, nor in one of somebody else, who
-    could not remove the folders.
-    """
-    if not is_root():
-        return True
-    if ROOT.stat().st_uid != UNPRIVILEGED:
-        return False
-    for folder in {source.parent for top in tops for source in top.rglob("*.py")}:
-        (folder / "__pycache__").mkdir(exist_ok=True)
-        os.chown(folder / "__pycache__", UNPRIVILEGED, UNPRIVILEGED)
-    return True
 
 
 def check_reach() -> None:

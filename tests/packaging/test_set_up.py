@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import rewrite
 
 from tests.packaging.set_up_code import ROOT, begin, copy_set_up, run
 from tests.patience import patient
@@ -240,34 +241,20 @@ def test_a_clone_that_is_closed_to_others_is_refused_before_anything_starts(clon
     assert not (clone / ".work").exists()
 
 
-KEEP = """
-import os
-from account import keep_bytecode
-from place import ROOT
-(ROOT / "tests" / "core").mkdir(parents=True)
-(ROOT / "tests" / "core" / "test_it.py").write_text("")
-os.chown(ROOT, {owner}, -1)
-print(keep_bytecode(ROOT / "tests"))
-for path in ROOT.rglob("__pycache__"):
-    print(path.relative_to(ROOT), path.stat().st_uid)
-"""
-
-
-def test_who_is_not_root_keeps_bytecode_as_python_does(clone: Path) -> None:
-    assert run(clone, "import account\naccount.is_root = lambda: False\n" + KEEP.format(owner=-1)) == "True\n"
-
-
-@pytest.mark.needs("root")
-@pytest.mark.parametrize(
-    ("owner", "printed"),
-    [
-        (0, "False\n"),
-        (65534, "True\ntests/core/__pycache__ 65534\n"),
-        (1, "False\n"),
-    ],
-)
-def test_root_lets_the_tests_uid_keep_bytecode_in_its_own_clone_alone(clone: Path, owner: int, printed: str) -> None:
-    assert run(clone, KEEP.format(owner=owner)) == printed
+def test_bytecode_is_made_once_and_as_pytest_reads_it(tmp_path: Path) -> None:
+    (test := tmp_path / "test_it.py").write_text("def test_it():\n    assert [1] == [2]\n")
+    (broken := tmp_path / "test_broken.py").write_text("def")
+    words = [sys.executable, ROOT / "scripts" / "prepare" / "bytecode.py", tmp_path / "package", tmp_path]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=patient(60), check=True)
+    assert done.stdout == done.stderr == ""
+    (made,) = (tmp_path / "__pycache__").glob("*-pytest-*.pyc")
+    before = made.stat()
+    assert rewrite._read_pyc(test, made) is not None
+    broken.unlink()
+    run_again = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", tmp_path, test]
+    told = subprocess.run(run_again, capture_output=True, text=True, timeout=patient(60), check=False, cwd=tmp_path)
+    assert "assert [1] == [2]" in told.stdout
+    assert (made.stat().st_ino, made.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 # ------------------------------------------------------------------ the cluster's programs
