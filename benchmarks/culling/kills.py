@@ -17,7 +17,7 @@ import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import requests
@@ -202,7 +202,7 @@ def report(results: Sequence[Cell], wanted: int) -> None:
     kept = sum(each.kept for each in results)
     times = [each.after_promise for each in results if each.after_promise is not None]
     last = [each.after_last for each in results if each.after_last is not None]
-    print(f"\n{kept} of {wanted} kept; {len(fields(Cell))} fields each")
+    print(f"\n{kept} of {wanted} kept")
     if times:
         print(f"a stop began {min(times):.1f} to {max(times):.1f} s after the time first told,")
         print(f"{min(last):.1f} to {max(last):.1f} s after the one told last")

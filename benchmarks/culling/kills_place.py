@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +23,7 @@ from tests.fakes.dcgm_text import NEW_NAMES, written
 from tests.fakes.real_prometheus import ENGINE, ExporterProcess, RealPrometheus
 from tests.fakes.webhook import WebhookAsTold
 from tests.hubs import until
-from tests.loop.place import TURNED
+from tests.loop.place import TURNED, parent_of
 from tests.patience import patient
 
 OFFERS = ("mig-2g.10gb", "mig-3g.20gb", "mig-4g.20gb", "mig-1g.10gb")
@@ -240,10 +241,18 @@ class Stack:
         how: dict[str, Callable[[], object]] = {
             "exporter": self.exporter.kill,
             "prometheus": self.prometheus.kill,
-            "service": self.place.kill_service,
+            "service": self._kill_service,
             "hub": self.place.hub.kill,
         }
         how[part]()
+
+    def _kill_service(self) -> None:
+        """The service itself: the child of its supervisor, which has the same command line."""
+        settings = str(self.place.state).encode()
+        found = {int(each.parent.name) for each in Path("/proc").glob("[0-9]*/cmdline") if settings in _bytes(each)}
+        serving = [pid for pid in found if parent_of(pid) in found]
+        assert len(serving) == 1, f"one service runs: {found}"
+        os.kill(serving[0], signal.SIGKILL)
 
     def start_again(self, part: str) -> None:
         """The service is started by its supervisor."""
@@ -308,3 +317,10 @@ class Stack:
         for user in IN_TURN:
             until(lambda user=user: self.place.hub.server(user) is None, 120, f"{user} has stopped")  # type: ignore[misc]
         until(lambda: not set(IN_TURN) & set(self.pods()), 120, "their pods are gone")
+
+
+def _bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
