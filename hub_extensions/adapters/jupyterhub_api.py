@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import ssl
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from email.utils import parsedate_to_datetime
@@ -143,19 +145,29 @@ class HubApi:
             there was none, or it said no time.
     """
 
-    def __init__(self, url: str, token: str, *, tls: ssl.SSLContext | None = None, account: int | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        account: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's; `tls` for internal_ssl.
 
         `account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
+        `monotonic`: the machine's clock (an argument so that tests can turn it).
         """
         self._url = url.rstrip("/")
         self._token = token
         self._tls = tls
         self._account = account
+        self._monotonic = monotonic
         self.clock_ahead: timedelta | None = None
         self._clients: dict[str, AsyncHTTPClient] = {}
         self._whole_body: bool | None = None
-        self._no_list_until = 0.0
+        self._no_list_until = -math.inf
         self._callers = KnownCallers()
         self._unproved = 0
 
@@ -298,12 +310,12 @@ class HubApi:
 
     async def _list_of_ours(self) -> list[Mapping[str, Any]] | None:
         """In one answer, where our ``configure(c)`` put that into the hub; None: it did not, or it is not for us."""
-        now = asyncio.get_running_loop().time()
-        if now < self._no_list_until:
+        if self._monotonic() < self._no_list_until:
             return None
         answer = await self._ask(_LIST, "GET", "/gpu/servers")
+        if answer.code in (403, 404):
+            self._no_list_until = self._monotonic() + _WITHOUT_OUR_LIST
         if answer.code != 200:
-            self._no_list_until = now + _WITHOUT_OUR_LIST
             return None
         self.clock_ahead = _clock_ahead(answer, datetime.now(timezone.utc))
         return [_mapping(item) for item in _mapping(_parsed(answer)).get("items", ())]
@@ -359,11 +371,16 @@ class HubApi:
         try:
             answer = await self._client(purpose).fetch(request, raise_error=False)
         except (HTTPClientError, OSError) as error:
-            self._whole_body, self._no_list_until = None, 0.0
+            self._may_be_another()
             raise HubAway(f"The hub does not answer ({_why(error, purpose)}).") from error
         if answer.code in (502, 503, 504) and purpose is not _START:
+            self._may_be_another()
             raise HubAway(f"The hub does not answer ({answer.code} {_message(answer)}).")
         return answer
+
+    def _may_be_another(self) -> None:
+        """The hub that comes back may have another version, and our list."""
+        self._whole_body, self._no_list_until = None, -math.inf
 
     def _client(self, purpose: _Purpose) -> AsyncHTTPClient:
         if purpose.name not in self._clients:

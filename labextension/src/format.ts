@@ -408,7 +408,9 @@ export function keepLength(server: { keep: Keep | null }, trans: TranslationBund
 /** How often it can still be pressed: "Keep: 1 of 2 left in 24 h"; when it cannot, why there is no button. */
 export function keepLeft(keep: Keep, trans: TranslationBundle): string {
   if (keep.left < 1) {
-    return trans.__('Keep is used up: %1 of %1 in 24\u00a0h.', keep.of);
+    return keep.of_server
+      ? trans.__('Keep is used up: %1 of %1.', keep.of)
+      : trans.__('Keep is used up: %1 of %1 in 24\u00a0h.', keep.of);
   }
   return keep.of_server
     ? trans.__('Keep: %1 of %2 left', keep.left, keep.of)

@@ -396,6 +396,7 @@ test('what is left of keep is of 24 hours, not of a day', () => {
   );
   const extension = { minutes: 120, left: 1, of: 2, of_server: true };
   assert.equal(plain(keepLeft(extension, trans)), 'Keep: 1 of 2 left');
+  assert.equal(plain(keepLeft({ ...extension, left: 0 }, trans)), 'Keep is used up: 2 of 2.');
   assert.equal(
     plain(keepLeft({ minutes: 30, left: 0, of: 2 }, trans)),
     'Keep is used up: 2 of 2 in 24 h.'

@@ -29,7 +29,13 @@ from hub_extensions.adapters.jupyterhub_api import (
 )
 from hub_extensions.adapters.known_callers import Caller, KnownCallers, server_of
 from tests import hubs
-from tests.fakes.hub import FakeHub, FakeServer, FakeUser, HubThatIsAway, HubThatIsSlow, HubWhoseListMoves
+from tests.fakes.hub import (
+    FakeHub,
+    FakeServer,
+    FakeUser,
+    HubThatIsAway,
+    HubThatIsSlow,
+)
 from tests.patience import patient, soon
 
 ADMIN = "root-admin"
@@ -392,24 +398,6 @@ async def test_a_listing_tells_the_hubs_clock(api: HubApi) -> None:
 def test_retry_after_is_read_in_seconds_only(header: str, seconds: int | None) -> None:
     answer = HTTPResponse(HTTPRequest("http://hub/"), 429, HTTPHeaders({"Retry-After": header}))
     assert _retry_after(answer) == (None if seconds is None else timedelta(seconds=seconds))
-
-
-async def test_a_list_that_moves_between_two_pages_misses_nobody() -> None:
-    """Offsets of a list that shrinks pass over somebody: it is read again."""
-    async with HubWhoseListMoves(times=1, page_limit=3) as fake:
-        fake.users.update((f"u{number}", FakeUser(servers={"": FakeServer()})) for number in range(8))
-        api = HubApi(fake.url, fake.token)
-        assert [each.user for each in await api.servers()] == [f"u{number}" for number in range(1, 8)]
-        api.close()
-
-
-async def test_a_list_that_never_holds_still_is_the_union_of_what_was_seen() -> None:
-    async with HubWhoseListMoves(times=100, page_limit=5) as fake:
-        fake.users.update((f"u{number:02}", FakeUser(servers={"": FakeServer()})) for number in range(30))
-        api = HubApi(fake.url, fake.token)
-        seen = {each.user for each in await api.servers()}
-        assert seen >= set(fake.users)
-        api.close()
 
 
 async def test_a_server_that_the_hub_still_checks_after_its_restart_is_not_stopped() -> None:

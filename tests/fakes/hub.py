@@ -64,6 +64,7 @@ class FakeHub:
         application = Application(
             [
                 (rf"{api}/", _Version, settings),
+                (rf"{api}/gpu/servers", _NotThere, settings),
                 (rf"{api}/user", _Self, settings),
                 (rf"{api}/users", _Users, settings),
                 (rf"{api}/users/([^/]+)", _User, settings),
@@ -136,6 +137,20 @@ class HubWhosePageFails(FakeHub):
             raise HTTPError(500, "database is locked")
 
 
+class HubWithoutOurList(FakeHub):
+    """Answers `ours` where `configure(c)` puts our list of servers. `away`: the proxy before it finds no hub."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(**more)
+        self.ours, self.away = 404, False
+
+    async def before(self, path: str) -> None:
+        if self.away:
+            raise HTTPError(503)
+        if path.endswith("/gpu/servers"):
+            raise HTTPError(self.ours)
+
+
 class HubThatIsAway:
     """Nobody listens at its address."""
 
@@ -170,6 +185,11 @@ class _Handler(RequestHandler):
     def write_error(self, status_code: int, **more: Any) -> None:
         reason = getattr(more["exc_info"][1], "log_message", None) if "exc_info" in more else None
         self.finish({"status": status_code, "message": reason or self._reason})
+
+
+class _NotThere(_Handler):
+    def get(self) -> None:
+        raise HTTPError(404)
 
 
 class _Version(_Handler):

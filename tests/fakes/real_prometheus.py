@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +13,7 @@ from tests.fakes.dcgm_text import NEW_NAMES, written
 from tests.patience import patient
 from tests.ports import free_ports
 
+ROOT = Path(__file__).resolve().parents[2]
 ENGINE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
 JOB = """
   - job_name: {name}
@@ -25,7 +27,7 @@ JOB = """
 class MetricsPage:
     """Answers every GET with `text()`, in the format that Prometheus reads."""
 
-    def __init__(self, text: Callable[[], str]) -> None:
+    def __init__(self, text: Callable[[], str], port: int = 0) -> None:
         class Metrics(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 body = text().encode()
@@ -37,7 +39,7 @@ class MetricsPage:
             def log_message(self, format: str, *args: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Metrics)
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
@@ -65,13 +67,35 @@ class Exporter(MetricsPage):
         self.rows[pod] = ({"UUID": "GPU-1", self.label: self.host, **named}, ratio)
 
 
+class ExporterProcess:
+    """An exporter that can be killed: a process of its own, on the same port each time, that serves the file `text`."""
+
+    def __init__(self, text: Path) -> None:
+        self.text = text
+        (self.port,) = free_ports(1)
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        words = [sys.executable, "-m", "tests.fakes.real_prometheus", str(self.port), str(self.text)]
+        self.process = subprocess.Popen(words, cwd=ROOT)
+
+    def kill(self) -> None:
+        """``kill -9``; it may be started again."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(patient(20))
+            self.process = None
+
+
 class RealPrometheus:
     """Reads exporters each second: the labels of one are honoured, those of another pushed aside.
 
     The caller starts and stops it; it may be started again, and has what it had.
     """
 
-    def __init__(self, folder: Path, honoured: MetricsPage, pushed_aside: MetricsPage | None = None) -> None:
+    def __init__(
+        self, folder: Path, honoured: MetricsPage | ExporterProcess, pushed_aside: MetricsPage | None = None
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
@@ -94,8 +118,20 @@ class RealPrometheus:
             cwd=self._data.parent,
         )
 
+    def kill(self) -> None:
+        """``kill -9``."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait(patient(20))
+            self.process = None
+
     def stop(self) -> None:
         if self.process is not None:
             self.process.terminate()
             self.process.wait(patient(20))
             self.process = None
+
+
+if __name__ == "__main__":
+    MetricsPage(lambda: Path(sys.argv[2]).read_text(encoding="utf-8"), int(sys.argv[1]))
+    threading.Event().wait()

@@ -25,7 +25,7 @@ from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.usage import end_of_cull
-from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.begun_stops import CULLED, stopped_text
 from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
@@ -108,7 +108,7 @@ class Culler(ServerEvidence):
             for facts, seen, decision in judged:
                 key = (seen.user, seen.server)
                 if key in beginning:
-                    self._begin_stop(seen, decision)
+                    self._begin_stop(seen, decision, again=facts.stopping is not None)
                 elif seen.stopping != facts.stopping and key not in self.state.saving:
                     seen = replace(seen, stopping=facts.stopping)  # its turn comes later
                 self._dry_run(seen, decision, now)
@@ -194,24 +194,26 @@ class Culler(ServerEvidence):
 
     # -------------------------------------------------------------- stopping
 
-    def _begin_stop(self, facts: ServerFacts, decision: CullDecision) -> None:
+    def _begin_stop(self, facts: ServerFacts, decision: CullDecision, *, again: bool) -> None:
+        """`again`: it had begun before, so the hub may have been asked for it."""
         self.state.saving[(facts.user, facts.server)] = self.state.clock.now()
         self.at_work.discard((facts.user, facts.server))
         self.hook_ended.pop((facts.user, facts.server), None)
-        task = asyncio.ensure_future(self._stop(facts, decision))
+        task = asyncio.ensure_future(self._stop(facts, decision, again))
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)
 
-    async def _stop(self, facts: ServerFacts, decision: CullDecision) -> None:
-        key = (facts.user, facts.server)
+    async def _stop(self, facts: ServerFacts, decision: CullDecision, again: bool) -> None:
+        key, sent = (facts.user, facts.server), False
         try:
             await self._drained(facts)
             server = await self.hub.server(*key)
-            if self._was_stopped(facts, server):
+            if self._was_stopped(facts, server, again):
                 await self._stopped(facts, decision, self._evidence_of(facts))
                 return
             current = await self._still_to_stop(facts, server)
             evidence = self._evidence_of(current or facts)  # what is measured of it ends with it
+            sent = current is not None
             if current is None or await self.hub.stop(*key) is not StopAnswer.ASKED:
                 await self._cancel_stop(facts)
                 return
@@ -225,7 +227,7 @@ class Culler(ServerEvidence):
                 "not stopped, tried again in %.0f s: %s", seconds, problem, extra={"user": key[0], "server": key[1]}
             )
             with suppress(Refused):  # nothing can be written now: a begun stop is carried on with
-                await self._cancel_stop(facts, pause, unsure=isinstance(problem, HubAway))
+                await self._cancel_stop(facts, pause, unsure=(again or sent) and isinstance(problem, HubAway))
         except Refused as problem:
             log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
@@ -251,10 +253,10 @@ class Culler(ServerEvidence):
         sample = None if lease is None or ended is None else self.sample_of(lease)
         return culling.awaits_sample(sample, ended, self.state.clock.utc_now())
 
-    def _was_stopped(self, facts: ServerFacts, server: HubServer | None) -> bool:
-        """It stops or has, and we had written down its return for that: only the end of that stop is missing."""
+    def _was_stopped(self, facts: ServerFacts, server: HubServer | None, again: bool) -> bool:
+        """It stops or has, and we may have asked for that already: only the end of that stop is missing."""
         over = server is None or server.pending == "stop"
-        return over and intended_return(self.state, facts) is not None
+        return over and (again or intended_return(self.state, facts) is not None)
 
     async def _still_to_stop(self, facts: ServerFacts, server: HubServer | None) -> ServerFacts | None:
         """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
@@ -277,7 +279,7 @@ class Culler(ServerEvidence):
     async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None, *, unsure: bool = False) -> None:
         """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it.
 
-        `unsure`: the hub may have begun the stop, so what is noted of its return stays.
+        `unsure`: the hub may have begun the stop, so it stays begun, and so does what is noted of its return.
         """
         key = (facts.user, facts.server)
         self._pauses[key] = pause or culling.pause_after(None, self.state.clock.now())
@@ -286,8 +288,10 @@ class Culler(ServerEvidence):
             there = current is not None and current.started == facts.started
             if not there:
                 self._pauses.pop(key, None)
+            if unsure:
+                return
             kept = (replace(current, stopping=None, cause=None),) if current is not None and there else ()
-            changes = Changes(facts=kept, meta={} if unsure else without_return(self.state, facts))
+            changes = Changes(facts=kept, meta=without_return(self.state, facts))
             if not changes.empty:
                 await transaction.write(changes)
 
@@ -299,12 +303,10 @@ class Culler(ServerEvidence):
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            which = presenters.server_text(facts.server)
             why = decision.reason.message if decision.reason else ""
-            text = f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
             row = JournalRow(
                 wall,
-                "culled",
+                CULLED,
                 None,
                 facts.lease,
                 facts.user,
@@ -321,7 +323,7 @@ class Culler(ServerEvidence):
                     leases=(ending,) if isinstance(ending, Lease) else (),
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
-                    notices=(NoticeRow(wall, facts.user, facts.server, text),),
+                    notices=(NoticeRow(wall, facts.user, facts.server, stopped_text(facts.server, why)),),
                     end=end_of_cull(decision.cause),
                 )
             )

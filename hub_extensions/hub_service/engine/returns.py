@@ -2,10 +2,7 @@
 
 What is to come back is written down before the hub is asked for the stop, so that a kill, a silent hub or a failed
 write around it loses nothing; that the hub is asked for the start is written down before it is, too. A stop that is
-not carried out takes it back. Where the hub reports the server stopped before we go on, the stop's own row and notice
-are lost, and its return is not.
-Not here: what is done next (``core/culling/returns.py``), and the stop
-(``culler.py``).
+not carried out takes it back. Not here: what is done next (``core/culling/returns.py``), and the stop (``culler.py``).
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ from hub_extensions.core.queue.lifecycle import ENDS, Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.begun_stops import with_begun_stops
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.forecast_record import noted
 from hub_extensions.hub_service.engine.meta import FAILED_STARTS, write_failures
@@ -101,6 +102,7 @@ class Transaction:
 
     async def write(self, changes: Changes) -> None:
         """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
+        changes = with_begun_stops(self.state, changes)
         await self.state.commit(noted(self.state, followed(self.state, changes)))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
 

@@ -220,8 +220,8 @@ async def test_a_stop_whose_answer_was_lost_brings_it_back_all_the_same(tmp_path
         else:
             await minutes(r, 2)
             await stops_finish(r)
-            assert [row.user for row in await r.engine.store.journal() if row.kind == "culled"] == ["ada"]
-            assert any("was stopped" in text for text in told(r))
+        assert [row.user for row in await r.engine.store.journal() if row.kind == "culled"] == ["ada"]
+        assert any("was stopped" in text for text in told(r))
         await is_free(r)
         await r.engine.returns.go_on()
         assert len(r.hub.started) == 1

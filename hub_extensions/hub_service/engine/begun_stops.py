@@ -1,0 +1,61 @@
+"""A stop of ours whose end somebody else reports, because the hub or this service was killed in it.
+
+Whose stop had begun and who is gone now was stopped by that: it stands in the audit and its user reads it, whoever
+said first that it is gone. Not here: the stop itself (``culler.py``), which writes that by itself where it can.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.core.culling import Cause, ServerFacts
+from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.state import State
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+CULLED = "culled"
+SERVICE = "service"
+WHY: Mapping[Cause, str] = {
+    Cause.IDLE: "Its GPU was idle for too long.",
+    Cause.LIFETIME: "Its time limit had ended.",
+    Cause.UNOPENED: "Nobody had opened it.",
+    Cause.CPU_IDLE: "It had not been used for too long.",
+}
+"""Of an end that nobody ordered. How long it was is not known any more."""
+
+
+def stopped_text(server: str, why: str) -> str:
+    """What a user reads on every page until it is over."""
+    which = presenters.server_text(server)
+    return f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
+
+
+def with_begun_stops(state: State, changes: Changes) -> Changes:
+    """These changes with what is written of each stop that had begun and is over by them."""
+    written = {(row.user, row.server) for row in changes.journal if row.kind == CULLED}
+    gone = [state.facts.get(server) for server in changes.gone_facts if server not in written]
+    over = [each for each in gone if each is not None and each.stopping is not None and each.cause is not None]
+    if not over:
+        return changes
+    rows, notices = [], []
+    for facts in over:
+        row = _row(state, facts)
+        rows.append(row)
+        notices.append(NoticeRow(row.at, facts.user, facts.server, stopped_text(facts.server, row.text)))
+        state.count_cull(facts.cause, state.rule_of(facts.user, facts.offer))
+        log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
+    return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
+
+
+def _row(state: State, facts: ServerFacts) -> JournalRow:
+    assert facts.cause is not None and facts.stopping is not None
+    why = facts.drain.reason.message if facts.drain is not None else WHY.get(facts.cause, "Its time had come.")
+    begun = state.clock.wall(facts.stopping).isoformat(timespec="seconds")
+    evidence = f"its stop had begun at {begun}, and its end was seen later"
+    return JournalRow(
+        state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why, SERVICE, evidence
+    )
