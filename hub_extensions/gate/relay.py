@@ -27,6 +27,7 @@ from hub_extensions.gate.proxy_secret import knows_secret
 
 log = logging.getLogger("hub_extensions.gate")
 
+RELAY_PATH = "/_gate/relay/"
 GLANCE_SECONDS = 0.5
 """From one look at whether the session is over to the next. It asks nobody."""
 CONNECT_SECONDS = 10.0
@@ -62,7 +63,7 @@ class RelaySocket(WebSocketHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Judge, open the app's side, then the browser's."""
         headers = self.request.headers
-        self._asked = CheckedRequest(self.gate.apps.get(args[0]), headers, "GET")
+        self._asked = CheckedRequest(self.gate.apps.get(args[0]), headers, "GET", self._tail)
         app = self._asked.app
         if not knows_secret(self.gate, headers) or app is None or not app.relay:
             self._end(404)
@@ -71,7 +72,7 @@ class RelaySocket(WebSocketHandler):
         if answer.verdict.passage is not Passage.PASS:
             self._end(401 if answer.sign_in else answer.verdict.passage.value)
             return
-        address = _address(app, headers.get(URI, ""))
+        address = _address(app, headers.get(URI) or self._tail)
         if not address:
             self._end(400)
             return
@@ -100,6 +101,12 @@ class RelaySocket(WebSocketHandler):
             task.cancel()
         if self._app_side is not None:
             self._app_side.close()
+
+    @property
+    def _tail(self) -> str:
+        """Path and query of the app, which some proxies put behind its name here and not into a header; "": nothing."""
+        _, slash, rest = str(self.request.uri).removeprefix(RELAY_PATH).partition("/")
+        return slash + rest
 
     async def _opened(self, app: App, address: str, answer: CheckAnswer) -> WebSocketClientConnection:
         headers = {name: value for name in PASSED_ON if (value := self.request.headers.get(name))}

@@ -26,6 +26,7 @@ from hub_extensions.core.sign_on.return_address import origin_of
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.pages import EVERY, JSON, PAGE, PageFacts, message, page
+from hub_extensions.gate.proxy_secret import knows_secret
 from hub_extensions.gate.relay import RelaySocket
 from hub_extensions.gate.sessions import COOKIE_LETTERS, cookie_in
 from hub_extensions.gate.sign_in import LONGEST, SignInFailed, SignIns
@@ -48,7 +49,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
         (r"/_gate/ended", EndedRoute, signed),
         (AUDIT_PATH, AuditRoute, {**about, "signatures": Signatures(gate.settings.client_secret, life=life)}),
         (r"/_gate/away/([^/]*)", AwayPage, about),
-        (r"/_gate/relay/([^/]+)", RelaySocket, about),
+        (r"/_gate/relay/([^/]+)(?:/.*)?", RelaySocket, about),
         (r"/_gate/jwks.json", KeysRoute, about),
         (r"/_gate/health", GateHealthRoute, about),
         (r"/_gate/metrics", GateMetricsRoute, about),
@@ -253,8 +254,8 @@ class AwayPage(GatePage):
     """For proxies: the app does not answer."""
 
     def get(self, name: str) -> None:
-        """Whatever the browser's method was."""
-        app = self.gate.apps.get(name)
+        """Whatever the browser's method was. The app's title is for a proxy, and not for a neighbour of the gate."""
+        app = self.gate.apps.get(name) if knows_secret(self.gate, self.request.headers) else None
         self.refuse("app-away", 502, app.title if app is not None else "")
 
     post = put = patch = delete = options = head = get

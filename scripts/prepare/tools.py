@@ -60,7 +60,7 @@ def prepare_compiler(env: MutableMapping[str, str]) -> str:
 
 
 def prepare_proxies(env: Mapping[str, str]) -> str:
-    """The proxies of the gate's tests, 90 MB to fetch. Returns why they are not there."""
+    """The proxies of the gate's tests, 140 MB to fetch. Returns why they are not there."""
     proxies, lock = WORK / "proxies", ROOT / "requirements" / "proxies.txt"
 
     def act() -> None:

@@ -21,14 +21,13 @@ from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import (
     COOKIE,
-    METHOD,
     PROXY_SECRET,
     SIGN_IN,
-    UPGRADE,
     URI,
     CallerIdentity,
     headers_of,
 )
+from hub_extensions.gate.gate import CheckedRequest
 from tests.patience import patient
 from tests.ports import free_ports
 
@@ -49,11 +48,11 @@ class FakeGate(RequestHandler):
         kind, _, rest = self.request.path.removeprefix("/_gate/").partition("/")
         if kind not in ("check", "answer", "away"):
             return self._end(200, {"page": self.request.path, "host": self.request.host})
-        app = self.apps.get(rest.partition("/")[0])
-        if app is None or self.request.headers.get(PROXY_SECRET) != SECRET:
-            return self._end(404, {"error": "not found"})
+        app, is_known = self.apps.get(rest.partition("/")[0]), self.request.headers.get(PROXY_SECRET) == SECRET
         if kind == "away":
-            return self._end(502, {"error": f"{app.title} does not answer"})
+            return self._end(502, {"error": f"{app.title if app and is_known else 'the app'} does not answer"})
+        if app is None or not is_known:
+            return self._end(404, {"error": "not found"})
         return self._verdict(kind, app)
 
     def _who(self) -> str:
@@ -65,14 +64,15 @@ class FakeGate(RequestHandler):
             return self._end(503, {"error": "the hub does not answer since 12:00"})
         if who == "eve":
             return self._end(403, {"error": f"{app.title} is for its group"})
-        if asked[METHOD] == "POST" and asked.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
+        facts = CheckedRequest(app, asked, self.request.method or "").facts
+        if facts.method == "POST" and asked.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
             return self._end(403, {"error": "from a page of another address"})
         if who == "ada":
             for name, value in headers_of(CallerIdentity("ada", ("lab",)), app.header_family, ASSERTION_OF_ADA).items():
                 self.set_header(name, value)
             self.set_header(COOKIE, without("; ".join(asked.get_list("Cookie")), (GATE_COOKIE,)))
             return self._end(200, {})
-        if asked[METHOD] != "GET" or asked.get(UPGRADE) or asked.get("Sec-Fetch-Mode") != "navigate":
+        if facts.method != "GET" or facts.upgrade or asked.get("Sec-Fetch-Mode") != "navigate":
             return self._end(401, {"error": "sign in first"})
         start = f"/_gate/start?app={app.name}"
         self.set_header("Location" if kind == "answer" else SIGN_IN, start)
@@ -89,7 +89,8 @@ class FakeRelay(WebSocketHandler):
     def open(self) -> None:
         asked = self.request.headers
         assert asked.get(PROXY_SECRET) == SECRET
-        self.write_message(json.dumps({"relayed": asked.get(URI), "to": who(self.request)}))
+        tail = str(self.request.uri).removeprefix("/_gate/relay/relayed")
+        self.write_message(json.dumps({"relayed": asked.get(URI) or tail, "to": who(self.request)}))
 
 
 def who(request: HTTPServerRequest) -> str:

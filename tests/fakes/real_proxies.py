@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
 
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.tools.gate_config.render import ProxySettings, render
@@ -43,6 +46,8 @@ TRAEFIK = """
 entryPoints:
   apps: {{address: "127.0.0.1:{port}"}}
   own: {{address: "127.0.0.1:{own_port}"}}
+  traefik: {{address: "127.0.0.1:{state_port}"}}
+api: {{insecure: true}}
 providers:
   file: {{filename: {folder}/apps.yaml}}
 log: {{level: ERROR, filePath: {folder}/error.log}}
@@ -61,7 +66,7 @@ class RealProxy:
     ) -> None:
         self.word, self.folder, self.host = word, folder, host
         self.kind, self.address = word.removesuffix("-wheel"), "127.0.0.1"
-        self.port, self.own_port = free_ports(2)
+        self.port, self.own_port, self._state_port = free_ports(3)
         self.url, self.own = f"http://127.0.0.1:{self.port}", f"localhost:{self.own_port}"
         self.apps = apps(self.url) if apps else self._echoes()
         settings = ProxySettings(self.url, SECRET, gate=host.gate, listen="127.0.0.1", body_megabytes=1)
@@ -73,7 +78,7 @@ class RealProxy:
         return (
             App("echo", "Echo", f"{self.url}/apps/echo/", app),
             App("bare", "Bare", f"{self.url}/apps/bare/", app, prefix=False, header_family="Remote"),
-            App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=self.kind != "traefik"),
+            App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=True),
             App("gone", "Gone", f"{self.url}/apps/gone/", self.host.away),
             App("own", "Own", f"http://{self.own}/", app, header_family=None),
         )
@@ -90,8 +95,8 @@ class RealProxy:
         if self.kind == "traefik":
             (self.folder / "apps.yaml").write_text(self.text, encoding="utf-8")
             file = self.folder / "traefik.yaml"
-            words = TRAEFIK.format(folder=self.folder, port=self.port, own_port=self.own_port)
-            file.write_text(words, encoding="utf-8")
+            ports = {"port": self.port, "own_port": self.own_port, "state_port": self._state_port}
+            file.write_text(TRAEFIK.format(folder=self.folder, **ports), encoding="utf-8")
         elif self.kind == "envoy":
             file = self.folder / "envoy.yaml"
             file.write_text(self.text, encoding="utf-8")
@@ -106,14 +111,26 @@ class RealProxy:
             file.write_text(NGINX.format(folder=self.folder), encoding="utf-8")
         return file
 
+    def complaints(self) -> str:
+        """What its own check says of the file it starts from; "": nothing. Traefik checks when it has it."""
+        if self.kind == "traefik":
+            self.port, self.own_port, self._state_port = free_ports(3)
+            try:
+                self.start()
+                return "\n".join(f"{name}: {each}" for name, each in self._parts() if each["status"] != "enabled")
+            finally:
+                self.stop()
+        done = subprocess.run(self.words(check=True), capture_output=True, text=True, timeout=patient(60), check=False)
+        return done.stdout + done.stderr if done.returncode else ""
+
     def words(self, *, check: bool = False) -> list[str]:
         """What starts it, or has it check its file."""
         file = str(self.written())
         if self.kind == "envoy":
             mode = ["--mode", "validate"] if check else []
             return [self.program, "-c", file, "--use-dynamic-base-id", "--concurrency", "1", "-l", "error", *mode]
-        if self.kind == "traefik":  # which has no check of its own: it reports what it cannot use
-            return [self.program, "version"] if check else [self.program, f"--configfile={file}"]
+        if self.kind == "traefik":
+            return [self.program, f"--configfile={file}"]
         if self.kind == "caddy":
             return [self.program, "validate" if check else "run", "--adapter", "caddyfile", "--config", file]
         return [self.program, "-c", file, "-p", str(self.folder), "-e", str(self.folder / "error.log"), *["-t"] * check]
@@ -132,7 +149,21 @@ class RealProxy:
         assert self._process is not None
         assert self._process.poll() is None, self.log()
         with socket.socket() as probe:
-            return probe.connect_ex((self.address, self.port)) == 0
+            return probe.connect_ex((self.address, self.port)) == 0 and (self.kind != "traefik" or self._has_read())
+
+    def _has_read(self) -> bool:
+        """Traefik listens before it has its routers. A file that it cannot read gives none."""
+        assert "ERR" not in self.log(), self.log()
+        return any(name.startswith("app-") for name, _ in self._parts())
+
+    def _parts(self) -> list[tuple[str, dict[str, Any]]]:
+        """Routers and middlewares that Traefik made of the file; none before it answers."""
+        try:
+            with urlopen(f"http://127.0.0.1:{self._state_port}/api/rawdata", timeout=patient(5)) as answer:
+                found = json.load(answer)
+        except OSError:
+            return []
+        return [*found.get("routers", {}).items(), *found.get("middlewares", {}).items()]
 
     def log(self) -> str:
         """All that it wrote."""

@@ -62,6 +62,13 @@ async def test_a_check_that_fails_passes_nobody_and_logs_no_value(
     assert "AttributeError" in caplog.text and ada.cookie not in caplog.text + refused.text
 
 
+async def test_the_page_of_an_app_that_is_away_has_its_title_for_a_proxy_alone(ada: GateBrowser) -> None:
+    for secret, is_named in ((f"X-Gate-Proxy: {PROXY_SECRET}\r\n", True), ("", False)):
+        raw = f"GET /_gate/away/mlflow HTTP/1.1\r\nHost: apps\r\nConnection: close\r\n{secret}Accept: text/html\r\n\r\n"
+        answer = await send(ada.port, raw.encode())
+        assert (answer.status, "MLflow" in answer.text) == (502, is_named)
+
+
 async def test_an_assertion_is_for_one_app_and_a_minute(standing: Standing, ada: GateBrowser) -> None:
     assertion = (await ada.check())[ASSERTION]
     assert (await ada.check())[ASSERTION] == assertion, "one signature does for some seconds"

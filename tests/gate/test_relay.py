@@ -66,7 +66,7 @@ async def relayed(folder: Path, hub: GateHub, cache: float = LONG, prefix: bool 
             yield standing
 
 
-async def opened(browser: GateBrowser, app: str = "dask", **more: str) -> WebSocketClientConnection:
+async def opened(browser: GateBrowser, app: str = "dask", tail: str = "", **more: str) -> WebSocketClientConnection:
     headers = {
         "X-Gate-Proxy": PROXY_SECRET,
         "X-Gate-Uri": f"/{app}/live?x=1",
@@ -76,7 +76,7 @@ async def opened(browser: GateBrowser, app: str = "dask", **more: str) -> WebSoc
         "Cookie": f"{SECURE_COOKIE}={browser.cookie}; theirs=1",
         **{key.replace("_", "-"): value for key, value in more.items()},
     }
-    url = f"ws://127.0.0.1:{browser.port}/_gate/relay/{app}"
+    url = f"ws://127.0.0.1:{browser.port}/_gate/relay/{app}{tail}"
     return await websocket_connect(HTTPRequest(url, headers=headers), subprotocols=["bokeh"])
 
 
@@ -108,6 +108,8 @@ async def test_it_carries_both_ways_and_the_app_learns_who_it_is_from_the_gate_a
         reached = json.loads(await told(socket) or "")
         assert reached["uri"] == "/dask/live?x=1"
         assert reached["headers"]["X-Auth-Request-User"] == "ada"
+        behind = await opened(ada, tail="/dask/live?x=2", X_Gate_Uri="")  # as Traefik leads them
+        assert json.loads(await told(behind) or "")["uri"] == "/dask/live?x=2"
         assert reached["headers"]["Host"] == "apps.example.org"
         assert reached["headers"]["Cookie"] == "theirs=1"
         assert ada.cookie not in json.dumps(reached) and PROXY_SECRET not in json.dumps(reached)

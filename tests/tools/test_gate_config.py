@@ -28,7 +28,7 @@ BARE = App("bare", "Bare", f"{URL}/bare/", "http://bare.apps.svc.cluster.local:8
 DASK = App("dask", "Dask", f"{URL}/dask/", "http://dask.apps:8787", relay=True)
 APPS = (MLFLOW, BOARD, BARE, DASK)
 WITHOUT_RELAY = (*APPS[:3], replace(DASK, relay=False))
-RELAYING = ("nginx", "caddy", "envoy")
+RELAYING = ("nginx", "caddy", "envoy", "traefik")
 
 
 def apps_for(proxy: str) -> tuple[App, ...]:
@@ -62,7 +62,8 @@ def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_th
     for app in APPS:
         assert re.search(rf"/_gate/(check|answer)/{app.name}\b", text), app.name
     for name in copied_names():
-        assert re.search(rf"\b{re.escape(name)}\b", text, re.IGNORECASE), name
+        spelled = name.lower().replace("-", "[-_.]") if proxy == "traefik" else name
+        assert re.search(rf"\b{re.escape(spelled)}\b", text, re.IGNORECASE), name
     for name in TO_THE_GATE:
         assert re.search(re.escape(name), text, re.IGNORECASE), name
     assert text.count(SECRET) >= 1
@@ -240,14 +241,14 @@ def canonical(name: str) -> str:
     return "-".join(part[:1].upper() + part[1:].lower() for part in name.split("-"))
 
 
-def test_the_middlewares_of_traefik_clear_ask_and_take_out_in_this_order() -> None:
-    """A stand-in for what Traefik documents: custom headers with "" go, authResponseHeaders replace or go."""
-    http = yaml.safe_load(render("traefik", WITHOUT_RELAY, SETTINGS))["http"]
+def test_the_middlewares_of_traefik_ask_replace_and_take_out_in_this_order() -> None:
+    """A stand-in for what Traefik documents: custom headers with "" go, what matches is the answer's or goes."""
+    http = yaml.safe_load(render("traefik", APPS, SETTINGS))["http"]
     chain = http["routers"]["app-mlflow"]["middlewares"]
-    assert chain[:3] == ["gate-clear", "gate-mlflow", "gate-after"]
+    assert chain[:3] == ["gate-ask", "gate-mlflow", "gate-mlflow-app"]
     spelled = [name.replace("-", mark) for name in all_names() for mark in "-_."]
-    headers = {canonical(name): "mallory" for name in [*spelled, "Authorization", *TO_THE_GATE, "X-Own"]}
-    headers["Cookie"] = "__Host-gate=1; a=2"
+    headers = {canonical(name): "mallory" for name in [*spelled, "X-Auth_Request.User", "Authorization", *TO_THE_GATE]}
+    headers |= {"X-Own": "mallory", "X-Forwarded-Prefix": "mallory", "Cookie": "__Host-gate=1; a=2"}
     asked: dict[str, str] = {}
     for each in (http["middlewares"][name] for name in chain[:3]):
         for name, value in each.get("headers", {}).get("customRequestHeaders", {}).items():
@@ -256,10 +257,11 @@ def test_the_middlewares_of_traefik_clear_ask_and_take_out_in_this_order() -> No
         if forward := each.get("forwardAuth"):
             asked = dict(headers)
             assert forward["trustForwardHeader"] is False
-            answered = {"X-Auth-Request-User": "ada", "Cookie": "a=2"}
-            for name in forward["authResponseHeaders"]:
-                headers.pop(canonical(name), None)
-                headers.update({canonical(name): answered[name]} if name in answered else {})
-    assert asked["X-Gate-Proxy"] == SECRET
+            ours = re.compile(forward["authResponseHeadersRegex"])
+            headers = {name: value for name, value in headers.items() if not ours.search(name)}
+            answered = {"X-Auth-Request-User": "ada", "Cookie": "a=2", "Server": "gate"}
+            headers |= {name: value for name, value in answered.items() if ours.search(name)}
+    assert {name: asked.get(name) for name in TO_THE_GATE} == {**dict.fromkeys(TO_THE_GATE), "X-Gate-Proxy": SECRET}
     assert asked["Authorization"] == "mallory"
-    assert headers == {"X-Auth-Request-User": "ada", "Cookie": "a=2", "X-Own": "mallory"}
+    told = {"X-Forwarded-Host": "apps.example.org", "X-Forwarded-Prefix": "/mlflow"}
+    assert headers == {"X-Auth-Request-User": "ada", "Cookie": "a=2", "X-Own": "mallory", **told}

