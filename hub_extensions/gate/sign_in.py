@@ -32,7 +32,9 @@ LONGEST_PARAMETER = 512
 
 def verifier_of(state: str, browser: str) -> str:
     """What redeems the code of this sign-in. `browser`: its cookie for this; the two have fixed lengths."""
-    return base64.urlsafe_b64encode(hashlib.sha256(f"verifier {state} {browser}".encode()).digest()).decode().rstrip("=")
+    return (
+        base64.urlsafe_b64encode(hashlib.sha256(f"verifier {state} {browser}".encode()).digest()).decode().rstrip("=")
+    )
 
 
 class SignInFailed(Exception):
