@@ -54,6 +54,24 @@ def test_one_secret_that_stands_somewhere_is_found(tmp_path: Path, plant: Callab
     assert not any(secret in finding for secret in SECRETS)
 
 
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("name", "mode", "secret", "found"),
+    [
+        ("secrets.json", 0o600, "client_secret in a form", 0),
+        ("secrets.json", 0o640, "client_secret in a form", 1),  # others of its group could read it
+        ("secrets.json", 0o600, "code", 1),  # another kind has nothing to do there
+        ("secrets.txt", 0o600, "client_secret in a form", 1),
+    ],
+)
+def test_a_settings_file_may_hold_what_it_has_to_for_its_account_alone(
+    tmp_path: Path, name: str, mode: int, secret: str, found: int
+) -> None:
+    (tmp_path / name).write_text(TOKEN)
+    (tmp_path / name).chmod(mode)
+    assert len(search({TOKEN: secret}, [tmp_path]).findings) == found
+
+
 def test_what_is_noted_is_read_again_and_short_values_are_no_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
