@@ -22,6 +22,7 @@ from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.adapters.hub_config import value_of
 from hub_extensions.authenticator.gate_address import GateAddress
+from hub_extensions.authenticator.hub_log import keep_secrets_out
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.authenticator.setup_checks import is_single_sign_on
 from hub_extensions.core.culling import CullPolicy
@@ -99,6 +100,8 @@ def apply(c: Any) -> None:
     if collected is None and not apart and is_hub_starting():
         settings, note, may_be_led_to = hold_port(settings, sections.service.connect_url)
         notes += filter(None, [note])
+    if collected is None:
+        keep_secrets_out()
     if collected is None and not apart:
         settings.dump(settings.folder / "service.json")
     _note_place(c, sections.service, apart, notes)

@@ -16,7 +16,7 @@ import pytest
 from tests.hubs import ROOT
 from tests.patience import patient
 from tests.secret_notes import FOLDER, NotedSet, note, read_notes
-from tests.secret_search import FAILS, search
+from tests.secret_search import search
 
 TOKEN = "head.body." + "sign-ature" * 12
 SECRET = "planted, with signs: ä+/&="
@@ -52,6 +52,24 @@ def test_one_secret_that_stands_somewhere_is_found(tmp_path: Path, plant: Callab
     (finding,) = search(SECRETS, [tmp_path]).findings
     assert finding.startswith("readable: ") and any(f" {kind} in " in finding for kind in SECRETS.values())
     assert not any(secret in finding for secret in SECRETS)
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(
+    ("name", "mode", "secret", "found"),
+    [
+        ("secrets.json", 0o600, "client_secret in a form", 0),
+        ("secrets.json", 0o640, "client_secret in a form", 1),  # others of its group could read it
+        ("secrets.json", 0o600, "code", 1),  # another kind has nothing to do there
+        ("secrets.txt", 0o600, "client_secret in a form", 1),
+    ],
+)
+def test_a_settings_file_may_hold_what_it_has_to_for_its_account_alone(
+    tmp_path: Path, name: str, mode: int, secret: str, found: int
+) -> None:
+    (tmp_path / name).write_text(TOKEN)
+    (tmp_path / name).chmod(mode)
+    assert len(search({TOKEN: secret}, [tmp_path]).findings) == found
 
 
 def test_what_is_noted_is_read_again_and_short_values_are_no_secrets(
@@ -92,7 +110,7 @@ def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-p", "tests.secret_search", "-p", "no:cacheprovider", "-q", "-c", os.devnull,
          "--rootdir", tmp_path, "--basetemp", tmp_path / "run", tmp_path],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), FAILS: "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=patient(60),

@@ -1,4 +1,4 @@
-"""The hub's log while sign-on is on: what JupyterHub and its libraries would write there of a sign-in.
+"""The hub's log: what JupyterHub and its libraries would write there of a sign-in, at it or at a service of it.
 
 JupyterHub hides the secrets of a request's own query. An address in the query of another one (``next``) has some as
 well, and oauthlib writes each code with its state, at DEBUG. Not here: what our own lines say.
@@ -35,4 +35,4 @@ _FILTER = _NestedSecrets()
 def keep_secrets_out() -> None:
     """From now on, in this process. Twice is no more than once."""
     access_log.addFilter(_FILTER)
-    logging.getLogger("oauthlib").setLevel(logging.INFO)
+    logging.getLogger("oauthlib.oauth2").setLevel(logging.INFO)  # JupyterHub sets the level of ``oauthlib`` later

@@ -2,11 +2,14 @@
 
 The token never goes to the browser. An app on a host of its own gets a session of its own there: the hub knows one
 address to come back to, and from there the code is handed on to the app's host, whose cookie the state is bound to.
+The verifier of a code is made of that cookie and the state, so that nobody keeps it.
 Not here: the routes (``routes.py``), and which address is gone back to (``core/sign_on/return_address.py``).
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
@@ -25,6 +28,13 @@ from hub_extensions.gate.settings import CALLBACK_PATH
 LONGEST = timedelta(minutes=15)
 """A sign-in has to be done within this time."""
 LONGEST_PARAMETER = 512
+
+
+def verifier_of(state: str, browser: str) -> str:
+    """What redeems the code of this sign-in. `browser`: its cookie for this; the two have fixed lengths."""
+    return (
+        base64.urlsafe_b64encode(hashlib.sha256(f"verifier {state} {browser}".encode()).digest()).decode().rstrip("=")
+    )
 
 
 class SignInFailed(Exception):
@@ -57,15 +67,15 @@ class SignIns:
         app = self._gate.apps.get(app_name)
         if app is None:
             app_name = ""  # whether there is such an app is nothing for strangers
-        state, verifier = secrets.token_urlsafe(32), secrets.token_urlsafe(48)
+        state = secrets.token_urlsafe(32)
         path = return_path(app, wanted) if app is not None else "/"
         now = self._gate.now()
-        kept = StoredSignIn(hash_of_secret(state), hash_of_secret(browser), app_name, path, verifier, now)
+        kept = StoredSignIn(hash_of_secret(state), hash_of_secret(browser), app_name, path, now)
         try:
             await self._gate.sessions.begin_sign_in(kept, now - LONGEST)
         except TooManyStarts:
             raise SignInFailed("hub-away", 503) from None
-        return self._gate.hub.authorize_url(state, verifier)
+        return self._gate.hub.authorize_url(state, verifier_of(state, browser))
 
     async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:
         """The browser is back, at `origin`. `before`: the session that it has. Raises SignInFailed."""
@@ -82,7 +92,7 @@ class SignIns:
             raise SignInFailed("other-browser", 400)
         if not await self._gate.sessions.finish_sign_in(kept.state):
             raise SignInFailed("sign-in-over", 400)
-        cookie = await self._session_for(code, kept, before)
+        cookie = await self._session_for(code, verifier_of(state, browser), kept, before)
         return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/")
 
     async def for_audit(self, token: str) -> str:
@@ -93,10 +103,10 @@ class SignIns:
         cookie, _ = await self._gate.sessions.begin(owner.name, owner.session, token, None)
         return cookie
 
-    async def _session_for(self, code: str, kept: StoredSignIn, before: GateSession | None) -> str:
+    async def _session_for(self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None) -> str:
         gate = self._gate
         try:
-            token = await gate.hub.redeem(code, kept.verifier)
+            token = await gate.hub.redeem(code, verifier)
         except CodeRefused:
             raise SignInFailed("sign-in-over", 400) from None
         except HubAway:

@@ -57,6 +57,8 @@ class BeforeStop:
         self._task: asyncio.Task[None] | None = None
         self._interrupted = False
         self._hook_ran = False
+        self._has_hook = False
+        self._look: asyncio.Task[None] | None = None
         self._saved = asyncio.Event()
 
     @property
@@ -69,16 +71,30 @@ class BeforeStop:
         """The user's hook has begun in this stop: what is used of the GPU from now on may be its use."""
         return self._hook_ran
 
+    @property
+    def has_hook(self) -> bool:
+        """The user had a program to run before a stop when it was looked for last."""
+        return self._has_hook
+
     def take(self, state: ServerState) -> ServerState:
         """The state for this server's pages: they save once its cells are interrupted."""
         if not state.save:
             self._give_up()
+            if state.countdown is not None and (self._look is None or self._look.done()):
+                self._look = asyncio.get_running_loop().create_task(self._look_for_hook())
         elif self._task is None:
             cause = state.countdown.cause if state.countdown is not None else ""
             self._task = asyncio.get_running_loop().create_task(self._run(cause, state.drain_seconds))
             self._task.add_done_callback(lambda _: self.on_change())
             self.on_change()
         return replace(state, save=state.save and self._interrupted)
+
+    async def _look_for_hook(self) -> None:
+        """A stop that is ordered begins earlier for it. A home can be on a disk that hangs: nobody waits for it."""
+        found = await asyncio.to_thread(_problem_with, self._hook) == ""
+        if found is not self._has_hook:
+            self._has_hook = found
+            self.on_change()
 
     def _give_up(self) -> None:
         """The stop did not come: the next one begins anew."""
@@ -93,8 +109,9 @@ class BeforeStop:
 
     def stop(self) -> None:
         """The server ends."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._look):
+            if task is not None:
+                task.cancel()
 
     async def _run(self, cause: str, seconds: float) -> None:
         deadline = monotonic() + seconds - ANSWER_SECONDS

@@ -249,8 +249,10 @@ class ServiceLink:
         self._made_at = monotonic()
         report = await self._report(float("-inf") if self._reported is None else self._reported[1])
         stop = self._before_stop
-        draining, hook_ran = (None, False) if stop is None else (stop.draining, stop.hook_ran)
-        return replace(report, saved=self._saved, draining=draining, warned=self._warned, hook_ran=hook_ran)
+        report = replace(report, saved=self._saved, warned=self._warned)
+        if stop is None:
+            return report
+        return replace(report, draining=stop.draining, hook_ran=stop.hook_ran, has_hook=stop.has_hook)
 
     async def _order(self, path: str, body: str) -> ServerState:
         """What the user wants of the service; its answer is the state from now on."""

@@ -109,6 +109,22 @@ async def test_a_stop_that_does_not_come_ends_the_hook_and_the_next_one_begins_a
         (tmp_path / OUTPUT).unlink()
 
 
+async def test_the_service_hears_of_a_hook_while_a_countdown_is_shown(tmp_path: Path) -> None:
+    heard: list[bool] = []
+    stop = BeforeStop(Kernels(), tmp_path / HOOK, has_pages=lambda: False)
+    stop.on_change = lambda: heard.append(stop.has_hook)
+    counted = a_state(save=False, countdown=a_countdown())
+
+    async def seen(expected: list[bool]) -> None:
+        await soon(lambda: stop.take(counted) is not None and heard == expected)
+
+    await seen([])
+    hook(tmp_path, "true")
+    await seen([True])
+    (tmp_path / HOOK).chmod(0o600)
+    await seen([True, False])
+
+
 async def test_no_hook_is_no_fault(tmp_path: Path) -> None:
     await run_hook(tmp_path / HOOK, os.environ, 5)
     assert not os.listdir(tmp_path)

@@ -1,8 +1,8 @@
 """The gate's own store: sessions of browsers, and sign-ins that are under way; an SQLite file or PostgreSQL.
 
 A thief of the database can open nothing with it: of a cookie it has the hash, of a sign-in's state and browser too, and
-the hub's token is sealed by the cookie itself (``gate/sessions.py``). A verifier opens nothing without the code that
-the browser brings, and the keys that sign assertions are sealed too (``gate/keys.py``). Each method is one transaction.
+the hub's token is sealed by the cookie itself (``gate/sessions.py``), and the keys that sign assertions are sealed too
+(``gate/keys.py``). Each method is one transaction.
 In PostgreSQL several gates have one store: what one of them ends is told to the others in the same transaction.
 Not here: what is kept in memory, when a session ends, and how the others hear of it (``gate_news.py``).
 """
@@ -54,7 +54,6 @@ _SIGN_INS = sa.Table(
     sa.Column("browser", CleanText, nullable=False),
     sa.Column("app", CleanText, nullable=False),
     sa.Column("path", CleanText, nullable=False),
-    sa.Column("verifier", CleanText, nullable=False),
     sa.Column("begun", UtcTime, nullable=False, index=True),
 )
 
@@ -80,7 +79,6 @@ class StoredSignIn:
     browser: str
     app: str
     path: str
-    verifier: str = field(repr=False)
     begun: datetime
 
 

@@ -1,6 +1,7 @@
 """Asks the provider again about who is signed in: a few at a time, spread over the time, one question a session.
 
-A provider that is away signs nobody out; it is asked more and more seldom until it answers.
+A provider that is away signs nobody out; it is asked more and more seldom until it answers. One that answers what
+cannot be used (its clock is off) signs nobody out either, and is asked as often as ever: it may say no about others.
 Not here: who is due and what an answer means (``core/sign_on/recheck.py``).
 """
 
@@ -102,7 +103,7 @@ class ProviderRecheck:
         if not links or steady < self._pause_until:
             return False
         # while it is away one question is enough to see that it is back
-        asked = links[:1] if self.away_since is not None else links[: 8 * AT_ONCE]
+        asked = links[:1] if self._pause else links[: 8 * AT_ONCE]
         await asyncio.wait(self._begin(asked))
         return len(asked) < len(links)
 
@@ -131,6 +132,7 @@ class ProviderRecheck:
                 outcome = await self._answer(link)
             except (ProviderAway, ProviderUnusable, SignOnFailed) as problem:
                 self._note_unanswered(session)
+                self._set_pause(answers=isinstance(problem, SignOnFailed))
                 self._is_away(getattr(problem, "sentence", "") or str(problem))
                 return
             except Exception:
@@ -230,9 +232,12 @@ class ProviderRecheck:
         before = self._unanswered.get(session)
         self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
-    def _is_away(self, because: str) -> None:
-        self._pause = min(PAUSES_SECONDS[-1], 2 * self._pause or PAUSES_SECONDS[0])
+    def _set_pause(self, *, answers: bool) -> None:
+        """For so long nobody is asked about. `answers`: it gave an answer, though none that says who somebody is."""
+        self._pause = 0.0 if answers else min(PAUSES_SECONDS[-1], 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
+
+    def _is_away(self, because: str) -> None:
         RECHECKS.labels("away").inc()
         if because != self.away_because:
             self._app.log.warning("sign-on: the provider does not answer, and nobody is signed out for it: %s", because)
@@ -243,7 +248,7 @@ class ProviderRecheck:
             self._auth.record("provider-away")
 
     def _is_back(self) -> None:
-        self._pause = self._pause_until = 0.0
+        self._set_pause(answers=True)
         if self.away_since is not None:
             self.away_since, self.away_because = None, ""
             PROVIDER_AWAY.set(0)

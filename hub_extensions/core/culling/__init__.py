@@ -15,7 +15,13 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
-from hub_extensions.core.culling.drain_time import awaits_sample, is_after_hook, may_be_work, may_stop_now
+from hub_extensions.core.culling.drain_time import (
+    awaits_sample,
+    begins_before,
+    is_after_hook,
+    may_be_work,
+    may_stop_now,
+)
 from hub_extensions.core.culling.drains import drain, give_back
 from hub_extensions.core.culling.evidence import (
     BY_ADMIN,
@@ -97,6 +103,7 @@ __all__ = [
     "activity_counts",
     "announced",
     "awaits_sample",
+    "begins_before",
     "begun_again",
     "check_policy",
     "check_rules",

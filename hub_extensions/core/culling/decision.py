@@ -37,6 +37,7 @@ class CullDecision:
         ends_at: the lifetime's end, whatever is done; None without a lifetime, and in a dry run.
         warned: with WARN and STOP: the warning of this countdown is shown since then (now, when it is a new one).
         would: in a dry run what would have been decided, as if the warnings had been given; for the log.
+        begins_before: with STOP, saving begins so long before `stops_at`; the server runs until then.
     """
 
     action: Action
@@ -47,6 +48,12 @@ class CullDecision:
     ends_at: datetime | None
     warned: datetime | None = None
     would: CullDecision | None = None
+    begins_before: timedelta = timedelta(0)
+
+    @property
+    def begins_at(self) -> datetime | None:
+        """When the stop begins."""
+        return None if self.stops_at is None else self.stops_at - self.begins_before
 
     @property
     def would_stop_at(self) -> datetime | None:
@@ -85,7 +92,7 @@ def decide(
     """What to do with one server now. The earliest end wins; no end comes before its warning was shown for `warn`.
 
     Nor does one come before a countdown said so, whatever the limits are by now, and whatever its cause was. A drain
-    comes at its time.
+    comes at its time, and its stop begins before that by as long as saving takes.
 
     Args:
         warned: since when a warning is shown (`ServerFacts.warned`), None: none is.
@@ -261,7 +268,8 @@ def _judge(
     end, stops_at, since = min(sure or dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
     known = evidence.use_known or end.cause is not Cause.IDLE
     warns = end.cause in ORDERED or stops_at - now <= policy.warn
-    action = Action.STOP if now >= stops_at and known else Action.WARN if warns else Action.KEEP
+    before = evidence.saves_for if end.cause in ORDERED else timedelta(0)
+    action = Action.STOP if now >= stops_at - before and known else Action.WARN if warns else Action.KEEP
     if action is Action.KEEP and not any(due[0].shown for due in dues):
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)
     return CullDecision(
@@ -272,6 +280,7 @@ def _judge(
         can_keep=end.cause is Cause.IDLE or (end.cause is Cause.LIFETIME and _can_extend(evidence, policy)),
         ends_at=limit,
         warned=None if action is Action.KEEP else since,
+        begins_before=before,
     )
 
 

@@ -1,4 +1,7 @@
-"""How long a server whose stop has begun is waited for: cells, open notebooks, and its user's own hook."""
+"""How long a server whose stop has begun is waited for: cells, open notebooks, and its user's own hook.
+
+A stop by order begins that long before its time, so that the hub is asked to stop the server at the time itself.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,18 @@ READ = timedelta(seconds=10)
 """A card is read every 2 s: who says nothing for so long after that is waited for no more."""
 BY_THE_CARD = ("nvml", "gpm", "simulated")
 """Sources of samples that are of the very moment; DCGM's are of some time before."""
+
+
+def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
+    """How long before the time of an order its stop begins.
+
+    Args:
+        report: what its extension says; None: nobody is there who could save anything.
+        drain: as in `may_stop_now`.
+    """
+    if report is None:
+        return timedelta(0)
+    return max(HEARD, drain) if report.has_hook else HEARD
 
 
 def may_stop_now(

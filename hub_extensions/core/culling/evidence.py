@@ -95,6 +95,7 @@ class Evidence:
         ends_at: the end of its lifetime that its user was shown, or was given; it does not come sooner.
         extensions: how often its user has put the lifetime off.
         drain: it stops at a time whatever it does; None: nothing like that was ordered.
+        saves_for: so long before that time it begins to save.
     """
 
     offer: OfferId
@@ -116,6 +117,7 @@ class Evidence:
     missed: timedelta = timedelta(0)
     ends_at: datetime | None = None
     extensions: int = 0
+    saves_for: timedelta = timedelta(0)
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def evidence_of(
     used: bool = False,
     memory_held: bool | None = None,
     wanted: bool = False,
+    saves_for: timedelta = timedelta(0),
 ) -> Evidence:
     """What is remembered of a server, with what is known of it just now (see `Evidence`)."""
     return Evidence(
@@ -208,6 +211,7 @@ def evidence_of(
         missed=facts.missed,
         ends_at=facts.ends_at,
         extensions=facts.extensions,
+        saves_for=saves_for,
     )
 
 

@@ -57,6 +57,7 @@ class ServerReport:
         busy_terminals: terminals in which a program runs; None is not known.
         draining: since its stop began it has not done yet what it does before; None: it does nothing.
         hook_ran: since its stop began its user's own hook has begun.
+        has_hook: its user has one.
     """
 
     at: datetime
@@ -68,6 +69,7 @@ class ServerReport:
     busy_terminals: int | None = None
     draining: bool | None = None
     hook_ran: bool = False
+    has_hook: bool = False
 
 
 @dataclass(frozen=True, slots=True)

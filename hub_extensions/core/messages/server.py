@@ -22,6 +22,7 @@ class Report:
         draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
         warned: a page has shown the warning of the stop that was to come then; None: none has.
         hook_ran: in the stop that has begun its user's hook runs, or has run.
+        has_hook: its user has one; looked for while a countdown is shown.
     """
 
     opened: bool
@@ -33,6 +34,7 @@ class Report:
     draining: bool | None = None
     warned: datetime | None = None
     hook_ran: bool = False
+    has_hook: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class Culler(ServerEvidence):
             self._since = self._since or now
             looked = dict(self.state.highest_use)
             judged = await self._judge_all(now)
-            ends = (each.stops_at for _, _, each in judged if each.action is Action.WARN)
+            ends = (each.begins_at for _, _, each in judged if each.action is Action.WARN)
             self._next_end = min((at for at in ends if at is not None and at > now), default=None)
             beginning = self._stops_to_begin(judged, now)
             changed, warnings = [], list[Delivery]()
@@ -156,7 +156,7 @@ class Culler(ServerEvidence):
         A pause lasts while its server is due, also in a gap of its samples; its next end has nothing of it.
         """
         still = {
-            (seen.user, seen.server) for _, seen, each in judged if each.stops_at is not None and each.stops_at <= now
+            (seen.user, seen.server) for _, seen, each in judged if each.begins_at is not None and each.begins_at <= now
         }
         self._pauses = {server: pause for server, pause in self._pauses.items() if server in still}
         while self._begun and now - self._begun[0] >= culling.COUNTED:
@@ -206,7 +206,7 @@ class Culler(ServerEvidence):
     async def _stop(self, facts: ServerFacts, decision: CullDecision, again: bool) -> None:
         key, sent = (facts.user, facts.server), False
         try:
-            await self._drained(facts)
+            await self._drained(facts, decision.stops_at)
             server = await self.hub.server(*key)
             if self._was_stopped(facts, server, again):
                 await self._stopped(facts, decision, self._evidence_of(facts))
@@ -235,15 +235,21 @@ class Culler(ServerEvidence):
             self.hook_ended.pop(key, None)
             self._soon.set()
 
-    async def _drained(self, facts: ServerFacts) -> None:
-        """Its cells are interrupted, its notebooks saved and its user's hook has ended; or it took too long."""
+    async def _drained(self, facts: ServerFacts, at: datetime | None) -> None:
+        """Its cells are interrupted, its notebooks saved and its user's hook has ended; or it took too long.
+
+        `at`: when it stops, if that is still to come.
+        """
         key, began = (facts.user, facts.server), self.state.clock.now()
         drain = self.state.policy_of(facts.user, facts.offer).drain
         while True:
             report, now = self.state.reports.get(key), self.state.clock.now()
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
             over = not may_come and culling.may_stop_now(report, began, now, drain)
-            if over and not self._awaits_sample(facts):
+            current = self.state.facts.get(key)
+            if at is not None and current is not None and current.drain is not None:
+                at = min(at, current.drain.at)  # another order may say sooner
+            if over and (at is None or now >= at) and not self._awaits_sample(facts):
                 return
             await asyncio.sleep(0.2)
 

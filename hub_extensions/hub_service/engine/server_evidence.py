@@ -190,6 +190,7 @@ class ServerEvidence:
             used=lease is not None and self._used(lease, known),
             memory_held=None if sample is None else culling.holds_memory(sample),
             wanted=lease is not None and known.policy.wanted is not None and self.waiting(facts.offer) > 0,
+            saves_for=culling.begins_before(report, known.policy.drain),
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:

@@ -46,6 +46,7 @@ class ServerView:
                 report.busy_terminals,
                 report.draining,
                 report.hook_ran,
+                report.has_hook,
             ),
             now,
         )

@@ -53,20 +53,24 @@ class FullLinks(ProviderStore):
 
 
 class RotatingProvider:
-    """A refresh token is good once; about `silent` nothing is answered. `refused`: why none is good any more."""
+    """A refresh token is good once; about `silent` nothing is answered. `refused`: why none is good any more.
+
+    What it says of `unclear` cannot be used. `refused_for`: about whom alone it says no; none: about everybody.
+    """
 
     def __init__(self) -> None:
         self.asked: Counter[str] = Counter()
         self.good: dict[str, int] = {}
         self.silent: set[str] = set()
-        self.refused = ""
+        self.unclear: set[str] = set()
+        self.refused, self.refused_for = "", ""
 
     async def refresh(self, token: str) -> ProviderTokens:
         session, _, number = token.partition(":")
         self.asked[session] += 1
         if session in self.silent:
             raise ProviderAway("interaction_required")
-        if self.refused:
+        if self.refused and self.refused_for in ("", session):
             raise ProviderRefused("invalid_grant", self.refused)
         assert self.good.setdefault(session, 0) == int(number), "an old refresh token ends the session at the provider"
         self.good[session] += 1
@@ -120,6 +124,10 @@ class Place:
                 self.links.put([ProviderLink(name, 1, "https://op.example", "u-1", "", kept, long_ago)])
 
     async def user_information(self, tokens: ProviderTokens, sub: str) -> dict[str, str]:
+        from hub_extensions.authenticator.openid.failure import SignOnFailed
+
+        if tokens.refresh.partition(":")[0] in self.provider.unclear:
+            raise SignOnFailed("clock", "its clock is 5 min ahead")
         return {"sub": sub}
 
     async def take_over(self, *_: object) -> bool:
@@ -171,6 +179,20 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
         await until(lambda: all(place.provider.asked[each] for each in others))
         await until(lambda: recheck.away_since is None and place.provider.asked[silent])
         assert place.links.of_session(silent) is not None, "nobody is signed out for it"
+
+
+async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asking(40, monkeypatch) as (place, recheck):
+        monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 0.01)
+        monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.APART_SECONDS", 0.0)
+        *unclear, disabled = place.names
+        place.provider.unclear |= set(unclear)
+        place.provider.refused, place.provider.refused_for = "'User disabled'", disabled
+        await until(lambda: place.ends)
+        assert place.ends == [(EndCause.DISABLED, True)] and recheck.away_since is not None
+        assert len(place.provider.asked) == 40 and set(place.provider.asked.values()) == {1}
 
 
 @pytest.mark.parametrize(

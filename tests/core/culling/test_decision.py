@@ -531,6 +531,31 @@ def test_who_was_signed_out_loses_the_server_at_the_time_that_was_said_and_nothi
     assert (message(decision), decision.can_keep) == ("Your account is disabled.", False)
 
 
+@pytest.mark.parametrize(
+    ("saves_for", "at", "action", "cause"),
+    [
+        (13, 84.7, Action.WARN, Cause.SIGNED_OUT),
+        (13, 84.8, Action.STOP, Cause.SIGNED_OUT),
+        (0, 84.99, Action.WARN, Cause.SIGNED_OUT),
+        (60, 84, Action.STOP, Cause.SIGNED_OUT),
+        (1200, 75, Action.STOP, Cause.SIGNED_OUT),
+    ],
+)
+def test_a_drain_begins_to_save_before_its_time_and_still_says_that_time(
+    saves_for: float, at: float, action: Action, cause: Cause
+) -> None:
+    evidence = replace(BUSY, drain=DRAINED.drain, saves_for=timedelta(seconds=saves_for))
+    decision = decide(evidence, ON, minute(at))
+    assert told(decision) == (action, cause, minute(85))
+    assert decision.begins_at == minute(85) - timedelta(seconds=saves_for)
+
+
+def test_no_other_end_begins_before_its_time() -> None:
+    idle = replace(GPU, idle_since=minute(50), saves_for=timedelta(minutes=5))
+    decision = decide(idle, ON, minute(79.9), minute(65), Cause.IDLE)
+    assert told(decision) == (Action.WARN, Cause.IDLE, minute(80)) and decision.begins_at == minute(80)
+
+
 def test_an_earlier_end_still_comes_first_and_once_it_is_kept_away_the_drain_is_left() -> None:
     facts = replace(DRAINED, idle_since=minute(50))
     decision = decide(evidence_of(facts, use_known=True), ON, minute(75))

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import awaits_sample, is_after_hook, may_be_work, may_stop_now
+from hub_extensions.core.culling import awaits_sample, begins_before, is_after_hook, may_be_work, may_stop_now
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
@@ -39,6 +39,26 @@ def test_a_stop_waits_for_cells_pages_and_hook_and_for_no_more(
     said = ServerReport(NOW, True, 1, 0, saved=saved, draining=draining)
     report = None if reported is None else (said, began + reported * SECOND)
     assert may_stop_now(report, began, NOW, 60 * SECOND) is drained
+
+
+@pytest.mark.parametrize(
+    ("report", "drain", "before"),
+    [
+        (None, 60, 0),  # nobody saves
+        (ServerReport(NOW, True, 1, 0), 60, 13),  # its cells are interrupted, and its pages save
+        (ServerReport(NOW, False, None, None), 60, 13),
+        (ServerReport(NOW, True, 1, 0), 5, 13),
+        (ServerReport(NOW, True, 1, 0, has_hook=True), 60, 60),
+        (ServerReport(NOW, True, 1, 0, has_hook=True), 5, 13),
+    ],
+)
+def test_a_stop_by_order_begins_as_long_before_its_time_as_saving_may_take(
+    report: ServerReport | None, drain: float, before: float
+) -> None:
+    lead = begins_before(report, drain * SECOND)
+    assert lead == before * SECOND
+    for heard in (None if report is None else (report, NOW - SECOND), report and (report, NOW + SECOND)):
+        assert may_stop_now(heard, NOW, NOW + lead, drain * SECOND), "also where its server hears nothing of it"
 
 
 def test_a_short_drain_still_lets_pages_save() -> None:

@@ -25,7 +25,7 @@ from tests.patience import soon
 
 pytestmark = pytest.mark.programs
 
-MINUTE = timedelta(minutes=1)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 OPEN = Report(opened=True, kernels=1, busy_kernels=0)
 
 
@@ -52,6 +52,16 @@ def reach(r: Room) -> None:
     """A page has shown each warning that stands."""
     for key, facts in r.engine.state.facts.items():
         r.engine.state.facts[key] = reached(facts, PAGE)
+
+
+class Looked(dict[tuple[str, str], Any]):
+    """The reports; whoever waits for one looks again and again."""
+
+    count = 0
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        self.count += 1
+        return super().get(key, default)
 
 
 async def stops_finish(r: Room) -> None:
@@ -687,12 +697,13 @@ async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Pa
 DRAIN_OF = {"user": "ada", "server": "", "left_seconds": 600.0, "cause": "disabled"}
 
 
-@pytest.mark.parametrize("culls", [True, False])
+@pytest.mark.parametrize(("culls", "hook", "before"), [(True, False, 13 * SECOND), (False, True, 50 * SECOND)])
 async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_cull(
-    tmp_path: Path, culls: bool
+    tmp_path: Path, culls: bool, hook: bool, before: timedelta
 ) -> None:
     """Also by a service that was killed meanwhile; the GPU goes to the next in line."""
-    policy = replace(settings(tmp_path).culling, enabled=culls, lifetime=None)
+    said = replace(OPEN, has_hook=hook)
+    policy = replace(settings(tmp_path).culling, enabled=culls, lifetime=None, drain=50 * SECOND)
     hub, hands = HubAsTold(), Hands()
     async with room(tmp_path, small(0), hub=hub, hands=hands, culling=policy) as r:
         state, child = await r.run("ada", "mig-1g.5gb")
@@ -700,9 +711,9 @@ async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_
         other = await r.engine.signed_out(SignedOut(**{**DRAIN_OF, "lease": "another run"}))
         assert other == DrainState(None)
         order = SignedOut(**DRAIN_OF, lease=state.grant.lease)
-        assert await r.engine.signed_out(order) == DrainState(600.0, 120.0)
+        assert await r.engine.signed_out(order) == DrainState(600.0, 110.0)
         hands.pass_time(MINUTE)
-        assert await r.engine.signed_out(replace(order, left_seconds=0.0)) == DrainState(540.0, 120.0), (
+        assert await r.engine.signed_out(replace(order, left_seconds=0.0)) == DrainState(540.0, 110.0), (
             "never shortened"
         )
         await one_turn(r, None)  # the order asks for it; nothing that ends a server later on comes before what it shows
@@ -720,11 +731,21 @@ async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_
         r.children.append(child)
         await minutes(r, 8)
         assert not r.hub.stopped and not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
-        await minutes(r, 1)
+        promised = hands.wall + MINUTE
+        hands.pass_time(MINUTE - before - SECOND)
+        await one_turn(r, said)
+        assert not r.engine.server_state("ada", "").save  # type: ignore[union-attr]
+        hands.pass_time(SECOND)
+        await one_turn(r, said)
         assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
-        await r.engine.report("ada", "", replace(OPEN, saved=True))
-        await stops_finish(r)
-        assert r.hub.stopped == [("ada", "")]
+        await r.engine.report("ada", "", replace(said, saved=True))
+        hands.pass_time(promised - hands.wall - SECOND)
+        r.engine.state.reports = looked = Looked(r.engine.state.reports)
+        await soon(lambda: looked.count >= 2)
+        assert not r.hub.stopped, "it is saved, and its time has not come"
+        hands.pass_time(SECOND)
+        await soon(lambda: r.hub.stopped == [("ada", "")])  # at that very time
+        await soon(lambda: not r.engine.culler._stops)
         child.kill()
         child.wait()
         await r.engine.watcher.refresh()
