@@ -130,8 +130,8 @@ def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """``at most 2 h 10 min``; empty where nothing enforces it."""
-    return "" if wait.at_most_seconds is None else t("at most %1", at_most(wait.at_most_seconds, t))
+    """``wait at most 2 h 10 min``; empty where nothing enforces it."""
+    return "" if wait.at_most_seconds is None else t("wait at most %1", at_most(wait.at_most_seconds, t))
 
 
 def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:

@@ -72,6 +72,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "few-data": "Few data yet: how long people keep it is not known.",
     # the end of a server
     "idle": "Idle for {idle:duration}.",
+    "idle-at-first": "Idle for {idle:duration}. The first {grace:duration} after a start do not count.",
     "idle-memory": "Its GPU holds memory and has computed nothing for {idle:duration}.",
     "idle-never-used": "Its GPU has not been used since it started {idle:duration} ago.",
     "idle-wanted": "Idle for {idle:duration}, and somebody waits for such a GPU.",
@@ -95,7 +96,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "rule": "Stops when its GPU is idle for {idle:duration} (you are warned {warn:duration} before).",
     "rule-at-most": (
         "Stops when its GPU is idle for {idle:duration} (you are warned {warn:duration} before); "
-        "at most {limit:duration}."
+        "it runs at most {limit:duration}."
     ),
     "rule-by-offer": (
         "Stops when its GPU is idle for {idle:duration} to {longest:duration}, depending on the offer "
@@ -103,7 +104,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     ),
     "rule-by-offer-at-most": (
         "Stops when its GPU is idle for {idle:duration} to {longest:duration}, depending on the offer "
-        "(you are warned {warn:duration} before); at most {limit:duration}."
+        "(you are warned {warn:duration} before); it runs at most {limit:duration}."
     ),
     "rule-wanted": (
         "Stops when its GPU is idle for {idle:duration}, or for {wanted:duration} while somebody waits for one "
@@ -111,7 +112,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     ),
     "rule-wanted-at-most": (
         "Stops when its GPU is idle for {idle:duration}, or for {wanted:duration} while somebody waits for one "
-        "(you are warned {warn:duration} before); at most {limit:duration}."
+        "(you are warned {warn:duration} before); it runs at most {limit:duration}."
     ),
     "rule-cpu": "Stops after {quiet:duration} without activity.",
     "rule-use-not-known": "The use of its GPU is not known now, so it is not stopped for being idle.",

@@ -57,13 +57,16 @@ export async function ask(settings: ServerConnection.ISettings): Promise<Answer>
     return 'away';
   }
   const { status, redirected } = answer;
+  if (status === NOT_RUNNING) {
+    return 'stopped'; // by a redirect from the server's address to the hub's
+  }
   if (status === 404) {
     return 'absent';
   }
   if (status === 401 || status === 403 || redirected) {
     return 'signed-out'; // a hub leads a browser that it does not know to its login
   }
-  return status === NOT_RUNNING ? 'stopped' : status >= 500 ? 'away' : 'there';
+  return status >= 500 ? 'away' : 'there';
 }
 
 /**

@@ -295,7 +295,7 @@ export function secondsLeft(countdown: Countdown | null | undefined, now: number
   return Math.max(0, (Date.parse(countdown.stops_at) - now) / 1000);
 }
 
-/** "starts now", "2 in line, likely 25 min to 1 h 10 min, at most 2 h 10 min", "few data yet", "unknown". */
+/** "starts now", "2 in line, likely 25 min to 1 h 10 min, wait at most 2 h 10 min", "few data yet", "unknown". */
 export function waitText(offer: OfferState, trans: TranslationBundle): string {
   const { wait } = offer;
   if (wait.now) {
@@ -312,7 +312,7 @@ export function waitText(offer: OfferState, trans: TranslationBundle): string {
     parts.push(trans.__('few data yet'));
   }
   if (wait.at_most_seconds !== null) {
-    parts.push(trans.__('at most %1', duration(wait.at_most_seconds, trans, true)));
+    parts.push(trans.__('wait at most %1', duration(wait.at_most_seconds, trans, true)));
   } else if (likely === '' && wait.note !== 'few-data') {
     parts.push(trans.__('wait unknown'));
   }
@@ -341,7 +341,6 @@ export function offerName(
   trans: TranslationBundle
 ): string {
   const ours: Record<string, string> = {
-    'Extra small GPU': trans.__('Extra small GPU'),
     'Small GPU': trans.__('Small GPU'),
     'Medium GPU': trans.__('Medium GPU'),
     'Large GPU': trans.__('Large GPU'),

@@ -33,6 +33,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['idle', 'duration']],
     text: (trans, parts) => trans.__('Idle for %1.', ...parts)
   }],
+  ['idle-at-first', {
+    params: [['idle', 'duration'], ['grace', 'duration']],
+    text: (trans, parts) => trans.__('Idle for %1. The first %2 after a start do not count.', ...parts)
+  }],
   ['idle-memory', {
     params: [['idle', 'duration']],
     text: (trans, parts) => trans.__('Its GPU holds memory and has computed nothing for %1.', ...parts)
@@ -71,7 +75,7 @@ export const SENTENCES = new Map<string, ISentence>([
   }],
   ['rule-at-most', {
     params: [['idle', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
-    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before); at most %3.', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 (you are warned %2 before); it runs at most %3.', ...parts)
   }],
   ['rule-by-offer', {
     params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration']],
@@ -79,7 +83,7 @@ export const SENTENCES = new Map<string, ISentence>([
   }],
   ['rule-by-offer-at-most', {
     params: [['idle', 'duration'], ['longest', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
-    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); at most %4.', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1 to %2, depending on the offer (you are warned %3 before); it runs at most %4.', ...parts)
   }],
   ['rule-wanted', {
     params: [['idle', 'duration'], ['wanted', 'duration'], ['warn', 'duration']],
@@ -87,7 +91,7 @@ export const SENTENCES = new Map<string, ISentence>([
   }],
   ['rule-wanted-at-most', {
     params: [['idle', 'duration'], ['wanted', 'duration'], ['warn', 'duration'], ['limit', 'duration']],
-    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1, or for %2 while somebody waits for one (you are warned %3 before); at most %4.', ...parts)
+    text: (trans, parts) => trans.__('Stops when its GPU is idle for %1, or for %2 while somebody waits for one (you are warned %3 before); it runs at most %4.', ...parts)
   }],
   ['rule-cpu', {
     params: [['quiet', 'duration']],

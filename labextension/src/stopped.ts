@@ -73,6 +73,7 @@ export function stopReason(stop: IStop, now: number, trans: TranslationBundle): 
   const idle = stop.idle === null ? '' : duration(stop.idle, trans);
   switch (stop.idle === null && reason.reason.startsWith('idle') ? '' : reason.reason) {
     case 'idle':
+    case 'idle-at-first':
       return trans.__('Its GPU was idle for %1.', idle);
     case 'idle-wanted':
       return trans.__('Its GPU was idle for %1, and somebody waited for one.', idle);

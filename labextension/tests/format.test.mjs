@@ -253,7 +253,7 @@ test('waits say now, a likely range, an enforced limit, or that they are unknown
   assert.equal(waitText(offer({ now: true }), trans), 'starts now');
   assert.equal(
     plain(waitText(offer({ at_most_seconds: 7800 }, 2), trans)),
-    '2 in line, at most 2 h 10 min'
+    '2 in line, wait at most 2 h 10 min'
   );
   const likely = offer({ p10_seconds: 1500, p90_seconds: 4200, at_most_seconds: null });
   assert.equal(plain(waitText(likely, trans)), 'likely 25 min to 1 h 10 min');
@@ -281,7 +281,7 @@ test('few data yet are said instead of a range, beside a limit that is enforced'
   assert.equal(waitText(offer(few, 1), trans), '1 in line, few data yet');
   assert.equal(
     plain(waitText(offer({ ...few, at_most_seconds: 7800 }), trans)),
-    'few data yet, at most 2 h 10 min'
+    'few data yet, wait at most 2 h 10 min'
   );
 });
 

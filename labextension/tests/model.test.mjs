@@ -76,7 +76,9 @@ class FakeServer {
     assert.ok(request.method === 'POST' || request.headers.get('Accept') === 'application/json');
     this.queries.push(new URL(request.url).searchParams.get('cpu'));
     const [status, body] = this.answers[path] ?? [404, {}];
-    return new Response(status === 204 ? null : JSON.stringify(body), { status });
+    const answer = new Response(status === 204 ? null : JSON.stringify(body), { status });
+    // the hub answers for a server that does not run at an address of its own
+    return Object.defineProperty(answer, 'redirected', { value: status === 424 });
   };
 }
 
@@ -550,8 +552,10 @@ test('a page whose server starts again without its GPU asks every few seconds, f
 
 test('who is led to the hub’s login is signed out', async () => {
   const { fetch } = server;
-  server.fetch = async request =>
-    Object.defineProperty(await fetch(request), 'redirected', { value: true });
+  server.fetch = async request => {
+    const { status } = await fetch(request);
+    return Object.defineProperty(new Response('{}', { status }), 'redirected', { value: true });
+  };
   server.answers['/user/ada/gpu/snapshot'] = [200, {}];
   const model = aModel();
   socket().tell(first());

@@ -80,6 +80,10 @@ c.GpuCulling.lifetime_hours = 0.5
         assert "typed_but_never_saved" in (home / "work.ipynb").read_text(), "saved before the stop"
         assert set(place.leases()) == {"ben"}
         until(lambda: place.hub.server("ada") is None, 10, "the server is stopped")
+        box = ada.page.get_by_role("dialog")
+        expect(box).to_contain_text("Your server was stopped at", timeout=patient(20_000))
+        expect(box).to_contain_text("Its GPU was idle for")
+        expect(box.get_by_role("button", name="Start again")).to_be_visible()
         ada.page.goto(f"{place.hub.url}/hub/spawn/ada")
         expect(ada.page.locator("body")).to_contain_text("was stopped")
         expect(ada.page.locator("body")).to_contain_text("Your files are kept")

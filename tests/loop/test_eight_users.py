@@ -186,7 +186,7 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
         person.page.click("#spawn_form button[type=submit]")
         person.waits(place)
         expect(person.page.locator("#gpu-waiting")).to_contain_text("Small GPU: all 5 are in use")
-        expect(person.page.locator("#gpu-waiting")).to_contain_text("at most")
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("wait at most")
         expect(person.page.locator("#gpu-waiting")).to_contain_text("simulated GPU")
     assert eighth.page.title().startswith("(2) in line")
     eighth.page.screenshot(path=pictures / "waiting-light.png")

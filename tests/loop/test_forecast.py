@@ -132,10 +132,10 @@ def test_eight_people_see_a_likely_wait_once_there_is_a_history_and_it_moves_whe
         panel = open_panel(ada)
         expect(panel).to_contain_text("Waits now")
         hub.stop_server(FAY)
-        expect(panel).to_contain_text("Free now: Large GPU. To have one instead, stop this server")
+        expect(panel).to_contain_text("Free now: Medium GPU. To have one instead, stop this server")
         expect(panel).not_to_contain_text("Waits now")  # there is nothing to wait for: the rest is folded
         panel.get_by_text("Another GPU instead").click()
-        expect(panel.get_by_text("Free now: Large GPU")).to_be_visible()
+        expect(panel.get_by_text("Free now: Medium GPU")).to_be_visible()
         ada.page.add_style_tag(content=".Toastify { display: none; }")  # JupyterLab's own question about its news
         panel.screenshot(path=pictures / "forecast-panel-light.png")
 

@@ -73,7 +73,6 @@ NAMED = {
 }
 """Constants that are translated where they are shown."""
 DATA = (
-    "Extra small GPU",
     "Small GPU",
     "Medium GPU",
     "Large GPU",

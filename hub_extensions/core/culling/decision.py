@@ -169,7 +169,10 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | N
     idle = now - evidence.idle_since
     # what is shown is a promise, and who waits from then on would wait for the longer limit
     shown = idle >= min(SHOWN_AFTER, limit / 4) and (policy.wanted is None or evidence.wanted)
-    return _End(Cause.IDLE, at, shown, code, {"idle": _so_far(idle)})
+    params = {"idle": _so_far(idle)}
+    if code == "idle" and counted == evidence.started + policy.grace > evidence.idle_since:
+        code, params["grace"] = "idle-at-first", policy.grace  # else nobody can tell why it stops so late
+    return _End(Cause.IDLE, at, shown, code, params)
 
 
 def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:

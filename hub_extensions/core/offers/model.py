@@ -7,6 +7,7 @@ Not here: how many are free (``queue/admission.py`` counts), and how a form show
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -185,10 +186,18 @@ def derive_offers(
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
     """Offers with the admin's texts and plain names, in the form's order."""
     ordered = sorted((_with_admin_texts(offer, config) for offer in offers), key=_order)
-    parts = [offer for offer in ordered if offer.kind is OfferKind.MIG]
-    sizes = SIZES.get(len(parts), ()) if len({size_of(offer) for offer in parts}) == len(parts) else ()
-    names = {offer.id: name for offer, name in zip(parts, sizes, strict=False) if offer.id not in config.titles}
-    return tuple(replace(offer, name=names.get(offer.id, "")) for offer in ordered)
+    names = {offer.id: _name_by_size(offer) for offer in ordered}
+    several = {name for name, count in Counter(names.values()).items() if count > 1}
+    plain = {offer for offer, name in names.items() if name not in several and offer not in config.titles}
+    return tuple(replace(offer, name=names[offer.id] if offer.id in plain else "") for offer in ordered)
+
+
+def _name_by_size(offer: GpuOffer) -> str:
+    """By how much of a card it is, whatever else is offered; "": it is no part that MIG has cut."""
+    if offer.kind is not OfferKind.MIG:
+        return ""
+    slices, _ = named_size(offer.id)
+    return SIZES[min(slices, len(SIZES)) - 1]
 
 
 def check_config(config: OfferConfig) -> None:
@@ -289,14 +298,8 @@ def size_of(offer: Sized) -> tuple[float, int, int]:
 
 # Words, in the order of the form
 
-SIZES: Mapping[int, tuple[str, ...]] = {
-    1: ("Small GPU",),
-    2: ("Small GPU", "Large GPU"),
-    3: ("Small GPU", "Medium GPU", "Large GPU"),
-    4: ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"),
-    5: ("Extra small GPU", "Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"),
-}
-"""Plain names of so many sizes of parts of a card, the smallest first. Of more, or of two alike, the titles stay."""
+SIZES = ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU")
+"""Plain names of parts of a card with one, two, three and more compute slices. Of two alike the titles stay."""
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."

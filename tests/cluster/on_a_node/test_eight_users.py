@@ -121,7 +121,7 @@ def test_eight_users_share_one_card_of_a_real_node(browser: Browser, place: Clus
         person.page.click("#spawn_form button[type=submit]")
         person.waits(at)
         expect(person.page.locator("#gpu-waiting")).to_contain_text("Small GPU: all 5 are in use")
-        expect(person.page.locator("#gpu-waiting")).to_contain_text("at most")
+        expect(person.page.locator("#gpu-waiting")).to_contain_text("wait at most")
     assert set(place.pods()) == set(names[:6]), "who waits has no pod"
     eighth.page.screenshot(path=pictures / "cluster-waiting.png")
 

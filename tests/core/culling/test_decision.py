@@ -381,7 +381,10 @@ def test_a_stop_that_was_decided_is_carried_out() -> None:
 
 
 def test_the_form_says_when_a_server_stops() -> None:
-    assert culling_sentence(ON) == "Stops when its GPU is idle for 30 min (you are warned 10 min before); at most 12 h."
+    assert (
+        culling_sentence(ON)
+        == "Stops when its GPU is idle for 30 min (you are warned 10 min before); it runs at most 12 h."
+    )
     assert culling_sentence(replace(ON, lifetime=None)).endswith("10 min before).")
     by_offer = replace(ON, idle_by_offer={"gpu": timedelta(hours=2)})
     assert "30 min to 2 h, depending on the offer" in culling_sentence(by_offer)

@@ -111,10 +111,15 @@ def test_a_run_is_work_of_ten_minutes(samples: list[tuple[float, float]], run_en
         ({"holds_memory": HOUR}, {}, 120, "idle"),  # in doubt about work the longer limit
         ({"holds_memory": 10 * MINUTE}, {"memory_held": True}, 90, "idle"),
         ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "memory_held": False}, 25, "idle-never-used"),
-        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0)}, 40, "idle"),  # perhaps a program holds its memory
-        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "used": True}, 40, "idle"),
-        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "memory_held": True}, 40, "idle"),
-        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "adopted": True}, 40, "idle"),
+        (
+            {"never_used": 15 * MINUTE},
+            {"idle_since": minute(0)},
+            40,
+            "idle-at-first",
+        ),  # perhaps a program holds its memory
+        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "used": True}, 40, "idle-at-first"),
+        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "memory_held": True}, 40, "idle-at-first"),
+        ({"never_used": 15 * MINUTE}, {"idle_since": minute(0), "adopted": True}, 40, "idle-at-first"),
         ({"never_used": 15 * MINUTE}, {}, 90, "idle"),  # before that it is not known
         ({"after_run": 20 * MINUTE}, {"run_ended": minute(60)}, 110, "idle"),
         ({"after_run": 20 * MINUTE}, {"run_ended": minute(30)}, 90, "idle"),
@@ -214,7 +219,7 @@ def test_a_rule_that_says_never_stops_nobody() -> None:
 def test_the_form_says_that_a_wait_shortens_the_limit() -> None:
     assert culling_sentence(WANTED) == (
         "Stops when its GPU is idle for 30 min, or for 15 min while somebody waits for one (you are warned 10 min "
-        "before); at most 12 h."
+        "before); it runs at most 12 h."
     )
     never = replace(ON, never=True)
     assert culling_sentence(ON, never) == "Stops when its GPU is idle for 30 min (you are warned 10 min before)."

@@ -233,7 +233,7 @@ def test_a_limit_is_refused_at_its_edge_and_not_beside_it(changes: dict[str, obj
 def test_the_forms_sentence_spans_the_limits_of_all_offers() -> None:
     warned = "(you are warned 10 min before)"
     same = replace(ON, idle_by_offer={"gpu": 30 * MINUTE})
-    assert culling_sentence(same) == f"Stops when its GPU is idle for 30 min {warned}; at most 12 h."
+    assert culling_sentence(same) == f"Stops when its GPU is idle for 30 min {warned}; it runs at most 12 h."
     more = replace(ON, idle_by_offer={"gpu": 20 * MINUTE, "mig-1g.5gb": 2 * HOUR}, lifetime=None)
     assert culling_sentence(more) == f"Stops when its GPU is idle for 20 min to 2 h, depending on the offer {warned}."
 

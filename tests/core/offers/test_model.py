@@ -55,21 +55,20 @@ def test_the_lab_machine_has_two_mig_offers_and_cpu_only() -> None:
     assert small.memory_enforced
 
 
-SIZES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
+SMALL, MEDIUM, LARGE, LARGER = "Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"
 
 
 @pytest.mark.parametrize(
-    ("count", "names"),
+    ("sizes", "names"),
     [
-        (1, ["Small GPU"]),
-        (2, ["Small GPU", "Large GPU"]),
-        (3, ["Small GPU", "Medium GPU", "Large GPU"]),
-        (5, ["Extra small GPU", "Small GPU", "Medium GPU", "Large GPU", "Extra large GPU"]),
-        (6, [f"MIG {size}" for size in SIZES]),  # more sizes than words
+        (["1g.5gb"], [SMALL]),
+        (["1g.5gb", "2g.10gb"], [SMALL, MEDIUM]),  # 2/7 of a card is not large, though nothing larger is offered
+        (["1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb"], [SMALL, MEDIUM, LARGE, LARGER]),
+        (["1g.5gb", "1g.10gb", "3g.20gb"], ["MIG 1g.5gb", "MIG 1g.10gb", LARGE]),
     ],
 )
-def test_parts_of_a_card_are_named_by_their_order_and_no_two_alike(count: int, names: list[str]) -> None:
-    cut = [mig(number, size, 4000 * (number + 1), 14) for number, size in enumerate(SIZES[:count])]
+def test_parts_of_a_card_are_named_by_their_size_and_no_two_alike(sizes: list[str], names: list[str]) -> None:
+    cut = [mig(number, size, 4000 * (number + 1), 14) for number, size in enumerate(sizes)]
     offers = derive_offers([*cut, whole(9)], OfferConfig())
     assert [offer.plain_name for offer in offers] == [*names, "Whole GPU", "CPU only"]
     own = derive_offers([*cut, whole(9)], OfferConfig(titles={"mig-1g.5gb": "Course", "gpu": "The big one"}))

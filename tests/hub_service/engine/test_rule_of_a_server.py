@@ -27,7 +27,10 @@ async def rule(r: Room, used: float | None = 90.0) -> str:
 
 async def test_a_server_whose_gpu_works_is_told_when_it_would_stop(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
-        assert await rule(r) == "Stops when its GPU is idle for 3 min (you are warned 1 min before); at most 30 min."
+        assert (
+            await rule(r)
+            == "Stops when its GPU is idle for 3 min (you are warned 1 min before); it runs at most 30 min."
+        )
 
 
 async def test_a_server_is_told_the_limit_of_its_own_offer(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ async def test_a_user_sees_own_servers_place_in_line_and_offers(service: Running
     assert "Keep 30 min" in text and "Keep: 1 of 2 left in 24\u00a0h" in text
     assert "1st in line" in text and 'href="/jh/hub/spawn-pending/ada/other"' in text
     assert "2 of 5 free" in text and "starts now" not in text, "free says it"
-    assert "at most 2 h 10 min" in text
+    assert "wait at most 2 h 10 min" in text
     assert "not known" in text
     assert "Simulated GPU." in text
 
@@ -306,7 +306,7 @@ async def test_likely_waits_say_of_when_they_are(service: Running) -> None:
     text = await page(service, "ada-token")
     assert 'Likely waits as of <time datetime="2026-11-20T12:00:00Z">' in text
     said = " ".join(re.sub(r"<[^>]+>", " ", text).split())
-    assert "likely 25 min to 1 h 10 min, at most 2 h 10 min T: 1 of 5 in use usually ends within the hour." in said
+    assert "likely 25 min to 1 h 10 min, wait at most 2 h 10 min T: 1 of 5 in use usually ends within the hour." in said
 
 
 async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service: Running) -> None:
@@ -319,7 +319,7 @@ async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service:
             ("Viimeisimmät käyttösi", "jonossa sijalla 1", "enintään 2 h 10 min", "Tilanne: "),
         ),
         ("ja", "ja-JP", ("最近の利用", "列で 1 番目", "最長 2 時間 10 分", "1 人います", " 時点</span>")),
-        ("sv,en", "en", ("Your last uses", "1st in line", "at most 2 h 10 min")),
+        ("sv,en", "en", ("Your last uses", "1st in line", "wait at most 2 h 10 min")),
     ):
         answer = await service.ask("GET", "", "ada-token", headers={"Accept-Language": asked})
         text = answer.body.decode()
@@ -457,9 +457,13 @@ async def test_an_error_is_a_page_with_the_way_back(service: Running) -> None:
 
 
 def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
-    assert wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 1 h 10 min, at most 2 h 10 min"
+    assert (
+        wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 1 h 10 min, wait at most 2 h 10 min"
+    )
     assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25 min to 1 h 10 min (rough)"
-    assert wait_text(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, at most 2 h 10 min"
+    assert (
+        wait_text(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, wait at most 2 h 10 min"
+    )
     assert wait_text(Wait(False, None, None, None, None, None, note="few-data")) == "few data yet"
     assert wait_text(Wait(False, None, None, None, None, None)) == "wait not known"
 

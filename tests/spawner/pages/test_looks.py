@@ -333,7 +333,7 @@ def test_without_script_and_with_forced_colours_everything_is_said_and_has_a_way
     page = context.new_page()
     show(page, STATES["waiting-7"]())
     assert page.inner_text("#gpu-headline") == "You are 7th in line for MIG 2g.10gb"
-    assert page.inner_text("#gpu-figures") == "likely 25 min to 1 h 10 min · at most 2 h 10 min"
+    assert page.inner_text("#gpu-figures") == "likely 25 min to 1 h 10 min · wait at most 2 h 10 min"
     page.click("#gpu-leave-words")
     assert page.get_attribute("#gpu-leave-ask a:visible", "href") == "/services/gpu/"
     show(page, STATES["failed"]())

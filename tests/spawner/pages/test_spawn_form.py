@@ -85,7 +85,7 @@ def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() 
         "always",
     ):
         assert words in html
-    assert "if you joined now: 2nd in line, likely 25 min to 1 h 10 min, at most 2 h 10 min" in html
+    assert "if you joined now: 2nd in line, likely 25 min to 1 h 10 min, wait at most 2 h 10 min" in html
     assert html.index("4.75 GiB") < html.index("2 of 5 free") < html.index("14 of 98 SMs") < html.index("2nd in line")
     assert html.count("starts now") == 2, "free says it: only the other's suggestion, and the script"
 
@@ -139,7 +139,7 @@ def test_what_is_free_while_others_wait_for_it_is_theirs_first() -> None:
     )
     html = read(form_html(state(asked, CPU)))
     assert '<span aria-hidden="true">●</span> 1 of 5 free, 1 ahead' in html
-    assert "if you joined now: 2nd in line, at most 10 min" in html
+    assert "if you joined now: 2nd in line, wait at most 10 min" in html
     assert "1 of 5 free, " not in form_html(state(replace(asked, wait=SMALL.wait), CPU))
 
 

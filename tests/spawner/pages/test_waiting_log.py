@@ -82,7 +82,7 @@ async def test_an_event_says_the_same_in_every_language() -> None:
         "Olet jonossa sijalla 3: Kokonainen GPU. T: kaikki 2 ovat varattuina. 2 henkilöä on edelläsi."
     )
     assert finnish["alternatives"][0]["when"] == "todennäköisesti 5–10 min"
-    assert finnish["at_most"] == "enintään 1 h 24 min"
+    assert finnish["at_most"] == "odotus enintään 1 h 24 min"
 
 
 async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:
