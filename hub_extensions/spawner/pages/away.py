@@ -21,24 +21,21 @@ PROGRAMS = ("api/", "hub/", "health", "metrics")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Away:
+class AwayAnswer:
     """What is said: `languages` of the page; for a program the `problem` instead."""
 
     languages: tuple[Catalogue, ...] = ()
     problem: Mapping[str, Any] | None = None
 
 
-AwayAnswer = Callable[[Any], "Away | None"]
-
-
-def away_page(path: str) -> Callable[[object], AwayAnswer]:
+def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None]]:
     """A value for ``c.JupyterHub.template_vars``: JupyterHub calls it for each page, with its reader.
 
     Args:
         path: of the service below the hub's base URL.
     """
 
-    def of_page(static_url: Any) -> Away | None:
+    def of_page(static_url: Any) -> AwayAnswer | None:
         """What our page says, with its kind as the answer's; None: what was asked for is not the service's.
 
         `static_url` is, of the names that every page of the hub has, the one that is a method of its request.
@@ -49,9 +46,9 @@ def away_page(path: str) -> Callable[[object], AwayAnswer]:
         if asked != prefix and not asked.startswith(f"{prefix}/"):
             return None
         if not is_for_program(asked.removeprefix(prefix).removeprefix("/"), handler.request.headers.get("Accept", "")):
-            return Away((ENGLISH, *catalogues().values()))
+            return AwayAnswer((ENGLISH, *catalogues().values()))
         handler.set_header("Content-Type", "application/json")
-        return Away(problem=dataclasses.asdict(Problem.of(explain("away"))))
+        return AwayAnswer(problem=dataclasses.asdict(Problem.of(explain("away"))))
 
     return lambda reader: of_page
 
