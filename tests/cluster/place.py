@@ -54,7 +54,7 @@ def give_rights(control_plane: ControlPlane, namespace: str, *, ours: bool = Tru
     """
     wanted = list(yaml.safe_load_all(CHART_ROLE))
     if ours:
-        for file in ("rbac.yaml", "dra.yaml"):
+        for file in ("rbac.yaml", "dra.yaml", "drain-nodes.yaml"):
             wanted += yaml.safe_load_all((MANIFESTS / file).read_text(encoding="utf-8"))
     for manifest in wanted:
         manifest = in_namespace(manifest, namespace)
@@ -79,7 +79,7 @@ def in_namespace(manifest: dict[str, Any], namespace: str) -> dict[str, Any]:
 def take_rights(control_plane: ControlPlane, namespace: str) -> None:
     """Away with what is cluster-wide; the rest goes with the namespace."""
     for kind in ("clusterrolebindings", "clusterroles"):
-        for name in ("jupyterhub-gpu-reader", "jupyterhub-gpu-dra"):
+        for name in ("jupyterhub-gpu-reader", "jupyterhub-gpu-dra", "jupyterhub-gpu-drain"):
             control_plane.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}-{namespace}")
 
 

@@ -154,6 +154,12 @@ WAYS = {
         {**EVERYWHERE, **DRA},
         with_these(CHART, HERE, DRA_HERE, KUEUE),
     ),
+    "the hub whose admins drain nodes": (
+        "hub",
+        ("rbac.yaml", "drain-nodes.yaml"),
+        {**EVERYWHERE, ("", "nodes"): READ | {"patch"}},
+        with_these(CHART, HERE, {("", "nodes"): {"patch"}}),
+    ),
     "the hub beside the service's Deployment": ("hub", (OWN + "rbac.yaml",), {}, with_these(CHART)),
     "the service in its own Deployment": ("jupyterhub-gpu", (OWN + "rbac.yaml",), EVERYWHERE, with_these(HERE)),
     "the service in its own Deployment, with DRA": (
@@ -178,8 +184,21 @@ def test_an_account_may_do_exactly_this_of_all_there_is(
 
 
 def test_every_manifest_is_one_that_the_api_server_takes(control_plane: ControlPlane, namespace: str, give: Any):
-    give("rbac.yaml", "dra.yaml", "kueue.yaml", "networkpolicy.yaml", "metadata-policy.yaml", "dra-templates.yaml")
-    give(*(OWN + name for name in ("rbac.yaml", "dra.yaml", "service.yaml", "pdb.yaml", "networkpolicy.yaml")))
+    give(
+        "rbac.yaml",
+        "drain-nodes.yaml",
+        "dra.yaml",
+        "kueue.yaml",
+        "networkpolicy.yaml",
+        "metadata-policy.yaml",
+        "dra-templates.yaml",
+    )
+    give(
+        *(
+            OWN + name
+            for name in ("rbac.yaml", "drain-nodes.yaml", "dra.yaml", "service.yaml", "pdb.yaml", "networkpolicy.yaml")
+        )
+    )
     policies = control_plane.call("GET", f"/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies")["items"]
     ours = ("in-hub", "proxy-to-hub", "proxy-to-service", "hub-to-service", "service", "no-metadata")
     assert {one["metadata"]["name"] for one in policies} == {f"jupyterhub-gpu-{name}" for name in ours}
@@ -225,8 +244,8 @@ def changed_by_an_admin(folder: Path, namespace: str) -> Path:
 
 
 OPTIONAL = (
-    "dra.yaml", "dra-templates.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml", "grafana-dashboard.yaml",
-    "prometheus-rules.yaml", "sign-on.yaml",
+    "dra.yaml", "dra-templates.yaml", "drain-nodes.yaml", "kueue.yaml", "metadata-policy.yaml", "monitoring.yaml",
+    "grafana-dashboard.yaml", "prometheus-rules.yaml", "sign-on.yaml",
 )  # fmt: skip
 
 
@@ -234,7 +253,20 @@ OPTIONAL = (
     ("folder", "files"),
     [
         ("", ("rbac.yaml", "networkpolicy.yaml", *OPTIONAL)),
-        (OWN, [OWN + name for name in ("rbac.yaml", "service.yaml", "pdb.yaml", "networkpolicy.yaml", "dra.yaml")]),
+        (
+            OWN,
+            [
+                OWN + name
+                for name in (
+                    "rbac.yaml",
+                    "service.yaml",
+                    "pdb.yaml",
+                    "networkpolicy.yaml",
+                    "dra.yaml",
+                    "drain-nodes.yaml",
+                )
+            ],
+        ),
     ],
     ids=["in the hub's pod", "in its own Deployment"],
 )

@@ -62,6 +62,7 @@ c.KubeSpawner.node_selector = {HERE!r}
 c.GpuCluster.outside_seconds = {OUTSIDE_SECONDS}
 c.GpuKubeSpawner.gpu_outside_seconds = {OUTSIDE_SECONDS}
 c.GpuCluster.remove_forgotten = True
+c.GpuCluster.drain_nodes = True
 c.GpuCluster.forgotten_minutes = {FORGOTTEN_SECONDS / 60}
 """
     with (
@@ -249,8 +250,13 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
     place: ClusterPlace, played_nodes: PlayedNodes, change: str
 ):
     there, back, free, why = CHANGES[change]
-    played_nodes.patch(NODE, there)
+    drained = change == "cordoned"  # by the admin's page, with our account and its right
+    if drained:
+        assert order(place, "drain") == 303
+    else:
+        played_nodes.patch(NODE, there)
     try:
+        assert bool(spec_of(place).get("unschedulable")) == drained
         follows(place, free, change)
         assert {"what": f"node {NODE}", "why": why} in cluster(place)["left_out"]
         ask(place, "ada")
@@ -263,9 +269,25 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
                 None: "It is not known which GPUs are free now; you start when it is. You are next.",
             }[free]
         )
+        if drained:
+            assert order(place, "undrain") == 303 and "unschedulable" not in spec_of(place)
     finally:
         played_nodes.patch(NODE, back)
     place.hub.wait_ready("ada")
+
+
+def spec_of(place: ClusterPlace) -> dict[str, Any]:
+    return dict(place.control_plane.call("GET", f"/api/v1/nodes/{NODE}")["spec"])
+
+
+def order(place: ClusterPlace, what: str) -> int:
+    """An admin orders it on the service's page, with a reason; what is answered."""
+    url = f"http://{place.host}:{place.port}/services/gpu/admin/{what}"
+    headers = {"Authorization": f"token {place.hub.token_of('root-admin')}"}
+    sent = {"place": NODE, "why": "a new fan"}
+    answer = requests.post(url, data=sent, headers=headers, allow_redirects=False, timeout=patient(20))
+    print(what, answer.status_code, answer.text[:400])
+    return answer.status_code
 
 
 def test_a_lost_node_keeps_the_lease_until_it_is_back_or_an_admin_gives_it_up(

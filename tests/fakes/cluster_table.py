@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
-from hub_extensions.adapters.kubernetes.api import ClusterRefused
+from hub_extensions.adapters.kubernetes.api import ClusterAway, ClusterRefused
 from hub_extensions.core.cluster.model import ClusterView, NodeFacts, PodFacts
 
 A100 = "NVIDIA-A100-SXM4-40GB"
@@ -33,7 +33,8 @@ class ClusterTable:
 
     Attributes:
         deleted: (namespace, name, uid, force) of what was deleted; the pod goes out of the table with it.
-        refuses: status and words of every deletion; None: none is refused.
+        refuses: status and words of every deletion and cordon; None: none is refused.
+        silent: a cordon is done, and its answer is lost.
         lingers: a pod that is deleted stays in the table, as one does whose end takes long.
     """
 
@@ -45,6 +46,7 @@ class ClusterTable:
         self.deleted: list[tuple[str, str, str, bool]] = []
         self.refuses: tuple[int, str] | None = None
         self.lingers = False
+        self.silent = False
         self.asked = 0
         self._news = asyncio.Event()
 
@@ -87,6 +89,13 @@ class ClusterTable:
             return False
         self._news.clear()
         return True
+
+    async def cordon(self, node: str, closed: bool) -> None:
+        if self.refuses is not None:
+            raise ClusterRefused(*self.refuses)
+        self.set_node(node, cordoned=closed)
+        if self.silent:
+            raise ClusterAway("it does not answer in time")
 
     async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
         self.asked += 1

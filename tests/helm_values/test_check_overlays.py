@@ -30,8 +30,9 @@ def findings(*files: Path, manifests: tuple[Path, ...] = ()) -> list[Finding]:
 
 
 def applied(*files: Path) -> tuple[Path, ...]:
-    """The folder of manifests that goes with these files."""
-    return (MANIFESTS / "service-deployment",) if APART in files else (MANIFESTS,)
+    """The folder of manifests that goes with these files, and what an overlay of them says it needs beside that."""
+    beside = (MANIFESTS / "drain-nodes.yaml",) if VALUES / "drain-nodes.yaml" in files else ()
+    return (MANIFESTS / "service-deployment" if APART in files else MANIFESTS, *beside)
 
 
 def rules(*files: Path, manifests: tuple[Path, ...] = ()) -> list[str]:

@@ -144,6 +144,26 @@ def test_where_the_service_is_away_the_hub_says_what_that_means_in_every_languag
         assert "Your server appears to be down" in said(asked), asked
 
 
+def test_where_the_service_is_away_the_hub_answers_programs_in_json(hub: Hub) -> None:
+    """Its proxy hands on no ``Accept``: then the address decides."""
+    nothing, page, program = "", "text/html,application/json;q=0.9", "application/json"
+    for asked, accept, is_json in (
+        ("/services/gpu/api/offers%3Fa=1", nothing, True),
+        ("/services/gpu/health", nothing, True),
+        ("/services/gpu/api/offers", page, False),
+        ("/services/gpu/", program, True),
+        ("/services/gpu/admin", nothing, False),
+        ("/user/ada/api/status", program, False),
+    ):
+        headers = {"Accept": accept}
+        answer = requests.get(f"{hub.url}/hub/error/503?url={asked}", headers=headers, timeout=patient(10))
+        kind = answer.headers["Content-Type"].partition(";")[0]
+        assert kind == ("application/json" if is_json else "text/html"), (asked, accept)
+        if is_json:
+            away = {"message": "The GPU service is not answering. Nothing was changed.", "reason": "away"}
+            assert answer.json() == {**away, "field": "", "params": {}}
+
+
 def test_an_admin_gets_the_machine_and_orders_by_its_page_with_a_reason(hub: Hub) -> None:
     """What the hub says about a login has no ``admin`` in it; the service asks with its own token."""
     session, _ = page_of(hub, "root-admin")

@@ -150,6 +150,15 @@ class KubernetesApi:
                 return None
             raise
 
+    async def merge(self, path: str, change: Json) -> None:
+        """Change these fields of one object; a field with None goes.
+
+        Raises:
+            ClusterAway, ClusterRefused.
+        """
+        async with self._request("PATCH", path, {}, body=change, kind="application/merge-patch+json"):
+            return
+
     async def delete(self, path: str, uid: str, *, force: bool) -> bool:
         """Ask for the end of the object with this uid. False: there is none (any more).
 
@@ -180,6 +189,7 @@ class KubernetesApi:
         query: Mapping[str, str],
         *,
         body: Any = None,
+        kind: str = "",
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Ask and check the status. What goes wrong here, or while the answer is read, becomes a `ClusterError`."""
@@ -190,6 +200,8 @@ class KubernetesApi:
         if client is None:
             raise ClusterAway("it has not been opened")
         headers = {"Accept": "application/json", "User-Agent": "jupyterhub-gpu"}
+        if kind:
+            headers["Content-Type"] = kind
         answer: aiohttp.ClientResponse | None = None
         asking: asyncio.Future[aiohttp.ClientResponse] | None = None
         try:

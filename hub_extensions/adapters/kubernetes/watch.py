@@ -68,7 +68,9 @@ RIGHTS = (
     AccessRight("", "persistentvolumeclaims", frozenset({"list", "watch"}), own=True),
     AccessRight("", "pods", frozenset({"get", "list", "watch", "delete"}), own=True),
 )
-"""All that is ever asked for. ``rbac.yaml`` and ``dra.yaml`` of ``helm-values/manifests`` give exactly this."""
+"""All that every hub asks for. ``rbac.yaml`` and ``dra.yaml`` of ``helm-values/manifests`` give exactly this."""
+DRAIN_RIGHT = AccessRight("", "nodes", frozenset({"patch"}))
+"""Beside these, where ``c.GpuCluster.drain_nodes`` is set: ``drain-nodes.yaml``."""
 
 
 class ClusterWatch:
@@ -212,6 +214,14 @@ class ClusterWatch:
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         return await self._api.delete(path, uid, force=force)
+
+    async def cordon(self, node: str, closed: bool) -> None:
+        """Let the scheduler place nothing new on this node, or again.
+
+        Raises:
+            ClusterAway, ClusterRefused: with a message.
+        """
+        await self._api.merge(f"/api/v1/nodes/{quote(node, safe='')}", {"spec": {"unschedulable": closed or None}})
 
     def _reflector(self, kind: ObjectKind[T]) -> Reflector[T]:
         return Reflector(self._api, kind, self._on_change, self._clock, self._pace)

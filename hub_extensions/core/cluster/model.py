@@ -289,6 +289,12 @@ class ClusterConfig:
         name="forgotten_minutes",
         least=0,
     )
+    drain_nodes: bool = setting(
+        False,
+        "Admins may drain a node on their page: the service cordons it, as kubectl cordon does, and uncordons it. "
+        "Nothing new is placed there then, of no other program either. Needs the right to patch nodes "
+        "(drain-nodes.yaml of helm-values/manifests); without this setting the page names the command.",
+    )
     outside_after: timedelta = setting(
         timedelta(seconds=30),
         "An admitted server that finds no GPU for this long: something outside this hub took it. Nobody else is let "

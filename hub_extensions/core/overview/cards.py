@@ -7,7 +7,7 @@ says which card of a node a server has, one of so many equal devices of that nod
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
@@ -102,6 +102,7 @@ class Card:
         place: what an order about it names: the UUID; of a cluster the node. uuid: "" on a cluster.
         node: "" on one machine. product: as its driver names it; "" where nobody says.
         cordon: the order under which nothing new starts here. barred: why it does not count, on a cluster.
+        cordoned: the node is, by whomever.
     """
 
     place: str
@@ -112,6 +113,7 @@ class Card:
     simulated: bool = False
     cordon: Cordon | None = None
     barred: str = ""
+    cordoned: bool = False
 
     @property
     def holders(self) -> tuple[PieceHolder, ...]:
@@ -165,14 +167,28 @@ def cards_of_machine(
     )
 
 
-def cards_of_cluster(pools: Iterable[PoolInfo], holders: Iterable[PieceHolder]) -> tuple[Card, ...]:
-    """Of each node its equal devices as one row, by node and pool."""
+def cards_of_cluster(
+    pools: Iterable[PoolInfo],
+    holders: Iterable[PieceHolder],
+    cordons: Iterable[Cordon] = (),
+    cordoned: Collection[str] = (),
+) -> tuple[Card, ...]:
+    """Of each node its equal devices as one row, by node and pool.
+
+    Args:
+        cordons: the orders that stand. cordoned: the nodes on which nothing new is placed, by whomever.
+    """
+    closed = {each.place: each for each in cordons}
     by_place: dict[object, list[PieceHolder]] = {}
     for holder in holders:
         by_place.setdefault(holder.place, []).append(holder)
     parts = [(part.node, pool.pool, pool, part) for pool in pools for part in pool.nodes]
     return tuple(
-        _row_of_node(pool, part, by_place.get((node, name), ()))
+        replace(
+            _row_of_node(pool, part, by_place.get((node, name), ())),
+            cordon=closed.get(node),
+            cordoned=node in cordoned,
+        )
         for node, name, pool, part in sorted(parts, key=lambda each: each[:2])
     )
 

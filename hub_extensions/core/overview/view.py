@@ -85,6 +85,7 @@ class Overview:
         people: who waits. longest_seconds: who waits longest; None: nobody.
         failed: starts that failed.
         on_cluster: a scheduler places the servers. simulated: some of the cards do not exist.
+        may_drain: an admin can drain a card, or a node, here.
     """
 
     at: datetime
@@ -100,6 +101,7 @@ class Overview:
     cordons: tuple[Cordon, ...] = ()
     machine: Emptying = field(default_factory=lambda: Emptying(0, None))
     on_cluster: bool = False
+    may_drain: bool = True
     simulated: bool = False
     titles: Mapping[str, str] = field(default_factory=dict)
 

@@ -1,20 +1,23 @@
-"""Cards on which nothing new starts, because an admin empties them: what is closed, and what may be.
+"""Cards and nodes on which nothing new starts, because an admin empties them: what is closed, and what may be.
 
-Who is on such a card stays until the own end comes. On a cluster the scheduler places the servers, and only a cordon of
-its own keeps it from a node: there nothing is closed by us. Not here: who holds what (``core/overview``).
+Who is on such a place stays until the own end comes. On a cluster the scheduler places the servers, and only a cordon
+of its own keeps it from a node: an order of ours stands there as long as the node is cordoned. Not here: who holds what
+(``core/overview``), and who cordons (``hub_service/engine/node_drains.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.devices import Device, DeviceState
 from hub_extensions.core.reasons import Reason, explain
 
 MACHINE = "machine"
-"""The place that is the whole machine; any other is a card, by its UUID."""
+"""The place that is the whole machine; any other is a card, by its UUID, or a node of a cluster, by its name."""
+SEEN_LATE = timedelta(seconds=60)
+"""So long after an order its node may still be seen as it was before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +25,7 @@ class Cordon:
     """An order of an admin: nothing new starts here.
 
     Attributes:
-        place: `MACHINE`, or the UUID of a card.
+        place: `MACHINE`, the UUID of a card, or the name of a node.
         why: in the admin's words. since: by the wall clock.
     """
 
@@ -54,14 +57,33 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
     return frozenset(state.device.identity for state in devices if MACHINE in places or card_of(state.device) in places)
 
 
-def refuse_to_close(
-    place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState], *, on_cluster: bool
-) -> Reason | None:
-    """Why this place cannot be closed; None: it can."""
-    if on_cluster:
-        return explain("cordon-on-cluster", node=place)
+def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState]) -> Reason | None:
+    """Why this card or machine cannot be closed; None: it can."""
     if any(each.place == place for each in cordons):
         return explain("cordoned-already")
     if place != MACHINE and all(card_of(state.device) != place for state in devices):
         return explain("no-such-card")
     return None
+
+
+def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bool) -> Reason | None:
+    """Why this node of a cluster cannot be closed; None: it can.
+
+    Args:
+        nodes: those with devices -> whether nothing new is placed there. may_cordon: the site lets this service do it.
+    """
+    if not may_cordon:
+        return explain("cordon-on-cluster", node=node)
+    if node not in nodes:
+        return explain("no-such-node")
+    return explain("cordoned-already") if nodes[node] else None
+
+
+def standing_on_nodes(cordons: Iterable[Cordon], nodes: Mapping[str, bool]) -> tuple[Cordon, ...]:
+    """The orders whose nodes are cordoned."""
+    return tuple(each for each in cordons if nodes.get(each.place))
+
+
+def undone_elsewhere(cordons: Iterable[Cordon], nodes: Mapping[str, bool], now: datetime) -> tuple[Cordon, ...]:
+    """The orders that somebody undid at the cluster itself. Of a node that is not seen nobody knows: it stands."""
+    return tuple(each for each in cordons if nodes.get(each.place) is False and now - each.since > SEEN_LATE)

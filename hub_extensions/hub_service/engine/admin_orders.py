@@ -10,6 +10,7 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
@@ -23,6 +24,9 @@ from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import CORDONS, LETTERS, write_cordons, write_letters
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
+
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.node_drains import NodeDrains
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -38,24 +42,33 @@ class AdminOrders:
     """Carries out what admins order, or begins it."""
 
     def __init__(
-        self, state: State, transaction: Transactions, cards: Callable[[], Sequence[Card]], soon: Callable[[], None]
+        self,
+        state: State,
+        transaction: Transactions,
+        cards: Callable[[], Sequence[Card]],
+        soon: Callable[[], None],
+        nodes: NodeDrains | None = None,
     ) -> None:
-        """Args: cards: all there are now, with who is on them. soon: has servers judged at once."""
+        """Args: cards: all there are now, with who is on them. soon: has servers judged at once. nodes: a cluster's."""
         self.state = state
         self.transaction = transaction
         self.cards = cards
         self.soon = soon
+        self.nodes = nodes
 
     async def drain(self, place: str, why: str, admin: str) -> None:
         """Nothing new starts on this card, or on the whole machine, from now on and after a restart.
 
         Raises:
-            Refused: 400: no reason. 409: there is no such card, it is drained already, or a cluster's scheduler places.
+            Refused: 400: no reason. 409: there is no such card, or it is drained already; a cluster's: `NodeDrains`.
         """
         why = reason_of(why)
+        if self.nodes is not None:
+            await self.nodes.drain(place, why, admin)
+            return
         async with self.transaction() as transaction:
             cordons, devices = self.state.cordons, self.state.devices.values()
-            refusal = refuse_to_close(place, cordons, devices, on_cluster=self.state.on_cluster)
+            refusal = refuse_to_close(place, cordons, devices)
             if refusal is not None:
                 raise Refused.because(409, refusal, "place")
             new = Cordon(place, admin, why, self.state.clock.utc_now())
@@ -65,6 +78,9 @@ class AdminOrders:
     async def undrain(self, place: str, why: str, admin: str) -> None:
         """Servers start there again. Raises Refused: 400: no reason. 409: it is not drained."""
         why = reason_of(why)
+        if self.nodes is not None:
+            await self.nodes.undrain(place, why, admin)
+            return
         async with self.transaction(admit=True) as transaction:
             left = tuple(each for each in self.state.cordons if each.place != place)
             if left == self.state.cordons:

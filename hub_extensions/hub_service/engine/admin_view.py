@@ -7,6 +7,7 @@ Of a thousand cards only the page that is asked for is written out. Not here: wh
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
 from hub_extensions.core.overview.cards import (
@@ -37,12 +38,16 @@ from hub_extensions.hub_service.engine.overview import failed_starts
 from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
 
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.node_drains import NodeDrains
+
 
 class AdminView:
     """Looks at everything, changes nothing.
 
     Attributes:
         lease_info, tickets_info: what else is said of a lease, and of people in line.
+        drains: of a cluster's nodes; None: this is one machine.
     """
 
     def __init__(
@@ -54,6 +59,7 @@ class AdminView:
         tickets_info: Callable[[list[Ticket]], tuple[TicketInfo, ...]],
         cluster: Callable[[], ClusterInfo | None],
         node_of: Callable[[Lease], str],
+        drains: NodeDrains | None = None,
     ) -> None:
         self.state = state
         self.culler = culler
@@ -61,6 +67,7 @@ class AdminView:
         self.tickets_info = tickets_info
         self.cluster = cluster
         self.node_of = node_of
+        self.drains = drains
 
     def cards(self) -> tuple[Card, ...]:
         """All cards with who is on them."""
@@ -68,8 +75,9 @@ class AdminView:
         return self._cards(info, [self._holder(lease, info is not None) for lease in self.state.leases.values()])
 
     def _cards(self, info: ClusterInfo | None, holders: Sequence[PieceHolder]) -> tuple[Card, ...]:
-        if info is not None:
-            return cards_of_cluster(info.pools, holders)
+        if info is not None and self.drains is not None:
+            closed = {name for name, cordoned in self.drains.nodes().items() if cordoned}
+            return cards_of_cluster(info.pools, holders, self.drains.standing(), closed)
         return cards_of_machine(self.state.devices.values(), holders, self.state.cordons)
 
     async def _holders(self) -> list[PieceHolder]:
@@ -117,9 +125,10 @@ class AdminView:
             people=self._people(asked.people),
             longest_seconds=self._longest(),
             failed=failed_starts(self.state),
-            cordons=self.state.cordons,
+            cordons=self.state.cordons if self.drains is None else self.drains.standing(),
             machine=emptying(holders_on(cards, MACHINE)),
             on_cluster=info is not None,
+            may_drain=self.drains is None or self.drains.allowed,
             simulated=any(offer.simulated for offer in offers),
             titles=titles_of(offers),
         )

@@ -35,6 +35,7 @@ from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.forgotten_pods import Deleter, ForgottenPods
+from hub_extensions.hub_service.engine.node_drains import Cordoner, NodeDrains
 from hub_extensions.hub_service.engine.presenters import server_text
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot
 from hub_extensions.hub_service.engine.state import State
@@ -54,7 +55,7 @@ SETTLES = timedelta(seconds=30)
 ServerKey = tuple[str, str]
 
 
-class Cluster(Deleter, Protocol):
+class Cluster(Deleter, Cordoner, Protocol):
     """The cluster as it is watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
 
     def view(self, now: datetime) -> ClusterView:
@@ -81,6 +82,7 @@ class ClusterLeases:
         self.leftovers: dict[str, tuple[Process, ...]] = {}
         self.trespassers: dict[str, bool] = {}
         self.forgotten = ForgottenPods(state, transaction, cluster, config)
+        self.drains = NodeDrains(state, transaction, cluster, config.drain_nodes)
         self.problem = ""
         self.sampled = asyncio.Event()
         self.pod_of_lease: dict[str, PodFacts] = {}
@@ -141,6 +143,7 @@ class ClusterLeases:
         snapshot = self._snapshot(view)
         await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
         await self.state.see_cluster(snapshot)
+        await self.drains.notice_undone(transaction)
         self.sampled.set()
         if view.pods is None:
             return  # no pod may be read: what is gone only the hub reports

@@ -112,9 +112,12 @@ class Engine:
             tickets_info=self._tickets_info,
             cluster=self.cluster,
             node_of=self._node_of,
+            drains=None if self.cluster_leases is None else self.cluster_leases.drains,
         )
         self.usage_days = UsageDays(state, store)
-        self.admin_orders = AdminOrders(state, transaction, self.admin_view.cards, self.culler.decide_soon)
+        self.admin_orders = AdminOrders(
+            state, transaction, self.admin_view.cards, self.culler.decide_soon, self.admin_view.drains
+        )
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
 

@@ -10,7 +10,17 @@ import pytest
 
 from hub_extensions.core.gpu.devices import Device, DeviceState
 from hub_extensions.core.queue.admission import admit, availability, standing
-from hub_extensions.core.queue.cordons import MACHINE, Cordon, closed_devices, cordon_of, refuse_to_close
+from hub_extensions.core.queue.cordons import (
+    MACHINE,
+    SEEN_LATE,
+    Cordon,
+    closed_devices,
+    cordon_of,
+    refuse_to_close,
+    refuse_to_close_node,
+    standing_on_nodes,
+    undone_elsewhere,
+)
 from hub_extensions.core.queue.model import QueueSnapshot
 from tests.core.queue.test_admission import NOW, lease, ticket
 from tests.core.queue.test_admission import snapshot as as_usual
@@ -76,19 +86,48 @@ def test_of_one_card_alone_who_waits_reads_that_it_is_emptied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "cordons", "on_cluster", "why"),
+    ("place", "cordons", "why"),
     [
-        ("GPU-a", (), False, None),
-        (MACHINE, (CARD_A,), False, None),
-        ("GPU-a", (CARD_A,), False, "cordoned-already"),
-        ("GPU-z", (), False, "no-such-card"),
-        ("gpu-1", (), True, "cordon-on-cluster"),
+        ("GPU-a", (), None),
+        (MACHINE, (CARD_A,), None),
+        ("GPU-a", (CARD_A,), "cordoned-already"),
+        ("GPU-z", (), "no-such-card"),
     ],
 )
-def test_a_place_that_cannot_be_drained_says_why(
-    place: str, cordons: tuple[Cordon, ...], on_cluster: bool, why: str | None
-) -> None:
-    refusal = refuse_to_close(place, cordons, (A1, B1), on_cluster=on_cluster)
+def test_a_place_that_cannot_be_drained_says_why(place: str, cordons: tuple[Cordon, ...], why: str | None) -> None:
+    refusal = refuse_to_close(place, cordons, (A1, B1))
     assert (refusal.reason if refusal else None) == why
-    if on_cluster:
-        assert refusal is not None and "kubectl cordon gpu-1" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("node", "may_cordon", "why"),
+    [
+        ("open", True, None),
+        ("closed", True, "cordoned-already"),
+        (MACHINE, True, "no-such-node"),
+        ("gone", True, "no-such-node"),
+        ("open", False, "cordon-on-cluster"),
+    ],
+)
+def test_a_node_that_cannot_be_drained_says_why(node: str, may_cordon: bool, why: str | None) -> None:
+    refusal = refuse_to_close_node(node, {"open": False, "closed": True}, may_cordon=may_cordon)
+    assert (refusal.reason if refusal else None) == why
+    if not may_cordon:
+        assert refusal is not None and "kubectl cordon open" in refusal.message
+
+
+@pytest.mark.parametrize(
+    ("cordoned", "later", "stands", "undone"),
+    [
+        (True, SEEN_LATE * 2, True, False),
+        (False, SEEN_LATE, False, False),  # what was seen may be older than the order
+        (False, SEEN_LATE * 2, False, True),
+        (None, SEEN_LATE * 2, False, False),  # its node is not seen: nobody knows
+    ],
+)
+def test_an_order_on_a_node_stands_as_long_as_the_node_is_cordoned(
+    cordoned: bool | None, later: timedelta, stands: bool, undone: bool
+) -> None:
+    order, nodes = Cordon("gpu-1", "root", "a new fan", NOW), {} if cordoned is None else {"gpu-1": cordoned}
+    assert bool(standing_on_nodes([order], nodes)) == stands
+    assert bool(undone_elsewhere([order], nodes, NOW + later)) == undone

@@ -102,6 +102,52 @@ async def test_on_a_cluster_the_page_says_which_command_drains_a_node_and_who_is
         assert (await r.engine.admin_overview(Asked(show="drained"))).cards.found == 1
 
 
+async def test_a_node_is_drained_by_the_clusters_own_cordon_under_the_admins_name(tmp_path: Path) -> None:
+    table = ClusterTable(node("a", (POD_SMALL, 2)), node("b", (POD_SMALL, 2)))
+    async with pod_room(tmp_path, table, drain_nodes=True) as r:
+        assert table.nodes is not None
+        await r.run("ada", on="a")
+        orders = r.engine.admin_orders
+        await orders.drain("a", "a  new fan", "root")
+        await r.engine.watcher.refresh()
+        found = await seen(r)
+        first, second = found.cards.shown
+        assert table.nodes["a"].cordoned and first.cordoned and not second.cordoned and found.may_drain
+        assert first.cordon is not None and (first.cordon.admin, first.cordon.why) == ("root", "a new fan")
+        assert [each.holder.user for each in first.pieces if each.holder] == ["ada"]
+        assert found.emptying["a"].left == 1
+        with pytest.raises(Refused, match="Nothing new starts there already"):
+            await orders.drain("a", "again", "root")
+        with pytest.raises(Refused, match="no such machine"):
+            await orders.drain(MACHINE, "it moves", "root")
+        table.refuses = (403, "nodes is forbidden")
+        with pytest.raises(Refused, match="The cluster refuses it, so nothing was changed: it answers 403"):
+            await orders.undrain("a", "it turns", "root")
+        with pytest.raises(Refused, match="nodes is forbidden"):
+            await orders.drain("b", "a new fan", "root")
+        assert [each.place for each in r.engine.state.cordons] == ["a"]
+        table.refuses, table.silent = None, True
+        with pytest.raises(Refused, match="not known whether it was done"):
+            await orders.drain("b", "a new fan", "root")
+        await r.engine.watcher.refresh()
+        assert [card.cordon is not None for card in (await seen(r)).cards.shown] == [True, True]
+        table.silent = False
+        await orders.undrain("a", "it turns", "root")
+        table.set_node("b", cordoned=False)  # somebody ran kubectl uncordon
+        await r.refresh(after=61)
+        assert r.engine.state.cordons == () and not table.nodes["a"].cordoned
+        with pytest.raises(Refused, match="not being emptied"):
+            await orders.undrain("b", "again", "root")
+        assert await rows(r) == [
+            ("drained-card", "admin root", "Nothing new starts on a: a new fan"),
+            ("drained-card", "admin root", "Nothing new starts on b: a new fan"),
+            ("undrained-card", "service", "Servers start on b again: the cluster refused it."),
+            ("drained-card", "admin root", "Nothing new starts on b: a new fan"),
+            ("undrained-card", "admin root", "Servers start on a again: it turns"),
+            ("undrained-card", "service", "Servers start on b again: the cluster says that it is not cordoned."),
+        ]
+
+
 @pytest.mark.programs
 async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), **MAIL) as r:

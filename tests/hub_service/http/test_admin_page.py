@@ -251,10 +251,13 @@ async def test_a_failed_start_shows_its_reason_and_the_last_lines_of_its_log(ser
     assert f"gus : {failed.reason.message}" in said(text) and "KeyError: &#39;x&#39;</pre>" in text
 
 
-async def test_on_a_cluster_nothing_is_drained_by_a_button(service: Running) -> None:
-    service.engine.view = view(on_cluster=True)
+async def test_on_a_cluster_a_node_is_drained_by_a_button_only_where_the_service_may(service: Running) -> None:
+    service.engine.view = view(on_cluster=True, may_drain=False)
     text = await page(service)
     assert "admin/drain" not in text and "kubectl cordon" in text and "admin/letter" in text
+    service.engine.view = view(on_cluster=True)
+    text = await page(service)
+    assert "admin/drain" in text and "kubectl" not in text and "of no other program of the cluster either" in text
 
 
 async def test_the_last_days_are_drawn_without_script_or_style_in_the_page(service: Running) -> None:

@@ -19,6 +19,7 @@ from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.translation import ENGLISH
+from hub_extensions.spawner.pages.away import AwayAnswer
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
 from tests.browser.live_page import axe_source
 from tests.fakes.engine import NOW as STARTS_NOW
@@ -42,7 +43,7 @@ def away() -> str:
     """What the hub shows where the service does not answer."""
     environment = Environment(loader=FileSystemLoader([TEMPLATES, HUB_FILES / "templates"]), autoescape=True)
     return environment.get_template("503.html").render(
-        base_url="/jh/hub/", user=None, gpu_away=lambda static_url: (ENGLISH, *catalogues().values()),
+        base_url="/jh/hub/", user=None, gpu_away=lambda static_url: AwayAnswer((ENGLISH, *catalogues().values())),
         static_url=lambda path, include_version=True: f"/jh/hub/static/{path}",
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Do the roles beside the chart give what the GPU service reads? Manifests of an older release may not.
+"""Do the roles beside the chart give what the GPU service reads, and changes? Manifests of an older release may not.
 
 Not here: where they stand (``namespaces.py``).
 """
@@ -16,7 +16,8 @@ VOLUMES = {"ClusterRole": "persistentvolumes", "Role": "persistentvolumeclaims"}
 
 
 def check_rights(release: Release) -> Iterator[Finding]:
-    """Roles of ours with a right to pods and none to volumes."""
+    """Roles of ours with a right to pods and none to volumes; nodes to drain, and no right to."""
+    yield from _check_draining(release)
     for role in release.manifests:
         name, kind = str((role.get("metadata") or {}).get("name") or ""), str(role.get("kind"))
         wanted = VOLUMES.get(kind, "")
@@ -26,6 +27,16 @@ def check_rights(release: Release) -> Iterator[Finding]:
             yield Finding("rights", "look at", f"{kind} {name}", text, fix)
 
 
-def _gives(role: Mapping[str, Any], resource: str) -> bool:
+def _check_draining(release: Release) -> Iterator[Finding]:
+    key = "hub.config.GpuCluster.drain_nodes"
+    roles = [each for each in release.manifests if each.get("kind") == "ClusterRole"]
+    if release.at(key) and roles and not any(_gives(role, "nodes", "patch") for role in roles):
+        text = "No ClusterRole given by --manifests lets the service cordon nodes: Drain on its page is refused."
+        fix = "Apply drain-nodes.yaml of helm-values/manifests (service-deployment/drain-nodes.yaml), and name it too."
+        yield Finding("rights-to-drain", "look at", key, text, fix)
+
+
+def _gives(role: Mapping[str, Any], resource: str, *verbs: str) -> bool:
     rules = [rule for rule in role.get("rules") or () if resource in (rule.get("resources") or ())]
-    return any({"list", "watch"} <= set(rule.get("verbs") or ()) or "*" in (rule.get("verbs") or ()) for rule in rules)
+    wanted = set(verbs or ("list", "watch"))
+    return any(wanted <= set(rule.get("verbs") or ()) or "*" in (rule.get("verbs") or ()) for rule in rules)
