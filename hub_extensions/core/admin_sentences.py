@@ -18,6 +18,14 @@ TO_ADMINS: Mapping[str, Text] = {
         "Here the scheduler of the cluster places the servers, and this service has no right to hold it back. "
         "Run: kubectl cordon {node}. This page then says who is still on it, and when it is empty."
     ),
+    # why a node of a cluster does not count
+    "node-silent": "its kubelet has not been heard of: it does not answer",
+    "node-not-ready": "it is not ready",
+    "node-cordoned": "it is cordoned: nothing new is placed there",
+    "node-cut-anew": "its GPUs are being cut anew ({label} is {state}): not known what it has",
+    "node-selector": "the servers' node selector wants {label}",
+    "node-taint": "the servers do not tolerate its taint {taint}",
+    "node-hami": "HAMi's list of its cards cannot be read",
     "cordon-refused": "The cluster refuses it, so nothing was changed: {why}",
     "cordon-not-known": "The cluster did not answer, so it is not known whether it was done. Look again soon. {why}",
     "no-such-node": "There is no such machine with GPUs in this cluster.",
@@ -30,7 +38,7 @@ TO_ADMINS: Mapping[str, Text] = {
     "reason-needed": "Say why: the audit keeps it.",
     "health-store": "The store cannot be written: nobody is given a GPU until it can. {why}",
     "health-not-ready": "A part of the service has failed and is begun anew; its log says why.",
-    "health-hub": "The hub {why}: nobody's server is started or stopped meanwhile.",
+    "health-hub": "The hub does not answer since {since}: nobody's server is started or stopped meanwhile.",
     "health-cluster": "The cluster cannot be read: {why}",
     "health-gpus-never-read": "The GPUs have not been read yet: nobody is given one.",
     "health-gpus-old": "The GPUs were read {age:duration} ago: nobody is given one until they can be read again.",

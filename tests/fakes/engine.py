@@ -14,6 +14,7 @@ from types import SimpleNamespace
 
 from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core import messages
+from hub_extensions.core.culling.sources import text_of
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.cards import Card, emptying
 from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
@@ -317,7 +318,7 @@ class EngineInMemory:
             12.0,
             datetime.now(timezone.utc),
             "pod-not-named",
-            "Prometheus has no series.",
+            text_of("pod-not-named"),
         )
         health = messages.Health(self.is_ready, "ok", "answers", 1.5, "1.2.3", figures, True, evidence=(evidence,))
         if self.policy_problem:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from hub_extensions.core.culling.sources import TEXTS, text_of
+from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.reasons import REASON, TO_THE_HUB, TO_THE_PANEL, Plural, key_of, numbered, parameters
 from hub_extensions.core.sign_on.failures import FAILURES
 from hub_extensions.core.translation import CONTEXT
@@ -62,6 +64,8 @@ NAMED = {
     PACKAGE / "core" / "glossary.py": ("WORDS", "SENTENCES"),
     PACKAGE / "core" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
+    PACKAGE / "core" / "culling" / "failed_stops.py": ("TO_DO",),
+    PAGES / "labels.py": ("STATES",),
     NOTICES: ("WARNED_FOR",),
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
@@ -115,6 +119,8 @@ def page_texts() -> dict[Key, str]:
     for path, names in NAMED.items():
         for text in constants(path, names):
             found.setdefault((text, ""), path.name)
+    for reason in (*TEXTS, *WHY):
+        found.setdefault((text_of(reason), ""), "sources.py")
     for failure in FAILURES.values():
         for text in (failure.title, key_of(failure.text), failure.advice):
             found.setdefault((text, ""), "failures.py")

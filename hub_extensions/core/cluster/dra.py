@@ -19,6 +19,7 @@ from hub_extensions.core.cluster.model import ClusterView, CounterFacts, PodFact
 from hub_extensions.core.cluster.nodes import NodeCount
 from hub_extensions.core.cluster.shared_counters import Counter, CounterDraws, at_once, most_lost, own_counter
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
+from hub_extensions.core.reasons import Reason
 
 T = TypeVar("T")
 
@@ -57,12 +58,12 @@ class DraPool:
 
 
 def dra_pools(
-    view: ClusterView, why_not: Callable[[str], str], ours: Collection[tuple[str, str]]
+    view: ClusterView, why_not: Callable[[str], Reason | None], ours: Collection[tuple[str, str]]
 ) -> tuple[list[DraPool], list[tuple[str, str]]]:
     """(what each template would find, what was left out and why).
 
     Args:
-        why_not: why the node of that name takes no new pods of ours, "" when it does; its name is "" for a device of
+        why_not: why the node of that name takes no new pods of ours, None when it does; its name is "" for a device of
             no single node.
         ours: namespace and name of the pods that are servers of this hub.
     """
@@ -117,7 +118,7 @@ def devices_given(view: ClusterView, pods: Mapping[str, PodFacts]) -> Mapping[st
 
 
 def _pool(
-    name: str, mine: _Selected, count: _Count, why_not: Callable[[str], str], costs: Mapping[str, int]
+    name: str, mine: _Selected, count: _Count, why_not: Callable[[str], Reason | None], costs: Mapping[str, int]
 ) -> DraPool:
     stands: dict[str, list[int]] = {}
     total = free = foreign = 0

@@ -17,6 +17,7 @@ from hub_extensions.core.cluster.shared_gpus import KAI_RESERVATIONS, hami_cards
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 from hub_extensions.core.offers.pod_request import GPU_RESOURCE, GPU_TAINT, NODE_PRODUCT, Mechanism
+from hub_extensions.core.reasons import Reason, explain
 
 MIB = 2**20
 MIG_RESOURCE = "nvidia.com/mig-"
@@ -24,33 +25,38 @@ PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Taints of the cluster's own: cordoned, not ready, under pressure, not set up yet."""
 SHARED = ".shared"
 MIG_STATE = "nvidia.com/mig.config.state"
-NOT_HEARD_OF = "its kubelet has not been heard of: it does not answer"
-NOT_READY = "it is not ready"
+NOT_HEARD_OF, NOT_READY = explain("node-silent"), explain("node-not-ready")
 
 _SINGLE = re.compile(r"(?P<product>.+)-MIG-(?P<profile>[0-9].*)")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """One node's part in a pool, for an admin: `why` says why nothing of it counts; "" when it does."""
+    """One node's part in a pool, for an admin: `because` says why nothing of it counts; None when it does."""
 
     node: str
     total: int
     free: int
-    why: str = ""
+    because: Reason | None = None
+
+    @property
+    def why(self) -> str:
+        """The same in words; "" when it counts."""
+        return self.because.message if self.because else ""
 
     @property
     def silent(self) -> bool:
         """Its machine does not answer."""
-        return self.why in (NOT_HEARD_OF, NOT_READY)
+        return self.because in (NOT_HEARD_OF, NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something of the cluster that no offer counts, and why, for an admin."""
+    """Something of the cluster that no offer counts, and why, for an admin; `because`: the same where it has a code."""
 
     what: str
     why: str
+    because: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
         pods: those bound to it that are not over. ours: uids of those that are servers of this hub.
     """
     why, unknown = why_not(node, config)
-    left_out = [LeftOut(f"node {node.name}", why)] if why else []
+    left_out = [LeftOut(f"node {node.name}", why.message, why)] if why else []
     parts = []
     for found in _kinds_of(node):
         if isinstance(found, LeftOut):
@@ -163,39 +169,40 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
     return NodeReading(tuple(parts), tuple(left_out))
 
 
-def _barred(part: NodeShare, why: str, closed: bool) -> NodeShare:
-    return replace(part, count=replace(part.count, free=0, why=part.count.why or why), barred=True, closed=closed)
+def _barred(part: NodeShare, why: Reason, closed: bool) -> NodeShare:
+    count = replace(part.count, free=0, because=part.count.because or why)
+    return replace(part, count=count, barred=True, closed=closed)
 
 
-def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[str, bool]:
-    """Why nothing of a node can be given to everybody now ("" when it can), and whether it is not known, not none."""
+def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[Reason | None, bool]:
+    """Why nothing of a node can be given to everybody now (None: it can), and whether it is not known, not none."""
     why, unknown = why_none(node)
     return why or _closed(node, config), unknown
 
 
-def why_none(node: NodeFacts) -> tuple[str, bool]:
+def why_none(node: NodeFacts) -> tuple[Reason | None, bool]:
     """The same where it can be given to nobody."""
     state = node.labels.get(MIG_STATE, "success")
     if state != "success":
-        return f"its GPUs are being cut anew ({MIG_STATE} is {state}): not known what it has", True
+        return explain("node-cut-anew", label=MIG_STATE, state=state), True
     if node.ready is None:
         return NOT_HEARD_OF, False
     if not node.ready:
         return NOT_READY, False
     if node.cordoned:
-        return "it is cordoned: nothing new is placed there", False
-    return "", False
+        return explain("node-cordoned"), False
+    return None, False
 
 
-def _closed(node: NodeFacts, config: ClusterConfig) -> str:
-    """Why servers of this hub may not go there; "" when they may."""
+def _closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
+    """Why servers of this hub may not go there; None: they may."""
     for key, value in config.node_labels.items():
         if node.labels.get(key) != value:
-            return f"the servers' node selector wants {key}={value}"
+            return explain("node-selector", label=f"{key}={value}")
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, config):
-            return f"the servers do not tolerate its taint {taint.key}={taint.value}:{taint.effect}"
-    return ""
+            return explain("node-taint", taint=f"{taint.key}={taint.value}:{taint.effect}")
+    return None
 
 
 def _is_for_others(node: NodeFacts, config: ClusterConfig) -> bool:
@@ -298,7 +305,7 @@ def _gpu(node: NodeFacts, resource: str, label: str) -> DeviceKind | LeftOut:
 # ------------------------------------------------------------------ counting
 
 
-def _without(kind: DeviceKind, node: NodeFacts, why: str, unknown: bool) -> NodeShare:
+def _without(kind: DeviceKind, node: NodeFacts, why: Reason | None, unknown: bool) -> NodeShare:
     count = NodeCount(node.name, node.allocatable[kind.resource], 0, why)
     return NodeShare(kind, count, {}, 0, unknown, _memory(node, kind), _sms(node, kind))
 
@@ -310,7 +317,7 @@ def _counted(
     if kind.mechanism is Mechanism.HAMI:
         cards = hami_cards(node, pods, ours)
         if cards is None:
-            return _without(kind, node, "HAMi's list of its cards cannot be read", True)
+            return _without(kind, node, explain("node-hami"), True)
         total, room, foreign = cards
     else:
         total, room, foreign = _counted_resource(kind, node, pods, ours)

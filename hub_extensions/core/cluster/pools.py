@@ -19,6 +19,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
+from hub_extensions.core.reasons import Reason
 
 HAMI_NODE = "gpu"
 """The label, with the value ``on``, of a node whose cards HAMi shares out (HAMi v2.10)."""
@@ -189,14 +190,14 @@ def read_ahead(
         kept.read(node, holders.on(node.name), holders.ours_on(node.name), config)
 
 
-def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], str]:
-    """Why a node takes no new pods of ours, "" when it does. A device of no node that we know of counts."""
+def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason | None]:
+    """Why a node takes no new pods of ours; None: it does. A device of no node that we know of counts."""
     nodes = view.nodes or {}
-    reasons: dict[str, str] = {}
+    reasons: dict[str, Reason | None] = {}
 
-    def why(name: str) -> str:
+    def why(name: str) -> Reason | None:
         if name not in reasons:
-            reasons[name] = why_not(nodes[name], config)[0] if name in nodes else ""
+            reasons[name] = why_not(nodes[name], config)[0] if name in nodes else None
         return reasons[name]
 
     return why

@@ -114,8 +114,12 @@ def source_of(offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, 
     source = sources.most_common(1)[0][0] if known else "none" if figures else outlook.source
     ages = [each.age for each in known if each.age is not None]
     reason = _reason(figures, known, outlook, shared)
-    text = TEXTS.get(reason) or WHY[reason][:1].upper() + WHY[reason][1:] + "."
-    return OfferSource(offer, source, len(figures), len(known), max(ages, default=None), reason, text)
+    return OfferSource(offer, source, len(figures), len(known), max(ages, default=None), reason, text_of(reason))
+
+
+def text_of(reason: str) -> str:
+    """A key of `TEXTS` or `WHY` as a sentence."""
+    return TEXTS.get(reason) or WHY[reason][:1].upper() + WHY[reason][1:] + "."
 
 
 def _reason(figures: Sequence[LeaseFigure], known: Sequence[LeaseFigure], outlook: Outlook, shared: bool) -> str:

@@ -43,6 +43,7 @@ class LeaseInfo:
     Attributes:
         use_source: who measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own
             server says so) or ``none``.
+        stop_why: `stop_reason` by its code; None: it does not stop.
         uuid: "" on a cluster, where the scheduler picked the device. pod, node: where it runs on a cluster; "" else.
     """
 
@@ -65,6 +66,7 @@ class LeaseInfo:
     use_source: str = "none"
     pod: str = ""
     node: str = ""
+    stop_why: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +125,13 @@ class CullingView:
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """What one node has of a pool: `why` it does not count; "" when it does."""
+    """What one node has of a pool: `why` it does not count; "" when it does. `reason`: the same by its code."""
 
     node: str
     total: int
     free: int
     why: str
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +154,11 @@ class PoolInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutInfo:
-    """Something of the cluster that no offer counts, and why."""
+    """Something of the cluster that no offer counts, and why. `reason`: the same where it has a code."""
 
     what: str
     why: str
+    reason: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)

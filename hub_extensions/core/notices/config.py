@@ -71,6 +71,11 @@ class NoticeConfig:
         'Template of a user\'s address: "{{ user }}@example.org"; where names are addresses, "{{ user }}". Who has a '
         "name that makes no plain address is sent none.",
     )
+    mail_language: str = setting(
+        "en",
+        "Language of the mails to people who have not opened a page yet, as their browser would say it: en, fi, ja. "
+        "Afterwards a mail speaks the language of its reader's last page.",
+    )
     notice_after: timedelta = setting(
         timedelta(seconds=30),
         "A notice is sent this long after the server was ready, unless its user has opened it by then.",

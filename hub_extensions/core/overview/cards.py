@@ -15,6 +15,7 @@ from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign
 from hub_extensions.core.messages import NodePart, PoolInfo
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, card_of, cordon_of
+from hub_extensions.core.reasons import Reason
 
 SLICES = 7
 """A card that is cut has so many compute slices."""
@@ -112,7 +113,7 @@ class Card:
     pieces: tuple[Piece, ...]
     simulated: bool = False
     cordon: Cordon | None = None
-    barred: str = ""
+    barred: Reason | None = None
     cordoned: bool = False
 
     @property
@@ -245,7 +246,8 @@ def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder
     left = max(0, part.total - others - len(pieces))
     state = PieceState.CLOSED if part.why else PieceState.NOT_KNOWN if pool.free is None else PieceState.FREE
     pieces += [Piece(pool.pool, width, PieceState.OTHERS)] * others + [Piece(pool.pool, width, state)] * left
-    return Card(part.node, "", part.node, pool.product, tuple(pieces), barred=part.why)
+    why = part.reason or (Reason("", part.why) if part.why else None)
+    return Card(part.node, "", part.node, pool.product, tuple(pieces), barred=why)
 
 
 def holders_on(cards: Iterable[Card], place: str) -> tuple[PieceHolder, ...]:

@@ -45,7 +45,7 @@ def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:
     elif not health.ready:
         yield explain("health-not-ready")
     if health.hub not in (None, "answers"):
-        yield explain("health-hub", why=health.hub or "")
+        yield explain("health-hub", since=(health.hub or "").partition(" since ")[2])
     if cluster_problem:
         yield explain("health-cluster", why=cluster_problem)
     age = health.inventory_age_seconds

@@ -405,7 +405,7 @@ class ClusterLeases:
         forgotten = self.forgotten.info()
         if snapshot is None:
             return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
-        left_out = tuple(messages.LeftOutInfo(item.what, item.why) for item in snapshot.survey.left_out)
+        left_out = tuple(messages.LeftOutInfo(item.what, item.why, item.because) for item in snapshot.survey.left_out)
         return messages.ClusterInfo(
             problem=self.problem,
             configured=snapshot.survey.configured,

@@ -84,4 +84,5 @@ class LeaseView:
             use_source=source,
             pod=pod.name if pod else "",
             node=pod.node if pod else "",
+            stop_why=decision.reason if decision else None,
         )

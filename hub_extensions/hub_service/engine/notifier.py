@@ -196,8 +196,8 @@ class Notifier:
     # -------------------------------------------------------------- what is sent
 
     def _language(self, delivery: Delivery) -> Catalogue:
-        """A mail speaks the language of its reader's last page; what a webhook is told stays English."""
-        known = self.state.notices.languages.get(delivery.user, "")
+        """A mail speaks the language of its reader's last page, else the site's; a webhook is told English."""
+        known = self.state.notices.languages.get(delivery.user, self.state.notices.usual)
         return catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
 
     def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:

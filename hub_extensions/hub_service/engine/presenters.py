@@ -229,7 +229,7 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
             free=pool.free if survey.known and not (pool.unknown and not pool.free) else None,
             held_by_others=pool.foreign,
             offers=tuple(by_pool.get(pool.id, ())),
-            nodes=tuple(NodePart(part.node, part.total, part.free, part.why) for part in pool.nodes),
+            nodes=tuple(NodePart(part.node, part.total, part.free, part.why, part.because) for part in pool.nodes),
         )
         for pool in sorted(survey.pools.values(), key=lambda pool: pool.id)
     )

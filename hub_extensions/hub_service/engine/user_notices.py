@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.adapters.store import Changes, NoticeRow, Stored
 from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sending
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import KeptFailure, places_of, taken_up
 from hub_extensions.core.queue.model import WantedOffer
-from hub_extensions.core.translation import ENGLISH
 from hub_extensions.hub_service.engine.meta import (
     FAILED_STARTS,
     LANGUAGES,
@@ -41,7 +41,7 @@ class UserNotices:
         deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
         failures: starts that failed, the oldest first.
         letters: what admins have written to servers.
-        languages: user -> the language of the last page, where it was not English.
+        languages: user -> the language of the last page, where it was not that of the site's mails.
     """
 
     def __init__(self, config: NoticeConfig) -> None:
@@ -97,12 +97,17 @@ class UserNotices:
         after = taken_up(self.failures, user, server, offers) if left else self.failures
         return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
 
+    @property
+    def usual(self) -> str:
+        """The language of who has not opened a page yet, as HTML says it."""
+        return catalogue_for(self.config.mail_language).language
+
     def spoken_by(self, user: str, language: str) -> Mapping[str, str]:
-        """The note that this user's last page was in this language; nothing where that is known. English is usual."""
-        if language == self.languages.get(user, ENGLISH.language):
+        """The note that this user's last page was in this language; nothing where that is known, or is the usual."""
+        if language == self.languages.get(user, self.usual):
             return {}
         others = {name: each for name, each in self.languages.items() if name != user}
-        return {LANGUAGES: write_languages(others if language == ENGLISH.language else {**others, user: language})}
+        return {LANGUAGES: write_languages(others if language == self.usual else {**others, user: language})}
 
     def without_user(self, user: str) -> Changes:
         """The changes by which nothing is kept of a deleted user: failed starts, admins' letters, the language."""
@@ -110,7 +115,7 @@ class UserNotices:
         letters = tuple(each for each in self.letters if each.user != user)
         meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}
         meta |= {} if letters == self.letters else {LETTERS: write_letters(letters)}
-        return Changes(meta={**meta, **self.spoken_by(user, ENGLISH.language)})
+        return Changes(meta={**meta, **self.spoken_by(user, self.usual)})
 
     def forget_old(self, now: datetime) -> None:
         """Keep what is still told."""

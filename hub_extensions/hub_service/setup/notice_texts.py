@@ -13,6 +13,7 @@ from functools import lru_cache
 from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
+from hub_extensions.adapters.catalogues import catalogue_for, catalogues
 from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
 from hub_extensions.core.settings import spelled
 from hub_extensions.core.translation import ENGLISH, Catalogue
@@ -117,6 +118,9 @@ class NoticeTexts:
                 f"{spelled(NoticeConfig, 'mail_to')} makes {made.address('ada')!r} of the name 'ada', which is no "
                 'plain e-mail address: "{{ user }}@example.org" makes one.'
             )
+        if config.mail_language != "en" and catalogue_for(config.mail_language) is ENGLISH:
+            known = ", ".join(["en", *sorted(catalogues())])
+            raise TemplateProblem(f"{spelled(NoticeConfig, 'mail_language')} has to be one of {known}.")
         return made
 
     def subject(self, values: Values, t: Catalogue = ENGLISH) -> str:

@@ -100,8 +100,8 @@ def test_whether_servers_may_go_to_a_node_and_whether_they_ever_may(
     (part,) = found.parts
     assert (why in part.count.why, part.closed, part.unknown) == (True, closed, False)
     assert (part.count.total, part.count.free) == (2, 0 if why else 2)
-    assert found.left_out == ((LeftOut("node a", part.count.why),) if why else ())
-    assert why_not(subject, ClusterConfig(**config)) == (part.count.why, False)  # type: ignore[arg-type]
+    assert found.left_out == ((LeftOut("node a", part.count.why, part.count.because),) if why else ())
+    assert why_not(subject, ClusterConfig(**config)) == (part.count.because, False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_whether_servers_may_go_to_a_node_and_whether_they_ever_may(
 def test_a_taint_is_tolerated_by_its_key_its_value_its_effect_or_with_all(
     tolerated: tuple[str, ...], taint: Taint, may: bool
 ) -> None:
-    assert (why_not(node("a", taints=(taint,)), ClusterConfig(tolerated=tolerated)) == ("", False)) is may
+    assert (why_not(node("a", taints=(taint,)), ClusterConfig(tolerated=tolerated)) == (None, False)) is may
 
 
 # ------------------------------------------------------------------ kinds of devices

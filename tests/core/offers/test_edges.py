@@ -258,7 +258,7 @@ def test_a_node_that_gives_nothing_has_its_devices_and_none_free(
     subject = node("a", (MIG_1, 2), **changes)
     assert read(subject, pod("p", "a", asks=MIG_1)) == (2, 0, {}, 0, unknown, False)
     found = read_node(subject, (), (), ClusterConfig())
-    assert found.left_out == (LeftOut("node a", found.parts[0].count.why),)
+    assert found.left_out == (LeftOut("node a", found.parts[0].count.why, found.parts[0].count.because),)
     assert found.left_out[0].why.startswith(why)
 
 

@@ -106,7 +106,7 @@ def test_a_node_of_a_cluster_is_a_row_of_equal_devices_ours_others_free_and_barr
         PieceState.OTHERS,
         PieceState.FREE,
     ]
-    assert (second.place, second.barred) == ("b", "it is cordoned")
+    assert second.barred is not None and (second.place, second.barred.message) == ("b", "it is cordoned")
     assert [each.state for each in second.pieces] == [PieceState.BUSY, PieceState.CLOSED]
     (unknown,) = cards_of_cluster((replace(pool, free=None, nodes=(NodePart("a", 2, 2, ""),)),), ())
     assert {each.state for each in unknown.pieces} == {PieceState.NOT_KNOWN}

@@ -153,7 +153,7 @@ async def test_who_has_closed_the_page_is_warned_twice_by_webhook_and_mail_and_n
         )
 
 
-async def test_a_mail_speaks_its_readers_language_also_after_a_restart_and_a_webhook_english(
+async def test_a_mail_speaks_its_readers_language_also_after_a_restart_else_the_sites_and_a_webhook_english(
     tmp_path: Path, webhook: WebhookAsTold, mail: MailServerAsTold
 ) -> None:
     async with room(tmp_path, small(0), **hooks(tmp_path, webhook, mail)) as r:
@@ -161,15 +161,20 @@ async def test_a_mail_speaks_its_readers_language_also_after_a_restart_and_a_web
         await r.engine.hear_language("ben", "ja-JP")
         await r.engine.hear_language("ben", "en")
         assert dict(r.engine.state.notices.languages) == {"ada": "fi-FI"}
-    async with room(tmp_path, small(0), **hooks(tmp_path, webhook, mail)) as r:
+    async with room(tmp_path, small(0), **hooks(tmp_path, webhook, mail), mail_language="ja") as r:
         await is_warned(r)
         await pass_by(r, 30)
         (message,) = [each for _, each in mail.messages]
         assert message["Subject"] == "Palvelimesi pysähtyy 45 s kuluttua: Pieni GPU"
         assert message.get_content().startswith("GPU:si on käyttämättä. Palvelin pysähtyy 45 s kuluttua, klo ")
         assert str(webhook.taken[0]["text"]).startswith("Your GPU is idle. ")
+        await r.engine.hear_language("ben", "en")
+        await r.engine.hear_language("eva", "ja-JP")
         await r.engine.state.commit(r.engine.state.notices.without_user("ada"))
-        assert dict(r.engine.state.notices.languages) == {}
+        assert dict(r.engine.state.notices.languages) == {"ben": "en"}, "what a page said that is not the site's own"
+        await pass_by(r, 30)
+        _, last = [each for _, each in mail.messages]
+        assert last["Subject"].startswith("サーバーは") and "GPU" in last.get_content()
 
 
 @pytest.mark.parametrize("kind", [WebhookThatFails, WebhookThatRedirects, WebhookThatHangs])

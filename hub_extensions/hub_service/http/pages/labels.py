@@ -6,11 +6,29 @@ with the answers themselves.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from hub_extensions.core.culling.sources import WHO
 from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence
 from hub_extensions.core.queue.outlook import FEWEST_JUDGED
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about
+
+STATES: Mapping[str, str] = {
+    "store": "ok",
+    "hub": "answers",
+    "port": "the service's own",
+    "prometheus": "not asked: no leased GPU needs it",
+    "stop": "The hub is still stopping it.",
+    "cluster": "The cluster has not been read yet.",
+}
+"""What the engine says of its parts as long as nothing is wrong."""
+
+
+def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
+    """What another program said, or a name: no catalogue has it, and it is not translated already."""
+    ours = (t("yes"), t("no"), t("not known"))
+    return t is not ENGLISH and t.known(text) is None and text not in ours
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
