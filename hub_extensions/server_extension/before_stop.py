@@ -58,7 +58,7 @@ class BeforeStop:
         self._interrupted = False
         self._hook_ran = False
         self._has_hook = False
-        self._look: asyncio.Task[None] | None = None
+        self._search: asyncio.Task[None] | None = None
         self._saved = asyncio.Event()
 
     @property
@@ -80,8 +80,8 @@ class BeforeStop:
         """The state for this server's pages: they save once its cells are interrupted."""
         if not state.save:
             self._give_up()
-            if state.countdown is not None and (self._look is None or self._look.done()):
-                self._look = asyncio.get_running_loop().create_task(self._look_for_hook())
+            if state.countdown is not None and (self._search is None or self._search.done()):
+                self._search = asyncio.get_running_loop().create_task(self._search_hook())
         elif self._task is None:
             cause = state.countdown.cause if state.countdown is not None else ""
             self._task = asyncio.get_running_loop().create_task(self._run(cause, state.drain_seconds))
@@ -89,7 +89,7 @@ class BeforeStop:
             self.on_change()
         return replace(state, save=state.save and self._interrupted)
 
-    async def _look_for_hook(self) -> None:
+    async def _search_hook(self) -> None:
         """A stop that is ordered begins earlier for it. A home can be on a disk that hangs: nobody waits for it."""
         found = await asyncio.to_thread(_problem_with, self._hook) == ""
         if found is not self._has_hook:
@@ -109,7 +109,7 @@ class BeforeStop:
 
     def stop(self) -> None:
         """The server ends."""
-        for task in (self._task, self._look):
+        for task in (self._task, self._search):
             if task is not None:
                 task.cancel()
 
