@@ -122,7 +122,7 @@ class DurationHistory:
         self._pool.appendleft(use)
 
     @property
-    def people_are_told_apart(self) -> bool:
+    def distinguishes_people(self) -> bool:
         """By the effective number of people, the inverse of the chance that two uses are of one (Simpson 1949)."""
         return self.finished**2 >= PEOPLE * self._squares
 

@@ -53,7 +53,7 @@ def likely_waits(
         return Waits({ticket.id: None for ticket in state.waiting}, [None] * len(asks), {})
     whole = replace(state, held_up=state.held_up | frozenset(silent - known.keys()))
     worlds = play(whole, known, seed, asks, go_on)
-    nameless = {pool for pool, history in known.items() if not history.people_are_told_apart}
+    nameless = {pool for pool, history in known.items() if not history.distinguishes_people}
     others = play(whole, known, seed, asks, go_on, nameless) if nameless else None
     pool_of = {
         ticket.id: next((wish.pool for wish in ticket.wishes if wish.pool in known), ticket.wishes[0].pool)

@@ -243,11 +243,11 @@ def test_whom_nobody_outlasted_lasts_as_long_again() -> None:
     assert 2 * 7200.0 * 0.8 < found < 2 * 7200.0 * 1.25
 
 
-def test_people_are_told_apart_where_they_are_three_in_effect() -> None:
+def test_people_are_distinguished_where_they_are_three_in_effect() -> None:
     def apart(*counts: int) -> bool:
         return DurationHistory(
             [PastUse(f"u{user}", ONE, 0.0, 60.0) for user, count in enumerate(counts) for _ in range(count)]
-        ).people_are_told_apart
+        ).distinguishes_people
 
     assert [apart(30), apart(15, 15), apart(59, 40, 1), apart(10, 10, 10), apart(14, 8, 4, 4), apart(20, 9, 9, 9)] == [
         False, False, False, True, True, True,

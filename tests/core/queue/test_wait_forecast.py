@@ -384,7 +384,7 @@ def test_a_limit_is_never_exceeded_whatever_came_true(rows: list[tuple[float, fl
     assert 0 <= shown.p10 <= shown.p50 <= shown.p90 <= most
 
 
-def test_where_nobody_is_told_apart_the_median_is_of_a_second_play_by_the_pool_alone() -> None:
+def test_where_nobody_is_distinguished_the_median_is_of_a_second_play_by_the_pool_alone() -> None:
     """One person's last uses were long: it holds the device, and what the pool was like counts as much."""
     uses = [PastUse("one", "gpu", n * HOUR, 600.0) for n in range(60)] + [
         PastUse("one", "gpu", 100 * HOUR + n, 9000.0) for n in range(8)
@@ -399,7 +399,7 @@ def test_where_nobody_is_told_apart_the_median_is_of_a_second_play_by_the_pool_a
     found = {}
     for name, some in (("alone", uses), ("told apart", named)):
         past = DurationHistory(some)
-        assert past.people_are_told_apart is (name == "told apart")
+        assert past.distinguishes_people is (name == "told apart")
         found[name] = likely_waits(line, {"p": past}, {}, seed=1, asks=(Wish("p", WHOLE, person("x")),))
         both = [play(line, {"p": past}, 1, (), lambda: True, curve).starts["w"].tolist() for curve in ((), ("p",))]
         expected = read(*both) if name == "alone" else read(both[0])
