@@ -8,7 +8,7 @@ Times are seconds here: a draw is a column of an array. Not here: who starts whe
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -43,6 +43,8 @@ SHORTEST = 1.0
 SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
 LATELY = 200
 """Of the pool's uses so many are asked how well it foretold one."""
+PEOPLE = 3
+"""Where the uses are those of fewer people in effect, a name says nothing of a person (as for a reason by habit)."""
 KNOWN = (3, 10)
 """From so many finished uses on a user is of the next class, whose sources are believed apart."""
 
@@ -101,6 +103,8 @@ class DurationHistory:
     def __init__(self, uses: Iterable[PastUse] = ()) -> None:
         self.finished = 0
         self._users: dict[str, deque[PastUse]] = {}
+        self._counts: Counter[str] = Counter()
+        self._squares = 0
         self._offers: dict[Hashable, deque[PastUse]] = {}
         self._pool: deque[PastUse] = deque(maxlen=OF_THE_POOL)
         self._trust: defaultdict[int, FloatArray] = defaultdict(lambda: np.full(len(SOURCES), 1 / len(SOURCES)))
@@ -111,9 +115,16 @@ class DurationHistory:
         """A use ended: what foretold it is believed more, and it is one to learn from."""
         self._learn(use)
         self.finished += 1
+        self._squares += 2 * self._counts[use.user] + 1
+        self._counts[use.user] += 1
         self._users.setdefault(use.user, deque(maxlen=OF_A_USER)).appendleft(use)
         self._offers.setdefault(use.offer, deque(maxlen=OF_AN_OFFER)).appendleft(use)
         self._pool.appendleft(use)
+
+    @property
+    def distinguishes_people(self) -> bool:
+        """By the effective number of people, the inverse of the chance that two uses are of one (Simpson 1949)."""
+        return self.finished**2 >= PEOPLE * self._squares
 
     def trust(self, user: str) -> FloatArray:
         """How far each source is believed for a user with as many finished uses."""
@@ -196,10 +207,21 @@ class Draws:
     """Lives for everybody in a pool and its line, `count` times, each drawn once in the order of asking.
 
     A life that is drawn counts from then on as the latest use of its user: who starts five alike ends them alike.
+
+    Args:
+        by_curve: all are drawn from the pool as a whole, as if nobody were known.
     """
 
-    def __init__(self, history: DurationHistory, holders: Sequence[UseHolder], count: int, seed: Seed) -> None:
+    def __init__(
+        self,
+        history: DurationHistory,
+        holders: Sequence[UseHolder],
+        count: int,
+        seed: Seed,
+        by_curve: bool = False,
+    ) -> None:
         self._history = history
+        self._by_curve = by_curve
         self._count = count
         self._random = np.random.default_rng(seed)
         self._drawn: dict[str, list[tuple[Hashable, float, FloatArray]]] = {}
@@ -227,6 +249,8 @@ class Draws:
 
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
+        if self._by_curve:
+            return self._of_the_pool(holder.limit, age)
         history, limit = self._history, holder.limit
         siblings = self._drawn.get(holder.user, [])
         own, same = history.of(holder.user), history.of_offer(holder.offer)
@@ -257,6 +281,13 @@ class Draws:
         others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), age) if total > 0 else self._beyond(age)
         picked: FloatArray = np.where(point < steps[-1], copied, others)
         return picked
+
+    def _of_the_pool(self, limit: float | None, age: float) -> FloatArray:
+        masses = self._pool_masses * (self._pool_lives > age)
+        sure = masses.cumsum()
+        if not masses.sum() > 0:
+            return self._beyond(age)
+        return self._from(_clipped(self._pool_lives, limit), sure, self._even() * sure[-1], age)
 
     def _even(self) -> FloatArray:
         """One number from 0 to 1 for each world, one of each `count`-th part (Latin hypercube: McKay and others 1979).

@@ -46,14 +46,13 @@ class Question:
 
     Attributes:
         asked: ticket or lease -> when it was asked for, seconds by the wall clock. ends: lease -> what is known of its
-            end. so_far: ticket -> what was played for it when it joined, and the seconds it has waited since.
+            end.
     """
 
     snapshot: QueueSnapshot
     now: datetime
     asked: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[str, KnownEnd] = field(default_factory=dict)
-    so_far: Mapping[str, tuple[Interval, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,6 @@ class Foreteller:
         queue: SimulationState,
         seed: int,
         asks: Sequence[Wish] = (),
-        so_far: Mapping[str, tuple[Interval, float]] | None = None,
         at_most: Mapping[str, float] | None = None,
         go_on: Callable[[], bool] = always,
     ) -> Waits:
@@ -130,7 +128,6 @@ class Foreteller:
             self._corrections,
             seed=seed,
             asks=asks,
-            so_far=so_far,
             at_most=at_most,
             go_on=go_on,
         )
@@ -138,7 +135,7 @@ class Foreteller:
     def answer(self, question: Question, seed: int, go_on: Callable[[], bool] = always) -> Foretold:
         """Of everybody in line and of every offer. Raises GivenUp: `go_on` says no."""
         line, asks = simulation_of(question, self.starting)
-        found = self.waits(line, seed, tuple(asks.values()), question.so_far, None, go_on)
+        found = self.waits(line, seed, tuple(asks.values()), None, go_on)
         return Foretold(
             {name: likely for name, likely in found.tickets.items() if likely is not None},
             {offer: likely for offer, likely in zip(asks, found.asks, strict=True) if likely is not None},

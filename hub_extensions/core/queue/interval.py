@@ -4,10 +4,9 @@ A played P90 covers too little: lives in a burst are alike, and habits drift. Of
 error in log time is kept, and moves the next (online conformal prediction): those of waits of about this length count
 most (localized: Guan 2023), and the play as it is counts as the fewest of them that are believed. Waits at the same
 time err alike: as long as few came true one after the other, the play counts as off by the tolerance, to either side.
-Who waits longer than he was told already is an error that is known before it is over. Where most uses last to their
-limit the limit itself foretells best: as P90 it is told where it did lately (follow the leader); the median is the mean
-of the play, the moved play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and
-Lugosi 2006). Pure. Times are seconds.
+Where most uses last to their limit the limit itself foretells best. So the median is the mean of the play, the moved
+play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and Lugosi 2006), and P90 is
+that of a wait that is at the limit as often as the limit is believed. Pure. Times are seconds.
 """
 
 from __future__ import annotations
@@ -46,14 +45,21 @@ class Interval:
     within: tuple[float, ...] = ()
 
 
-def read(starts: Iterable[float]) -> Interval | None:
-    """The quantiles of the worlds; None where too many of them never start."""
+def read(starts: Iterable[float], others: Iterable[float] = ()) -> Interval | None:
+    """The quantiles of the worlds; None where too many of them never start.
+
+    Args:
+        others: worlds that were played otherwise; the median is of both.
+    """
     ordered = sorted(starts)
+    other = sorted(others)
     count = len(ordered)
-    if not count or math.isinf(_at(ordered, HIGH)):
+    if not count or math.isinf(_at(ordered, HIGH)) or (other and math.isinf(_at(other, HIGH))):
         return None
     within = tuple(sum(1 for start in ordered if start <= soon) / count for soon in SOON)
-    return Interval(_at(ordered, LOW), _at(ordered, 0.5), _at(ordered, HIGH), within)
+    low, high = _at(ordered, LOW), _at(ordered, HIGH)
+    middle = _at(sorted([*ordered, *other]), 0.5)
+    return Interval(min(low, middle), middle, max(high, middle), within)
 
 
 def _at(ordered: Sequence[float], share: float) -> float:
@@ -82,6 +88,11 @@ class Trust:
         """What is enforced is told as P90: of all that is believed more than a tenth lies there."""
         return self.limit > 1 - HIGH
 
+    @property
+    def share(self) -> float:
+        """The quantile of the play that is P90 of all that is believed: what lies at the limit lies beyond the play."""
+        return HIGH if self.by_limit else min(1.0, HIGH / (1 - self.limit))
+
 
 PLAY_ALONE = Trust()
 
@@ -94,13 +105,11 @@ class _Local:
     """By how much one quantile is moved, by its length: see `at`.
 
     Attributes:
-        late: errors of those who still wait, as far as they are known.
         beyond: one more that is the worst of all (what conformal prediction asks for).
         unsure: of the errors that are added so many are off by `TOLERANCE`, half to either side; the rest are none.
     """
 
     errors: Sequence[_Error]
-    late: Sequence[_Error]
     share: float
     beyond: bool
     unsure: int = 0
@@ -114,13 +123,11 @@ class _Local:
 
     def _on_grid(self, step: int) -> float:
         if step not in self._known:
-            usual = self._quantile(self.errors, step * GRID)
-            late = [error for error in self.late if error[0] > usual]
-            self._known[step] = self._quantile([*self.errors, *late], step * GRID) if late else usual
+            self._known[step] = self._quantile(step * GRID)
         return self._known[step]
 
-    def _quantile(self, errors: Sequence[_Error], length: float) -> float:
-        weighted = [(off, 1 / (1 + ((long - length) / ALIKE) ** 2)) for off, long in errors]
+    def _quantile(self, length: float) -> float:
+        weighted = [(off, 1 / (1 + ((long - length) / ALIKE) ** 2)) for off, long in self.errors]
         weighted.append((0.0, float(FEWEST_MATURED - self.unsure)))
         weighted += [(off, self.unsure / 2) for off in (math.log1p(TOLERANCE), -math.log1p(TOLERANCE))]
         if self.beyond:
@@ -150,7 +157,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class _True:
-    """What was played, and how long the wait was, or is so far. `came`: when it was over."""
+    """What was played, and how long the wait was. `came`: when it was over."""
 
     shown: Interval
     waited: float
@@ -194,28 +201,21 @@ class Correction:
         known = len(self._limits) >= FEWEST_MATURED
         return Trust(moved / (play + moved), weights(self._limits)[2] if known else 0.0)
 
-    def correct(
-        self, played: Interval, waiting: Iterable[tuple[Interval, float]] = (), at_most: float | None = None
-    ) -> Interval:
+    def correct(self, played: Interval, at_most: float | None = None) -> Interval:
         """The interval that is told: see `moves` and `corrected`."""
-        return corrected(played, self.moves(waiting), at_most, self.trust)
+        return corrected(played, self.moves(), at_most, self.trust)
 
-    def moves(self, waiting: Iterable[tuple[Interval, float]] = ()) -> Moves | None:
-        """By how much it is moved now: the same for everybody. None: too little came true yet.
-
-        Args:
-            waiting: of those who still wait, what was played for them and how long they have waited.
-        """
-        late = tuple(_True(shown, waited) for shown, waited in waiting)
-        return self._moves(self._true, late, max(0, FEWEST_MATURED - self._apart))
+    def moves(self) -> Moves | None:
+        """By how much it is moved now: the same for everybody. None: too little came true yet."""
+        return self._moves(self._true, max(0, FEWEST_MATURED - self._apart), self.trust.share)
 
     @staticmethod
-    def _moves(known: Collection[_True], late: Collection[_True] = (), unsure: int = 0) -> Moves | None:
+    def _moves(known: Collection[_True], unsure: int = 0, share: float = HIGH) -> Moves | None:
         if len(known) < FEWEST_MATURED:
             return None
         lows = sorted(_log(each.shown.p10) - _log(each.waited) for each in known)
-        p50 = _Local(_errors_of(known, "p50"), _errors_of(late, "p50"), 0.5, beyond=False)
-        p90 = _Local(_errors_of(known, "p90"), _errors_of(late, "p90"), HIGH, beyond=True, unsure=unsure)
+        p50 = _Local(_errors_of(known, "p50"), 0.5, beyond=False)
+        p90 = _Local(_errors_of(known, "p90"), share, beyond=True, unsure=unsure)
         return Moves(-_rank(lows, HIGH), p50, p90)
 
 

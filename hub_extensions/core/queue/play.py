@@ -8,7 +8,7 @@ Times are seconds from now. Not here: how lives are drawn (``durations.py``), wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 
@@ -125,18 +125,20 @@ def play(
     seed: int,
     asks: Sequence[Wish] = (),
     go_on: Callable[[], bool] = always,
+    by_curve: Collection[str] = (),
 ) -> Worlds:
     """When each ticket starts, in each world; and each of `asks`, if it came last (what else somebody could take).
 
     Args:
         histories: pool -> what its finished uses taught. go_on: asked now and then.
+        by_curve: pools whose lives are drawn without regard to who it is.
 
     Raises:
         GivenUp: `go_on` says no.
     """
     count = draws_for(len(state.held) + len(state.waiting))
     draws = {
-        pool: Draws(history, [each.holder for each in _held_in(state, pool)], count, (seed, number))
+        pool: Draws(history, [each.holder for each in _held_in(state, pool)], count, (seed, number), pool in by_curve)
         for number, (pool, history) in enumerate(sorted(histories.items()))
     }
     held = sorted(state.held, key=lambda each: (each.holder.asked, each.id))

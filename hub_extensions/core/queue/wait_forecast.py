@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hub_extensions.core.queue.durations import DurationHistory, FloatArray
-from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, Interval, corrected, read
+from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, corrected, read
 from hub_extensions.core.queue.outlook import FEW, Likely
 from hub_extensions.core.queue.play import SimulationState, Wish, always, play
 
@@ -35,7 +35,6 @@ def likely_waits(
     *,
     seed: int,
     asks: Sequence[Wish] = (),
-    so_far: Mapping[str, tuple[Interval, float]] | None = None,
     at_most: Mapping[str, float] | None = None,
     go_on: Callable[[], bool] = always,
 ) -> Waits:
@@ -43,7 +42,6 @@ def likely_waits(
 
     Args:
         histories: pool -> what its uses taught. corrections: pool -> what came true of its forecasts.
-        so_far: ticket -> what was played for it when it joined, and how long it has waited since.
         at_most: ticket -> seconds that are enforced. go_on: asked now and then.
 
     Raises:
@@ -55,23 +53,21 @@ def likely_waits(
         return Waits({ticket.id: None for ticket in state.waiting}, [None] * len(asks), {})
     whole = replace(state, held_up=state.held_up | frozenset(silent - known.keys()))
     worlds = play(whole, known, seed, asks, go_on)
+    nameless = {pool for pool, history in known.items() if not history.distinguishes_people}
+    others = play(whole, known, seed, asks, go_on, nameless) if nameless else None
     pool_of = {
         ticket.id: next((wish.pool for wish in ticket.wishes if wish.pool in known), ticket.wishes[0].pool)
         for ticket in state.waiting
         if ticket.wishes
     }
-    late: dict[str, list[tuple[Interval, float]]] = {}
-    for name, joined in (so_far or {}).items():
-        if name in pool_of:
-            late.setdefault(pool_of[name], []).append(joined)
     moves = {
-        pool: corrections[pool].moves(late.get(pool, ())) if pool in corrections else None
+        pool: corrections[pool].moves() if pool in corrections else None
         for pool in {*pool_of.values(), *(wish.pool for wish in asks)}
     }
     trust = {pool: corrections[pool].trust if pool in corrections else PLAY_ALONE for pool in moves}
 
-    def shown(pool: str, found: FloatArray, most: float | None) -> Likely | None:
-        played = read(found.tolist())
+    def shown(pool: str, found: FloatArray, other: FloatArray | None, most: float | None) -> Likely | None:
+        played = read(found.tolist(), () if other is None or pool not in nameless else other.tolist())
         if played is None:
             return None
         return Likely(played, corrected(played, moves[pool], most, trust[pool]), trust[pool])
@@ -79,10 +75,15 @@ def likely_waits(
     most = at_most or {}
     return Waits(
         {
-            name: shown(pool_of[name], found, most.get(name)) if name in pool_of else None
+            name: shown(pool_of[name], found, None if others is None else others.starts[name], most.get(name))
+            if name in pool_of
+            else None
             for name, found in worlds.starts.items()
         },
-        [shown(wish.pool, found, None) for wish, found in zip(asks, worlds.asks, strict=True)],
+        [
+            shown(wish.pool, found, None if others is None else others.asks[at], None)
+            for at, (wish, found) in enumerate(zip(asks, worlds.asks, strict=True))
+        ],
         {name: _middle(found) for name, found in worlds.left.items()},
     )
 

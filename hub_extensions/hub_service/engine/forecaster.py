@@ -188,13 +188,7 @@ class Forecaster:
         for ticket in waiting:
             asked[ticket.id] = (ticket.asked or clock.wall(ticket.joined)).timestamp()
         ends = {lease.id: end for lease in state.leases.values() if (end := self._end(lease, now)) is not None}
-        so_far = {
-            ticket.id: (given.played, (now - given.running).total_seconds())
-            for ticket in waiting
-            for given in state.foresight.given.get(ticket.id, ())
-            if given.hour == 0
-        }
-        return Question(state.queue_snapshot(), now, asked, ends, so_far)
+        return Question(state.queue_snapshot(), now, asked, ends)
 
     def _asked(self, lease: Lease) -> float:
         use = self.state.uses.get(lease.id)

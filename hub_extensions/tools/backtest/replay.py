@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
 from hub_extensions.core.queue.foretell import Foreteller, alike
@@ -63,7 +63,6 @@ class _Forecaster:
 
     seed: int
     foreteller: Foreteller
-    joined: dict[int, Interval] = field(default_factory=dict)
 
 
 class Replay:
@@ -151,7 +150,6 @@ class Replay:
             return
         for ours, each in zip(self._ours, asked.likely, strict=True):
             ours.foreteller.matured(POOL, each.played, wait, asked.limits, session.submit)
-            del ours.joined[session.number]
         for name, point in asked.others.items():
             self._corrections.setdefault(name, PointCorrection()).matured(point.p50, wait)
         if asked.episode >= 0:
@@ -184,18 +182,11 @@ class Replay:
                 bound = bound_of(self._world, self._longest, now)
             episode = self._episode if counts else -1
             self._asked[session.number] = _Asked(episode, known, played, shown, took, bound, limits)
-            for ours, each in zip(self._ours, known, strict=True):
-                ours.joined[session.number] = each.played
 
     def _forecast(self, ours: _Forecaster, session: LogSession, now: float, limits: float | None) -> Likely | None:
-        so_far = {
-            str(each.number): (ours.joined[each.number], now - each.submit)
-            for each in self._world.waiting
-            if each.number in ours.joined
-        }
         name = str(session.number)
         most = {} if limits is None else {name: limits}
-        return ours.foreteller.waits(self._state(now), ours.seed, (), so_far, most).tickets[name]
+        return ours.foreteller.waits(self._state(now), ours.seed, (), most).tickets[name]
 
     def _state(self, now: float) -> SimulationState:
         held = tuple(self._held(running, now) for running in self._world.running.values())

@@ -241,3 +241,27 @@ def test_whom_nobody_outlasted_lasts_as_long_again() -> None:
     history = DurationHistory([PastUse("ada", ONE, 0.0, 60.0)])
     found = np.median(Draws(history, [], 400, 1).life(UseHolder("ben", ONE, 0.0, 7200.0)))
     assert 2 * 7200.0 * 0.8 < found < 2 * 7200.0 * 1.25
+
+
+def test_people_are_distinguished_where_they_are_three_in_effect() -> None:
+    def apart(*counts: int) -> bool:
+        return DurationHistory(
+            [PastUse(f"u{user}", ONE, 0.0, 60.0) for user, count in enumerate(counts) for _ in range(count)]
+        ).distinguishes_people
+
+    assert [apart(30), apart(15, 15), apart(59, 40, 1), apart(10, 10, 10), apart(14, 8, 4, 4), apart(20, 9, 9, 9)] == [
+        False, False, False, True, True, True,
+    ]  # fmt: skip
+
+
+def test_by_the_pool_alone_a_life_is_of_the_curve_of_those_that_lasted_longer() -> None:
+    uses = [PastUse("ada", ONE, n * HOUR, 60.0 * (n + 1)) for n in range(20)]
+    draws = Draws(DurationHistory(uses), [UseHolder("ada", ONE, 0.0, 630.0)], 2000, 3, by_curve=True)
+    lives = draws.life(UseHolder("ada", ONE, 0.0, 630.0))
+    curve = [(life, mass) for life, mass in lasted(list(reversed(uses)), [630.0]) if life > 630]
+    mean = sum(life * mass for life, mass in curve) / sum(mass for _, mass in curve)
+    assert lives.mean() == pytest.approx(mean, rel=0.01) and lives.min() > 630
+    assert draws.life(UseHolder("ada", ONE, 0.0, 630.0, limit=700.0)).max() <= 700
+    assert (
+        Draws(DurationHistory(uses), [], 9, 3, by_curve=True).life(UseHolder("b", ONE, 0.0, 9 * HOUR)).min() >= 9 * HOUR
+    )

@@ -67,8 +67,8 @@ def in_log(error: float) -> float:
     return 60 * math.expm1(error)
 
 
-def moved(found: Correction, played: Interval = AT_ONCE, *late: tuple[Interval, float]) -> Interval:
-    moves = found.moves(late)
+def moved(found: Correction, played: Interval = AT_ONCE) -> Interval:
+    moves = found.moves()
     assert moves is not None
     return moves.moved(played)
 
@@ -134,14 +134,28 @@ def test_as_long_as_few_waits_were_over_before_the_next_p90_is_longer_by_the_tol
     assert made.p90 + 60 == pytest.approx(times * (6000.0 + 60)) and made.p50 == pytest.approx(6000.0)
 
 
-def test_who_waits_longer_than_he_was_told_is_an_error_already() -> None:
-    found = errors([in_log(1.0)] * 20)
-    late = (AT_ONCE, in_log(2.0))
-    assert moved(found).p90 == pytest.approx(in_log(1.0))
-    assert moved(found, AT_ONCE, *[late] * 3).p90 == pytest.approx(in_log(1.0))
-    assert moved(found, AT_ONCE, *[late] * 9).p90 == pytest.approx(in_log(2.0))
-    shorter = (Interval(0.0, 0.0, in_log(1.5)), in_log(2.0))
-    assert moved(found, AT_ONCE, *[shorter] * 9).p90 == pytest.approx(in_log(1.0))
+@pytest.mark.parametrize(("limit", "share"), [(0.0, 0.9), (0.05, 0.9 / 0.95), (0.09, 0.9 / 0.91), (0.2, 0.9)])
+def test_what_is_believed_to_lie_at_the_limit_lies_beyond_the_play(limit: float, share: float) -> None:
+    """Above a tenth the limit itself is P90, and the play's own is what it always was."""
+    assert Trust(limit=limit).share == pytest.approx(share)
+
+
+def test_p90_is_moved_by_larger_errors_where_some_of_the_waits_lie_at_the_limit() -> None:
+    found, plain = Correction(), Correction()
+    for at in range(60):
+        found.matured(AT_ONCE, in_log(at / 40), at_most=in_log(1.5))
+        plain.matured(AT_ONCE, in_log(at / 40))
+    assert 0.05 < found.trust.limit < 0.1
+    assert moved(found).p90 > moved(plain).p90 == pytest.approx(in_log(1.3))
+    assert moved(found).p50 == moved(plain).p50
+
+
+def test_the_median_is_of_both_plays_and_the_ends_are_of_the_first() -> None:
+    made = read([10.0, 20.0, 30.0, 40.0, 50.0], [60.0] * 6)
+    assert made is not None and (made.p10, made.p50, made.p90) == pytest.approx((14.0, 60.0, 60.0))
+    made = read([60.0] * 6, [10.0, 20.0, 30.0, 40.0, 50.0, 50.0, 50.0])
+    assert made is not None and (made.p10, made.p50, made.p90) == pytest.approx((50.0, 50.0, 60.0))
+    assert read([10.0] * 9, [NEVER] * 9) is None
 
 
 @pytest.mark.parametrize(

@@ -302,12 +302,10 @@ async def test_a_computation_begins_with_what_is_known_of_everybody(tmp_path: Pa
         r.hands.pass_time(10 * MINUTE)
         leases = {lease.user: lease for lease in state.leases.values()}
         ada, ben = leases["ada"], leases["ben"]
-        joined = given("join", waiting.ticket, running=state.clock.now() - 5 * MINUTE)
-        state.foresight.given[waiting.ticket] = (given("hour", waiting.ticket, hour=1), joined)
         del state.uses[ben.id]
         question = asker.question()
         assert question.asked == dict.fromkeys((ada.id, ben.id, waiting.ticket), wall.timestamp())
-        assert question.ends == {} and question.so_far == {waiting.ticket: (PLAYED, 300.0)}
+        assert question.ends == {}
         state.uses[ada.id] = replace(state.uses[ada.id], asked=None, admitted=wall - HOUR)
         state.tickets[waiting.ticket] = replace(state.tickets[waiting.ticket], asked=None)
         assert asker.question().asked[ada.id] == (wall - HOUR).timestamp()
