@@ -58,6 +58,10 @@ c.GpuCulling.lifetime_hours = 0.5
     home = tmp_path / "home" / "ada"
     home.mkdir(parents=True)
     notebook(home / "work.ipynb")
+    hook = home / ".jupyter" / "gpu-before-stop"
+    hook.parent.mkdir()
+    hook.write_text("#!/bin/sh\ngrep -c typed_but_never_saved work.ipynb && echo of $JUPYTERHUB_GPU_STOP_CAUSE\n")
+    hook.chmod(0o700)
     with place.open():
         ada, ben = (Person(browser, place.hub.url, name) for name in ("ada", "ben"))
         ada.take("mig-1g.5gb")
@@ -78,6 +82,8 @@ c.GpuCulling.lifetime_hours = 0.5
 
         ben.is_in_lab(150)
         assert "typed_but_never_saved" in (home / "work.ipynb").read_text(), "saved before the stop"
+        ran = hook.with_name("gpu-before-stop.log").read_text()
+        assert ran == "1\nof idle\ngpu-before-stop ended with status 0.\n", "its own program ran once it was saved"
         assert set(place.leases()) == {"ben"}
         until(lambda: place.hub.server("ada") is None, 10, "the server is stopped")
         box = ada.page.get_by_role("dialog")
