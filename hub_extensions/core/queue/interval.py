@@ -6,8 +6,9 @@ most (localized: Guan 2023), and the play as it is counts as the fewest of them 
 time err alike: as long as few came true one after the other, the play counts as off by the tolerance, to either side.
 Where most uses last to their limit the limit itself foretells best. So the median is the mean of the play, the moved
 play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and Lugosi 2006), and P90 is
-that of a wait that is at the limit as often as the limit is believed. How long the first in line has waited foretells the wait of who
-joins, too (Ibrahim and Whitt 2009): where that was surely the better P90, it is told. Pure. Times are seconds.
+that of a wait that is at the limit as often as the limit is believed. How long the first in line has waited foretells
+the wait of who joins, too (Ibrahim and Whitt 2009): where that was surely the better P90, it is told. Pure. Times are
+seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import NormalDist, fmean, pstdev
+from operator import mul
 
 MATURED = 150
 """Forecasts that came true which the correction looks at (the reference algorithm)."""
@@ -33,8 +34,8 @@ CLIP = 2.5
 UNIT = 60.0
 """log1p of minutes: an error of seconds is none."""
 LOW, HIGH = 0.1, 0.9
-SURE = NormalDist().inv_cdf(0.95)
-"""So many standard errors better is better by more than chance."""
+SURE = 1.645
+"""So many standard errors better is better by more than chance: 95 % of a normal distribution lie below."""
 LONGEST_LINE = 1000
 """Waits among which the first in line is looked for: as many as are played."""
 SOON = (900.0, 3600.0, 14400.0)
@@ -172,59 +173,50 @@ class _True:
     came: float = math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """One wait, from its join on."""
-
-    joined: float
-    came: float
-
-
 class _FirstInLine:
     """How well the wait of the first in line foretold the waits of those who joined behind him."""
 
     def __init__(self) -> None:
-        self._spans: deque[_Span] = deque(maxlen=LONGEST_LINE)
+        self._spans: deque[tuple[float, float]] = deque(maxlen=LONGEST_LINE)
         self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
-        self._better: deque[tuple[_Span, float]] = deque(maxlen=MATURED)
+        self._better: deque[float] = deque(maxlen=MATURED)
 
     def matured(self, joined: float, waited: float, told: float) -> None:
         """A wait is over; `told`: what P90 was by the play."""
-        span = _Span(joined, joined + waited)
-        firsts = (each.joined for each in self._spans if each.joined < joined < each.came)
-        first = min(firsts, default=None)
-        self._spans.append(span)
+        first = min((began for began, over in self._spans if began < joined < over), default=None)
+        self._spans.append((joined, joined + waited))
         if first is None:
             return
         by_first = self._p90(joined - first, joined)
-        self._errors.append((_log(waited) - _log(joined - first), span.came))
+        self._errors.append((_log(waited) - _log(joined - first), joined + waited))
         if by_first is not None:
-            self._better.append((span, _loss(told, waited) - _loss(by_first, waited)))
+            self._better.append(_loss(told, waited) - _loss(by_first, waited))
 
     def _p90(self, waits: float, known: float = math.inf) -> float | None:
         errors = sorted(off for off, came in self._errors if came <= known)
         return None if len(errors) < FEWEST_MATURED else _moved(waits, _rank(errors, HIGH))
 
     def p90(self, waits: float) -> float | None:
-        """Of the whole wait of who joins behind one who waits so long; None: the play is not surely worse.
-
-        Waits at the same time are alike: only those that came one after the other (no two have a moment in common)
-        count as that many.
-        """
-        better = [each for _, each in self._better]
-        if len(better) < FEWEST_MATURED:
-            return None
-        apart = _apart(span for span, _ in self._better)
-        return self._p90(waits) if fmean(better) * math.sqrt(apart) > SURE * pstdev(better) else None
+        """Of the whole wait of who joins behind one who waits so long; None: the play is not surely worse."""
+        return self._p90(waits) if surely_better(self._better) else None
 
 
-def _apart(spans: Iterable[_Span]) -> int:
-    """How many of them came one after the other."""
-    count, until = 0, -math.inf
-    for span in sorted(spans, key=lambda each: each.joined):
-        if span.joined >= until:
-            count, until = count + 1, span.came
-    return count
+def surely_better(gains: Collection[float]) -> bool:
+    """A mean gain above 0 by more than chance (Diebold and Mariano 1995), in the order in which they came.
+
+    Waits of one time are alike, so neighbours prove less than strangers do (Newey and West 1987; as many neighbours
+    count as the cube root of all says).
+    """
+    count = len(gains)
+    if count < FEWEST_MATURED:
+        return False
+    mean = sum(gains) / count
+    off = [each - mean for each in gains]
+    lags = int(count ** (1 / 3))
+    spread = sum(map(mul, off, off))
+    for lag in range(1, lags + 1):
+        spread += 2 * (1 - lag / (lags + 1)) * sum(map(mul, off, off[lag:]))
+    return mean > SURE * math.sqrt(max(0.0, spread)) / count
 
 
 def _loss(p90: float, waited: float) -> float:
