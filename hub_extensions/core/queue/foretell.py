@@ -239,6 +239,7 @@ class _StateMaker:
         """None: nothing that is played depends on it."""
         if any(choice.offer == CPU for choice in ticket.wanted_offers):
             return Waiting(ticket.id, ()) if braked else None
+        waited = max(0.0, (self._question.now - ticket.joined).total_seconds())
         lifetime = self._snapshot.lifetime
         asked = self._question.asked.get(ticket.id, ticket.joined.timestamp())
         wishes = []
@@ -249,7 +250,7 @@ class _StateMaker:
             limit = None if lifetime is None else (self._snapshot.start_allowance + lifetime).total_seconds()
             holder = UseHolder(ticket.user, alike(1, offer.share), asked, None, limit)
             wishes.append(Wish(offer.pool, self._share(offer.share), holder))
-        return Waiting(ticket.id, tuple(wishes)) if wishes else None
+        return Waiting(ticket.id, tuple(wishes), waited) if wishes else None
 
     def _has_a_turn(self, offer: GpuOffer, ticket: Ticket) -> bool:
         """Who holds as many as he may is passed until one of these ends, which is nobody's habit to guess."""

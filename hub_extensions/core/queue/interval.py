@@ -6,7 +6,9 @@ most (localized: Guan 2023), and the play as it is counts as the fewest of them 
 time err alike: as long as few came true one after the other, the play counts as off by the tolerance, to either side.
 Where most uses last to their limit the limit itself foretells best. So the median is the mean of the play, the moved
 play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and Lugosi 2006), and P90 is
-that of a wait that is at the limit as often as the limit is believed. Pure. Times are seconds.
+that of a wait that is at the limit as often as the limit is believed. How long the first in line has waited foretells
+the wait of who joins, too (Ibrahim and Whitt 2009): where that was surely the better P90, it is told. Pure. Times are
+seconds.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import math
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import mul
 
 MATURED = 150
 """Forecasts that came true which the correction looks at (the reference algorithm)."""
@@ -31,6 +34,10 @@ CLIP = 2.5
 UNIT = 60.0
 """log1p of minutes: an error of seconds is none."""
 LOW, HIGH = 0.1, 0.9
+SURE = 1.645
+"""So many standard errors better is better by more than chance: 95 % of a normal distribution lie below."""
+LONGEST_LINE = 1000
+"""Waits among which the first in line is looked for: as many as are played."""
 SOON = (900.0, 3600.0, 14400.0)
 """Started within 15 min, 1 h, 4 h."""
 
@@ -78,15 +85,17 @@ class Trust:
     Attributes:
         moved: the share of the moved play in the median, the play itself has the rest.
         limit: the share of what is enforced in the median, before that.
+        first: P90 is told by how long the first in line has waited.
     """
 
     moved: float = 0.0
     limit: float = 0.0
+    first: bool = False
 
     @property
     def by_limit(self) -> bool:
         """What is enforced is told as P90: of all that is believed more than a tenth lies there."""
-        return self.limit > 1 - HIGH
+        return self.limit > 1 - HIGH and not self.first
 
     @property
     def share(self) -> float:
@@ -164,6 +173,58 @@ class _True:
     came: float = math.inf
 
 
+class _FirstInLine:
+    """How well the wait of the first in line foretold the waits of those who joined behind him."""
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[float, float]] = deque(maxlen=LONGEST_LINE)
+        self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
+        self._better: deque[float] = deque(maxlen=MATURED)
+
+    def matured(self, joined: float, waited: float, told: float) -> None:
+        """A wait is over; `told`: what P90 was by the play."""
+        first = min((began for began, over in self._spans if began < joined < over), default=None)
+        self._spans.append((joined, joined + waited))
+        if first is None:
+            return
+        by_first = self._p90(joined - first, joined)
+        self._errors.append((_log(waited) - _log(joined - first), joined + waited))
+        if by_first is not None:
+            self._better.append(_loss(told, waited) - _loss(by_first, waited))
+
+    def _p90(self, waits: float, known: float = math.inf) -> float | None:
+        errors = sorted(off for off, came in self._errors if came <= known)
+        return None if len(errors) < FEWEST_MATURED else _moved(waits, _rank(errors, HIGH))
+
+    def p90(self, waits: float) -> float | None:
+        """Of the whole wait of who joins behind one who waits so long; None: the play is not surely worse."""
+        return self._p90(waits) if surely_better(self._better) else None
+
+
+def surely_better(gains: Collection[float]) -> bool:
+    """A mean gain above 0 by more than chance (Diebold and Mariano 1995), in the order in which they came.
+
+    Waits of one time are alike, so neighbours prove less than strangers do (Newey and West 1987; as many neighbours
+    count as the cube root of all says).
+    """
+    count = len(gains)
+    if count < FEWEST_MATURED:
+        return False
+    mean = sum(gains) / count
+    off = [each - mean for each in gains]
+    lags = int(count ** (1 / 3))
+    spread = sum(map(mul, off, off))
+    for lag in range(1, lags + 1):
+        spread += 2 * (1 - lag / (lags + 1)) * sum(map(mul, off, off[lag:]))
+    return mean > SURE * math.sqrt(max(0.0, spread)) / count
+
+
+def _loss(p90: float, waited: float) -> float:
+    """Of a P90, in log time: what lies beyond it costs nine times as much as what is left of it."""
+    beyond = _log(waited) - _log(p90)
+    return max(HIGH * beyond, (HIGH - 1) * beyond)
+
+
 class Correction:
     """What came true of one pool's forecasts, the last of them."""
 
@@ -172,6 +233,7 @@ class Correction:
         self._medians: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
         self._limits: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
         self._apart, self._apart_until = 0, -math.inf
+        self._first = _FirstInLine()
 
     def matured(self, shown: Interval, waited: float, at_most: float | None = None, joined: float = math.inf) -> None:
         """A forecast came true.
@@ -180,7 +242,8 @@ class Correction:
             shown: what was played, before any correction. waited: the real wait. at_most: what was enforced.
             joined: when it was given, by any clock: moves are judged by what was known then. Infinite: by all.
         """
-        moves = self._moves([each for each in self._true if each.came <= joined])
+        trust = self.trust
+        moves = self._moves([each for each in self._true if each.came <= joined], self._unsure, trust.share)
         moved = shown if moves is None else moves.moved(shown)
         most = math.inf if at_most is None else at_most
         said = (min(shown.p50, most), min(moved.p50, most), shown.p50 if at_most is None else at_most)
@@ -189,8 +252,18 @@ class Correction:
         if at_most is not None:
             self._limits.append((play, other, limit))
         self._true.append(_True(shown, waited, joined + waited))
+        if math.isfinite(joined):
+            self._first.matured(joined, waited, corrected(shown, moves, at_most, trust).p90)
         if joined >= self._apart_until:  # it has no moment in common with those that are counted
             self._apart, self._apart_until = self._apart + 1, joined + waited
+
+    @property
+    def _unsure(self) -> int:
+        return max(0, FEWEST_MATURED - self._apart)
+
+    def p90_behind(self, waits: float) -> float | None:
+        """P90 of the whole wait of who joins behind one who waits so long; None: the play tells it as well."""
+        return self._first.p90(waits)
 
     @property
     def trust(self) -> Trust:
@@ -207,7 +280,7 @@ class Correction:
 
     def moves(self) -> Moves | None:
         """By how much it is moved now: the same for everybody. None: too little came true yet."""
-        return self._moves(self._true, max(0, FEWEST_MATURED - self._apart), self.trust.share)
+        return self._moves(self._true, self._unsure, self.trust.share)
 
     @staticmethod
     def _moves(known: Collection[_True], unsure: int = 0, share: float = HIGH) -> Moves | None:
@@ -254,7 +327,7 @@ def corrected(
 def limited(shown: Interval, at_most: float | None, trust: Trust = PLAY_ALONE) -> Interval:
     """Nothing goes beyond what is enforced; where that foretold well lately, it has its share."""
     if at_most is None:
-        return replace(shown, p10=min(shown.p10, shown.p50))
+        return replace(shown, p10=min(shown.p10, shown.p50), p90=max(shown.p90, shown.p50))
     p50 = min(at_most, (1 - trust.limit) * min(shown.p50, at_most) + trust.limit * at_most)  # else by a rounding more
     p90 = at_most if trust.by_limit else min(max(shown.p90, p50), at_most)
     return Interval(min(shown.p10, p50), p50, p90, shown.within)

@@ -65,10 +65,14 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A ticket; its wishes in the order of what its user prefers. CPU only has none: it takes a start alone."""
+    """A ticket; its wishes in the order of what its user prefers. CPU only has none: it takes a start alone.
+
+    `waited`: seconds up to now.
+    """
 
     id: str
     wishes: tuple[Wish, ...]
+    waited: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hub_extensions.core.queue.durations import DurationHistory, FloatArray
-from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, corrected, read
+from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, corrected, limited, read
 from hub_extensions.core.queue.outlook import FEW, Likely
-from hub_extensions.core.queue.play import SimulationState, Wish, always, play
+from hub_extensions.core.queue.play import SimulationState, Waiting, Wish, always, play
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,22 +66,38 @@ def likely_waits(
     }
     trust = {pool: corrections[pool].trust if pool in corrections else PLAY_ALONE for pool in moves}
 
-    def shown(pool: str, found: FloatArray, other: FloatArray | None, most: float | None) -> Likely | None:
+    firsts: dict[str, Waiting] = {}
+    for ticket in state.waiting:
+        if ticket.id in pool_of:
+            firsts.setdefault(pool_of[ticket.id], ticket)
+    behind = {pool: corrections[pool].p90_behind(first.waited) for pool, first in firsts.items() if pool in corrections}
+
+    def shown(
+        pool: str, found: FloatArray, other: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
+    ) -> Likely | None:
         played = read(found.tolist(), () if other is None or pool not in nameless else other.tolist())
         if played is None:
             return None
-        return Likely(played, corrected(played, moves[pool], most, trust[pool]), trust[pool])
+        told, whole = corrected(played, moves[pool], most, trust[pool]), behind.get(pool)
+        if whole is None or ticket is firsts[pool]:
+            return Likely(played, told, trust[pool])
+        left = whole - (0.0 if ticket is None else ticket.waited)
+        by_first = replace(trust[pool], limit=0.0, first=True)  # the limit has had its share of the median
+        return Likely(played, limited(replace(told, p90=left), most, by_first), replace(trust[pool], first=True))
 
     most = at_most or {}
+    tickets = {ticket.id: ticket for ticket in state.waiting}
     return Waits(
         {
-            name: shown(pool_of[name], found, None if others is None else others.starts[name], most.get(name))
+            name: shown(
+                pool_of[name], found, None if others is None else others.starts[name], most.get(name), tickets[name]
+            )
             if name in pool_of
             else None
             for name, found in worlds.starts.items()
         },
         [
-            shown(wish.pool, found, None if others is None else others.asks[at], None)
+            shown(wish.pool, found, None if others is None else others.asks[at])
             for at, (wish, found) in enumerate(zip(asks, worlds.asks, strict=True))
         ],
         {name: _middle(found) for name, found in worlds.left.items()},

@@ -191,7 +191,7 @@ class Replay:
     def _state(self, now: float) -> SimulationState:
         held = tuple(self._held(running, now) for running in self._world.running.values())
         waiting = tuple(
-            Waiting(str(each.number), (Wish(POOL, each.slices, _holder(each), each.devices),))
+            Waiting(str(each.number), (Wish(POOL, each.slices, _holder(each), each.devices),), now - each.submit)
             for each in self._world.waiting
         )
         return SimulationState({POOL: self._devices}, held, waiting, whole=self._pool.slices)

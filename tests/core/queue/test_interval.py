@@ -6,7 +6,17 @@ import math
 
 import pytest
 
-from hub_extensions.core.queue.interval import SOON, Correction, Interval, Trust, corrected, limited, read, weights
+from hub_extensions.core.queue.interval import (
+    SOON,
+    Correction,
+    Interval,
+    Trust,
+    corrected,
+    limited,
+    read,
+    surely_better,
+    weights,
+)
 
 NEVER = math.inf
 
@@ -224,3 +234,70 @@ def test_a_limit_counts_once_enough_waits_had_one() -> None:
     for waits in range(1, 21):
         found.matured(Interval(60.0, 600.0, 1800.0), 3600.0, at_most=3600.0)
         assert (found.trust.limit > 0) == (waits == 20)
+
+
+HOUR = 3600.0
+
+
+def behind(pairs: int, *, known: bool = False) -> Correction:
+    """So many times somebody joins behind one who has waited 1 or 10 hours by then, and waits twice as long himself.
+
+    `known`: the play knows it, too.
+    """
+    found = Correction()
+    for number in range(pairs):
+        ahead, joined = (HOUR, 10 * HOUR)[number % 2], number * 1000 * HOUR
+        for at, waited in ((0.0, 1.5 * ahead), (ahead, 2 * ahead)):
+            middle = waited if known else 3 * HOUR
+            found.matured(Interval(middle / 2, middle, middle), waited, joined=joined + at)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("pairs", "known", "hours"),
+    [
+        (39, False, None),  # 20 teach how far off it is, and of the rest too few tell whether it is better
+        (41, False, 10.0),  # the play knows neither the short waits nor the long ones
+        (60, True, None),
+    ],
+)
+def test_p90_follows_the_first_in_line_where_that_is_surely_better(
+    pairs: int, known: bool, hours: float | None
+) -> None:
+    found = behind(pairs, known=known).p90_behind(5 * HOUR)
+    assert found == (hours and pytest.approx(hours * HOUR, rel=0.01))
+
+
+IN_A_ROW = [1.0] * 30 + [-0.3] * 50
+IN_TURN = [1.0, 1.0, 1.0, -0.3, -0.3, -0.3, -0.3, -0.3] * 10
+
+
+@pytest.mark.parametrize(
+    ("gains", "sure"),
+    [
+        ([1.0] * 19, False),
+        ([1.0] * 20, True),
+        ([0.0] * 40, False),
+        ([-1.0] * 40, False),
+        ([1.0, -1.0] * 40, False),
+        (IN_TURN, True),
+        (IN_A_ROW, False),  # the same gains, but of one good time
+    ],
+)
+def test_one_good_time_is_not_surely_better(gains: list[float], sure: bool) -> None:
+    assert surely_better(gains) is sure
+
+
+def test_without_a_moment_of_the_join_nobody_was_first() -> None:
+    found = Correction()
+    for hours in (1.0, 10.0) * 30:
+        found.matured(AT_ONCE, hours * HOUR)
+    assert found.p90_behind(HOUR) is None
+
+
+@pytest.mark.parametrize(
+    ("p90", "most", "told"), [(500.0, 1060.0, 500.0), (5.0, 1060.0, 260.0), (5000.0, 1060.0, 1060.0)]
+)
+def test_where_the_first_in_line_tells_p90_the_limit_only_ends_it(p90: float, most: float, told: float) -> None:
+    made = limited(Interval(10.0, 60.0, p90), most, Trust(limit=0.2, first=True))
+    assert (made.p10, made.p50, made.p90) == pytest.approx((10.0, 260.0, told))

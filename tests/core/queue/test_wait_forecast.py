@@ -344,6 +344,28 @@ def test_an_interval_learns_from_what_came_true() -> None:
     assert punctual.correct(shown).p90 == pytest.approx(240.0)
 
 
+def test_who_is_behind_somebody_is_told_by_how_long_the_first_has_waited() -> None:
+    """From 41 waits on that were twice as long as that of the first at the join, it is surely better than the play."""
+    correction = Correction()
+    for number in range(42):
+        ahead, joined = (1.0, 10.0)[number % 2] * HOUR, number * 1000 * HOUR
+        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 1.5 * ahead, joined=joined)
+        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 2 * ahead, joined=joined + ahead)
+    line = full(waiting=3)
+    since = (50 * HOUR, 30 * HOUR, 0.0)
+    line = replace(line, waiting=tuple(replace(each, waited=by) for each, by in zip(line.waiting, since, strict=True)))
+    asks = (Wish("p", WHOLE, person()),)
+    found = likely_waits(line, {"p": history()}, {"p": correction}, seed=1, asks=asks)
+    first, second, third = (found.tickets[f"w{n}"] for n in range(3))
+    asked = found.asks[0]
+    assert first is not None and second is not None and third is not None and asked is not None
+    assert second.shown.p90 == pytest.approx(70 * HOUR, rel=0.01)  # of the hundred hours, thirty are over
+    assert third.shown.p90 == asked.shown.p90 == pytest.approx(100 * HOUR, rel=0.01)
+    assert first.shown.p90 < 40 * HOUR and not first.trust.first and second.trust.first
+    told = likely_waits(line, {"p": history()}, {"p": correction}, seed=1, at_most={"w1": 2 * HOUR}).tickets["w1"]
+    assert told is not None and told.shown.p50 <= told.shown.p90 <= 2 * HOUR
+
+
 def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
     bound = WaitForecast(False, None, None, None, timedelta(minutes=3), None)
     found = likely_waits(full(), {"p": history()}, {"p": Correction()}, seed=1).tickets
