@@ -26,8 +26,8 @@ from hub_extensions.core.offer_texts import (
     card_share,
     default_title,
     enough_text,
-    free_text,
     likely_text,
+    pill_text,
     plain_name,
     size,
     what_it_is,
@@ -288,7 +288,7 @@ def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
 def _row(
     offer: OfferState, offers: Sequence[OfferState], *, selected: bool, peak: int | None, t: Catalogue
 ) -> OfferRow:
-    sign, free = free_text(offer, offer.waiting, t)
+    sign, free = pill_text(offer, offer.waiting, t)
     return OfferRow(
         id=offer.id,
         title=plain_name(offer, t),
