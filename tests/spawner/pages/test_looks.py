@@ -71,6 +71,19 @@ UNMARKED = """[...document.querySelectorAll('.gpu-pill, .gpu-share, .gpu-bar, .g
   .concat([...document.querySelectorAll('#gpu-form input, .gpu-waiting input')]
     .filter(each => each.offsetParent && getComputedStyle(each).appearance === 'none')
     .map(each => `no choice is seen with forced colours: ${each.outerHTML}`))"""
+FAINT = """[...document.querySelectorAll('#gpu-form input, .gpu-waiting input')].filter(each => {
+  if (!each.offsetParent || each.checked) { return false; }
+  const paint = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const light = (...colours) => {
+    for (const colour of colours) { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); }
+    const [red, green, blue] = [...paint.getImageData(0, 0, 1, 1).data].map(
+      part => part / 255 > .04045 ? ((part / 255 + .055) / 1.055) ** 2.4 : part / 255 / 12.92);
+    return .2126 * red + .7152 * green + .0722 * blue + .05;
+  };
+  const ground = getComputedStyle(document.body).backgroundColor;
+  const [less, more] = [light(ground), light(ground, getComputedStyle(each).borderTopColor)].sort((a, b) => a - b);
+  return more / less < 3;
+}).map(each => `a choice that is hardly seen: ${each.outerHTML}`)"""
 LONG = Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, explain("in-use", total=1, title="MIG 2g.10gb", ahead=1))
 
 
@@ -205,7 +218,7 @@ STATES: dict[str, Callable[[], str]] = {
     "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
     "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
     "form-12": spawn(form(SMALL, full(MEDIUM), LARGE, *MANY, NO_GPU)),
-    "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU)),
+    "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU), notice_hint="yes"),
     "form-unknown": spawn(form(SMALL, MEDIUM, NO_GPU), away_since="2026-11-20T14:02:00Z"),
     "asking": pending(None),
     "waiting-1": pending(waiting(1)),
@@ -266,6 +279,7 @@ def test_every_state_fits_and_has_no_findings_of_axe(tab: Page, state: str) -> N
                 Path(PICTURES).mkdir(parents=True, exist_ok=True)
                 tab.screenshot(path=Path(PICTURES) / f"{state}-{scheme}-{width}.png", full_page=True)
         wrong += [f"{scheme}: {each}" for each in tab.evaluate(AXE, [] if scheme == "light" else ["color-contrast"])]
+        wrong += [f"{scheme}: {each}" for each in tab.evaluate(FAINT)]
     for width, at in ((320, "at 400 %"), (640, "at 200 %")):
         look(tab, "light", width)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"nothing is cut off {at}"
