@@ -159,7 +159,7 @@ def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> Ho
     offer = ticket.offer or (ticket.offers[0] if ticket.offers else CPU)
     title = t(titles.get(offer, default_title(offer)))
     if ticket.answer != "wait":
-        return HomeEntry(ticket.server, "starting", t("Your server is starting on %1.", title))
+        return HomeEntry(ticket.server, "starting", t("Your server is starting: %1.", title))
     if ticket.position < 1:
         return HomeEntry(ticket.server, "waiting", t("Waiting for %1.", title), translated(ticket.reason, t))
     figures = [] if ticket.wait is None else [likely_text(ticket.wait, t), at_most_text(ticket.wait, t)]
