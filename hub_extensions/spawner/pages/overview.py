@@ -77,10 +77,10 @@ class NotRunningView:
     failed: FailedView | None = None
 
 
-async def overview_of(spawner: Any) -> UserOverview | None:
-    """None: the service does not answer, or does not know the question."""
+async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
+    """None: the service does not answer, or does not know the question. `language`: of its user's own page."""
     try:
-        return await spawner._gpu_service.overview(spawner.user.name)  # type: ignore[no-any-return]
+        return await spawner._gpu_service.overview(spawner.user.name, language)  # type: ignore[no-any-return]
     except ServiceAway:
         return None
     except ServiceRefused as error:

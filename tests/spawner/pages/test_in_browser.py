@@ -183,6 +183,10 @@ def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, br
     ben = hub.login("ben")
     waiting = ben.get(f"{hub.url}/hub/spawn-pending/ben").text
     assert 'You are <span class="gpu-place">1st</span> in line for MIG 1g.5gb' in waiting
+    for page, language in (("home", "ja-JP"), ("spawn-pending/ben", "fi-FI")):
+        service.spoken.clear()
+        ben.get(f"{hub.url}/hub/{page}", headers={"Accept-Language": language})
+        until(lambda language=language: ("ben", language) in service.spoken)  # mails speak it from now on
     cem = hub.login("cem")
     form = cem.get(f"{hub.url}/hub/spawn").text
     assert "</span> full" in form and "1 of 1 free" in form
