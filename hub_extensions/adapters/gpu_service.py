@@ -219,10 +219,14 @@ class GpuServiceClient:
             self._cache(frozenset(groups), state)
         return state
 
-    async def overview(self, user: str) -> UserOverview:
-        """Where a user stands. No page waits for it for long. Raises ServiceAway, ServiceRefused."""
-        query = urlencode({"user": user})
-        return await self._send(self._reports, "GET", f"hub/overview?{query}", UserOverview, None, OVERVIEW_SECONDS)
+    async def overview(self, user: str, language: str = "") -> UserOverview:
+        """Where a user stands. No page waits for it for long. Raises ServiceAway, ServiceRefused.
+
+        Args:
+            language: of that user's page; "": it is for none.
+        """
+        path = f"hub/overview?{urlencode({'user': user})}"
+        return await self._send(self._reports, "GET", path, UserOverview, None, OVERVIEW_SECONDS, language)
 
     def _cache(self, groups: frozenset[str], state: FormState) -> None:
         self._forms.pop(groups, None)

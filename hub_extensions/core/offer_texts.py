@@ -9,7 +9,7 @@ from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.messages import OfferState, TicketInfo, Wait
 from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId
 from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import at_most, gib, likely, ordinal
+from hub_extensions.core.wording import MINUTE, about, at_most, gib, likely, ordinal
 
 AGE_STEP_SECONDS = 300
 MIG = "MIG "
@@ -106,7 +106,7 @@ def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """The sign and the text for how many are free: ``("●", "2 of 5 free")``. The sign never stands alone.
+    """The sign and the text for how many are free: ``("●", "2 of 5 free")``, or ``full``. The sign never stands alone.
 
     Args:
         ahead: how many would get it before its reader. What is free is theirs first: ``2 of 5 free, 1 ahead``.
@@ -117,8 +117,21 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
         return "?", t("not known")
     text = t("%1 free", offer.free) if offer.total is None else t("%1 of %2 free", offer.free, offer.total)
     if not offer.free:
-        return "○", text
+        return "○", text if offer.total == 0 else t("full")
     return "●", t("%1, %2 ahead", text, ahead) if ahead and not offer.wait.now else text
+
+
+def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
+    """As `free_text`; what is full has its wait beside it: ``full · about 12 min``, ``full, wait not known``."""
+    sign, text = free_text(offer, ahead, t)
+    wait = offer.wait
+    if offer.free != 0 or offer.total == 0 or wait.now:
+        return sign, text
+    if likely_text(wait) and wait.p50_seconds is not None:
+        return sign, t("full · about %1", about(max(wait.p50_seconds, MINUTE), t))
+    if wait.at_most_seconds is not None:
+        return sign, t("full · at most %1", at_most(wait.at_most_seconds, t))
+    return sign, t("full, wait not known")
 
 
 def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:

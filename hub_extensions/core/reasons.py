@@ -255,7 +255,7 @@ TO_THE_HUB: Mapping[str, Text] = {
         "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else. "
         "{ahead:people}"
     ),
-    "unknown-inventory": "It is not known which GPUs are free now; you start when it is. {ahead:people}",
+    "unknown-inventory": "It is not known which GPUs are free now; once it is known, the line goes on. {ahead:people}",
     "none-there": "{title}: none is there now. {ahead:people}",
     "none-on-its-machines": "{title}: none is on the machines that your server may use. {ahead:people}",
     "in-use-on-its-machines": Plural(
@@ -294,7 +294,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     "offers-gone": "None of your offers is there now.",
     "cluster-not-read": "The cluster cannot be read now. Your GPU is kept, and the start goes on as soon as it can.",
     "hub-away": "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
-    "admitted": "Your server is starting on {title}.",
+    "admitted": "Your server is starting: {title}.",
     "ready": "Your server is ready.",
     # not to be had
     "own-ticket-limit": (

@@ -378,10 +378,13 @@ export function waitsAgeWords(offers: OfferState[], now: number, trans: Translat
   return oldest === undefined ? '' : trans.__('Likely waits as of %1.', clock(oldest, now));
 }
 
-/** "2 of 5 free"; "" where it is not known, or nothing is counted. */
+/** "2 of 5 free", or "full"; "" where it is not known, or nothing is counted. */
 export function freeText(offer: OfferState, trans: TranslationBundle): string {
-  return offer.free === null || offer.total === null
-    ? ''
+  if (offer.free === null || offer.total === null) {
+    return '';
+  }
+  return offer.free === 0 && offer.total > 0
+    ? trans.__('full')
     : trans.__('%1 of %2 free', offer.free, offer.total);
 }
 

@@ -319,6 +319,8 @@ test('likely waits have the time of the oldest of them', () => {
 test('what is free is counted only where it is known', () => {
   assert.equal(freeText({ free: 2, total: 5 }, trans), '2 of 5 free');
   assert.equal(freeText({ free: null, total: 5 }, trans), '');
+  assert.equal(freeText({ free: 0, total: 5 }, trans), 'full');
+  assert.equal(freeText({ free: 0, total: 0 }, trans), '0 of 0 free');
 });
 
 test('what is free now is named with how many, and CPU only is not a GPU', () => {

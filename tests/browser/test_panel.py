@@ -39,7 +39,7 @@ def test_the_panel_shows_this_servers_gpu(page: Page, server: UserServer, pictur
     expect(panel).to_contain_text("of 4.75 GiB")
     expect(panel).to_contain_text("MIG 2g.10gb")
     expect(panel).to_contain_text("1 in line, wait at most 2 h 10 min", use_inner_text=True)
-    expect(panel).to_contain_text("0 of 1 free")
+    expect(panel).to_contain_text("full")
     expect(panel).to_contain_text("The servers ahead end by their time limit at the latest.")
     expect(panel).to_contain_text("wait unknown")
     expect(panel).to_contain_text(

@@ -266,7 +266,7 @@ def test_a_node_that_takes_nothing_new_is_not_counted_and_the_admin_is_told_why(
             told
             == {
                 0: "Small GPU: none is there now. You are next.",
-                None: "It is not known which GPUs are free now; you start when it is. You are next.",
+                None: "It is not known which GPUs are free now; once it is known, the line goes on. You are next.",
             }[free]
         )
         if drained:

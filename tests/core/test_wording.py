@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hub_extensions.core.messages import Wait
-from hub_extensions.core.offer_texts import default_title, free_text, gives
+from hub_extensions.core.offer_texts import default_title, free_text, gives, pill_text
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.wording import about, at_most, duration, gib, likely, ordinal, stepped
 from tests.fakes.service import an_offer
@@ -112,9 +112,30 @@ def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() 
     assert free_text(one, 0) == ("●", "2 of 5 free")
     assert free_text(one, 1) == ("●", "2 of 5 free, 1 ahead")
     assert free_text(replace(one, wait=replace(wait, now=True)), 1) == ("●", "2 of 5 free")
-    assert free_text(replace(one, free=0), 1) == ("○", "0 of 5 free")
+    assert free_text(replace(one, free=0), 1) == ("○", "full")
+    assert free_text(replace(one, free=0, total=0), 1) == ("○", "0 of 0 free")
     assert free_text(replace(one, free=None), 1) == ("?", "not known")
     assert free_text(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")
+
+
+@pytest.mark.parametrize(
+    ("changes", "wait", "words"),
+    [
+        ({}, (300.0, 720.0, 1500.0, 7800.0), "full · about 12 min"),
+        ({}, (0.0, 20.0, 90.0, None), "full · about 1 min"),
+        ({}, (None, None, None, 7800.0), "full · at most 2 h 10 min"),
+        ({}, (None, 720.0, None, None), "full, wait not known"),
+        ({"total": None}, (None, None, None, None), "full, wait not known"),
+        ({"total": 0}, (300.0, 720.0, 1500.0, None), "0 of 0 free"),
+        ({"free": 2}, (300.0, 720.0, 1500.0, None), "2 of 5 free, 1 ahead"),
+        ({"free": None}, (300.0, 720.0, 1500.0, None), "not known"),
+    ],
+)
+def test_a_full_offer_has_its_wait_in_its_pill(
+    changes: dict[str, object], wait: tuple[float | None, ...], words: str
+) -> None:
+    one = replace(an_offer("mig-1g.5gb", free=0, total=5), wait=Wait(False, *wait, ""))
+    assert pill_text(replace(one, **changes), 1)[1] == words  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

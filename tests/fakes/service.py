@@ -94,6 +94,8 @@ class GpuServiceInATest:
         self.capacity = capacity
         self.groups = groups or {}
         self.told: list[object] = []
+        self.spoken: list[tuple[str, str | None]] = []
+        """Whose page was asked for, and in which language."""
         self.requests: list[int] = []
         """How many asks each request brought."""
         self.connections: set[object] = set()
@@ -518,11 +520,13 @@ class _Form(_Base):
     def get(self) -> None:
         groups = self.get_query_arguments("group")
         admin = self.get_query_argument("admin", "0") == "1"
+        self.service.spoken.append((self.get_query_argument("user"), self.request.headers.get("Accept-Language")))
         self.say(self.service.form(groups, admin, self.get_query_argument("user", "")))
 
 
 class _Overview(_Base):
     def get(self) -> None:
+        self.service.spoken.append((self.get_query_argument("user"), self.request.headers.get("Accept-Language")))
         self.say(self.service.overview(self.get_query_argument("user")))
 
 

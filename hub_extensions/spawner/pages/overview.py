@@ -77,10 +77,10 @@ class NotRunningView:
     failed: FailedView | None = None
 
 
-async def overview_of(spawner: Any) -> UserOverview | None:
-    """None: the service does not answer, or does not know the question."""
+async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
+    """None: the service does not answer, or does not know the question. `language`: of its user's own page."""
     try:
-        return await spawner._gpu_service.overview(spawner.user.name)  # type: ignore[no-any-return]
+        return await spawner._gpu_service.overview(spawner.user.name, language)  # type: ignore[no-any-return]
     except ServiceAway:
         return None
     except ServiceRefused as error:
@@ -159,7 +159,7 @@ def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> Ho
     offer = ticket.offer or (ticket.offers[0] if ticket.offers else CPU)
     title = t(titles.get(offer, default_title(offer)))
     if ticket.answer != "wait":
-        return HomeEntry(ticket.server, "starting", t("Your server is starting on %1.", title))
+        return HomeEntry(ticket.server, "starting", t("Your server is starting: %1.", title))
     if ticket.position < 1:
         return HomeEntry(ticket.server, "waiting", t("Waiting for %1.", title), translated(ticket.reason, t))
     figures = [] if ticket.wait is None else [likely_text(ticket.wait, t), at_most_text(ticket.wait, t)]

@@ -29,6 +29,8 @@ from hub_extensions.spawner.pages.overview import (
 
 REPORTED_SECONDS = 1.0
 """So long the page of a failed start waits for its report, with which its place is kept."""
+TELLING: set[asyncio.Future[Any]] = set()
+"""What is under way is kept here, or it could be dropped."""
 SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 
 
@@ -60,8 +62,16 @@ class PageReader:
         spawner: Any = self
         if not spawner.gpu_service_url:
             return ()
-        known = await overview_of(spawner)
+        known = await overview_of(spawner, t.language)
         return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
+
+    def gpu_spoken(self, t: Catalogue, static_url: object) -> None:
+        """Its user reads the waiting page in this language, which the service is told; the page does not wait."""
+        spawner: Any = self
+        if spawner.gpu_service_url and (language := spoken_by(getattr(static_url, "__self__", None), spawner, t)):
+            telling = asyncio.ensure_future(overview_of(spawner, language))
+            TELLING.add(telling)
+            telling.add_done_callback(TELLING.discard)
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:
@@ -86,6 +96,12 @@ def catalogue_of(handler: object) -> Catalogue:
     """The language that the browser of a request asks for; English where no request is known."""
     request = getattr(handler, "request", None)
     return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
+
+
+def spoken_by(handler: object, spawner: Any, t: Catalogue) -> str:
+    """The language of a page that a spawner's own user reads; "" where an admin does."""
+    reader = getattr(handler, "current_user", None)
+    return t.language if reader is not None and reader.name == spawner.user.name else ""
 
 
 @functools.cache

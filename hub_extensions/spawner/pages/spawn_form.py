@@ -26,8 +26,8 @@ from hub_extensions.core.offer_texts import (
     card_share,
     default_title,
     enough_text,
-    free_text,
     likely_text,
+    pill_text,
     plain_name,
     size,
     what_it_is,
@@ -40,7 +40,7 @@ from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import last_offers, offers_in
-from hub_extensions.spawner.pages.reader import catalogue_of
+from hub_extensions.spawner.pages.reader import catalogue_of, spoken_by
 from hub_extensions.spawner.pages.texts import (
     clock,
     culling_text,
@@ -126,7 +126,8 @@ def user_options_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, A
 
 async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
-    t = catalogue_of(getattr(spawner, "handler", None))
+    handler = getattr(spawner, "handler", None)
+    t = catalogue_of(handler)
     if not spawner.gpu_service_url:
         return f'{await spawner.gpu_profiles_form()}<p class="alert alert-warning">{escape(t(NO_SERVICE))}</p>'
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
@@ -134,9 +135,8 @@ async def render_form(spawner: Any) -> str:
     state: FormState | None
     try:
         # what this user may choose: an admin's own groups are asked for at admission, too
-        state = await service.form(
-            spawner.user.name, spawner.name, spawner.gpu_groups, admin=False, language=t.language
-        )
+        language = spoken_by(handler, spawner, t)
+        state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False, language=language)
     except ServiceAway as error:
         away, state = utc(error.since), service.last_form(spawner.gpu_groups)
     except ServiceRefused as error:
@@ -288,7 +288,7 @@ def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
 def _row(
     offer: OfferState, offers: Sequence[OfferState], *, selected: bool, peak: int | None, t: Catalogue
 ) -> OfferRow:
-    sign, free = free_text(offer, offer.waiting, t)
+    sign, free = pill_text(offer, offer.waiting, t)
     return OfferRow(
         id=offer.id,
         title=plain_name(offer, t),

@@ -251,7 +251,7 @@ def _steps(start: Start) -> dict[str, Any]:
 
 
 def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
-    return t("Your server is starting.") if offer == CPU else t("Your server is starting on %1.", title)
+    return t("Your server is starting.") if offer == CPU else t("Your server is starting: %1.", title)
 
 
 def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:

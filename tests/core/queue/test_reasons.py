@@ -34,7 +34,7 @@ FREE, HELD, THEIRS = small(0), lease(small(1), n=1), replace(small(2), foreign=F
 NEXT, ONE, TWO = "You are next.", "1 person is ahead of you.", "2 people are ahead of you."
 ALL_UNUSABLE = replace(small(0), present=False)
 WAITING = tuple(ticket(n, "mig-1g.5gb") for n in (1, 2, 3))
-UNKNOWN = "It is not known which GPUs are free now; you start when it is."
+UNKNOWN = "It is not known which GPUs are free now; once it is known, the line goes on."
 SILENT = "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else."
 DIED = counted.small(1, nodes=(NodeCount("a", 1, 1), NodeCount("b", 1, 0, NOT_HEARD_OF)))
 OUTSIDE = "Something outside this hub took the GPU of the first in line, who is served before anybody else."

@@ -139,7 +139,7 @@ def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
     given = presenters.grant(lease(small(0)), "gpu", "", None)
     starts = presenters.admitted(TICKET, given, "Whole GPU", False, CLOCK)
     assert (starts.answer, starts.position, starts.ahead, starts.grant) == ("admit", 0, 0, given)
-    assert starts.reason.message == "Your server is starting on Whole GPU."
+    assert starts.reason.message == "Your server is starting: Whole GPU."
     ended = presenters.over(TICKET, "refuse", REASON, CLOCK)
     assert (ended.answer, ended.position, ended.ahead, ended.wait, ended.grant) == ("refuse", 0, 0, None, None)
     away = presenters.not_there(TICKET, REASON, CLOCK)

@@ -13,7 +13,7 @@ from hub_extensions.hub_service.engine.engine import UNREAD
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 
-UNKNOWN = "It is not known which GPUs are free now; you start when it is."
+UNKNOWN = "It is not known which GPUs are free now; once it is known, the line goes on."
 
 
 def away() -> ClusterTable:

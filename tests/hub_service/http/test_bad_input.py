@@ -262,6 +262,10 @@ async def test_good_messages_reach_the_engine_as_they_were_meant(service: Runnin
         ("stopped", Stopped("ada", "")),
         ("form", "ada", "x", ("a", "b"), True),
     ]
+    await service.ask("GET", "hub/overview?user=ada", SECRET, headers={"Accept-Language": "ja"})
+    assert service.engine.languages["ada"] == "ja-JP"
+    await service.ask("GET", "hub/overview?user=ada", SECRET)
+    assert service.engine.languages["ada"] == "ja-JP", "not that user's own page"
 
 
 async def test_answers_are_compact_json_with_times_in_utc(service: Running) -> None:

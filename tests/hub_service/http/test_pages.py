@@ -478,7 +478,7 @@ def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking()
     assert free_text(one, ahead(one, (own,)))[1] == "1 of 5 free"
     assert free_text(one, ahead(one, (replace(own, position=2),)))[1] == "1 of 5 free, 1 ahead"
     assert free_text(one, ahead(one, (replace(own, offers=("gpu",)),)))[1] == "1 of 5 free, 2 ahead"
-    assert free_text(replace(one, free=0), 2)[1] == "0 of 5 free"
+    assert free_text(replace(one, free=0), 2)[1] == "full"
     assert free_text(replace(one, wait=replace(asked, now=True)), 2)[1] == "1 of 5 free"
 
 

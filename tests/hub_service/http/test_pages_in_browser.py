@@ -163,6 +163,12 @@ async def test_every_state_of_ones_own_page_can_be_read_in_light_and_dark_and_on
             await picture(page, f"{state.__name__}-{name}")
             if state in (ended, running):
                 found += await findings(page, f"{state.__name__}-{name}")
+    for name, page in pages.items():
+        await page.goto(f"{service.url}help")
+        found += await too_wide(page, f"help-{name}")
+        found += await findings(page, f"help-{name}")
+        await picture(page, f"help-{name}")
+        await page.go_back()
     await light.emulate_media(forced_colors="active")
     found += await findings(light, "forced colours")
     await picture(light, "forced")

@@ -172,7 +172,7 @@ def test_the_form_refreshes_its_figures_and_moves_nothing(
         place = page.locator(f"[data-offer='{BIG}']").bounding_box()
         assert "1 of 1 free" in page.inner_text(f"[data-offer='{ONE}'] [data-live=free]")
         fill(hub, service)
-        page.wait_for_selector(f"[data-offer='{ONE}'] [data-live=free]:has-text('0 of 1 free')", timeout=patient(25000))
+        page.wait_for_selector(f"[data-offer='{ONE}'] [data-live=free]:has-text('full')", timeout=patient(25000))
         assert page.is_checked(f"input[value='{BIG}']")
         assert page.locator(f"[data-offer='{BIG}']").bounding_box() == place
 
@@ -183,9 +183,13 @@ def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, br
     ben = hub.login("ben")
     waiting = ben.get(f"{hub.url}/hub/spawn-pending/ben").text
     assert 'You are <span class="gpu-place">1st</span> in line for MIG 1g.5gb' in waiting
+    for page, language in (("home", "ja-JP"), ("spawn-pending/ben", "fi-FI")):
+        service.spoken.clear()
+        ben.get(f"{hub.url}/hub/{page}", headers={"Accept-Language": language})
+        until(lambda language=language: ("ben", language) in service.spoken)  # mails speak it from now on
     cem = hub.login("cem")
     form = cem.get(f"{hub.url}/hub/spawn").text
-    assert "0 of 1 free" in form and "1 of 1 free" in form
+    assert "</span> full" in form and "1 of 1 free" in form
     cem.post(f"{hub.url}/hub/spawn?_xsrf={cem.headers['X-XSRFToken']}", data={"offer": BIG})
     hub.wait_ready("cem")
 

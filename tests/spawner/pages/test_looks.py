@@ -71,7 +71,20 @@ UNMARKED = """[...document.querySelectorAll('.gpu-pill, .gpu-share, .gpu-bar, .g
   .concat([...document.querySelectorAll('#gpu-form input, .gpu-waiting input')]
     .filter(each => each.offsetParent && getComputedStyle(each).appearance === 'none')
     .map(each => `no choice is seen with forced colours: ${each.outerHTML}`))"""
-LONG = Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, explain("in-use", total=1, title="MIG 2g.10gb", ahead=1))
+FAINT = """[...document.querySelectorAll('#gpu-form input, .gpu-waiting input')].filter(each => {
+  if (!each.offsetParent || each.checked) { return false; }
+  const paint = document.createElement('canvas').getContext('2d', {willReadFrequently: true});
+  const light = (...colours) => {
+    for (const colour of colours) { paint.fillStyle = colour; paint.fillRect(0, 0, 1, 1); }
+    const [red, green, blue] = [...paint.getImageData(0, 0, 1, 1).data].map(
+      part => part / 255 > .04045 ? ((part / 255 + .055) / 1.055) ** 2.4 : part / 255 / 12.92);
+    return .2126 * red + .7152 * green + .0722 * blue + .05;
+  };
+  const ground = getComputedStyle(document.body).backgroundColor;
+  const [less, more] = [light(ground), light(ground, getComputedStyle(each).borderTopColor)].sort((a, b) => a - b);
+  return more / less < 3;
+}).map(each => `a choice that is hardly seen: ${each.outerHTML}`)"""
+LONG = Wait(False, 25 * 60, 40 * 60, 70 * 60, 130 * 60, explain("in-use", total=1, title="Medium GPU", ahead=1))
 
 
 def full(offer: OfferState, waiting: int = 1) -> OfferState:
@@ -85,6 +98,7 @@ WHOLE = an_offer("gpu", free=1, total=1, gib=39.4, kind="whole", title="Whole GP
 NO_GPU = replace(an_offer("cpu", free=None, total=None, gib=None), description=cpu_offer().description)
 NOT_KNOWN = replace(WHOLE, free=None, wait=replace(LONG, p10_seconds=None, at_most_seconds=None,
                                                    reason=explain("unknown-inventory", ahead=0.0)))  # fmt: skip
+TITLES = {OfferId("mig-1g.5gb"): "Small GPU", OfferId("mig-2g.10gb"): "Medium GPU"}
 OF_A_COURSE = "Course notebooks: small is enough."
 MANY = tuple(replace(WHOLE, title=f"Course {number}", description=OF_A_COURSE) for number in range(8))
 
@@ -97,13 +111,13 @@ def form(*offers: OfferState, **more: Any) -> FormState:
 def waiting(position: int) -> Start:
     start = Start((OfferId("mig-2g.10gb"),))
     start.ticket = "t"
-    report_waiting(start, ticket(position), {})
+    report_waiting(start, ticket(position), TITLES)
     return start
 
 
 def ticket(position: int, server: str = "", answer: str = "wait") -> TicketStatus:
     return TicketStatus("t", 1, "ben", server, answer, (OfferId("mig-2g.10gb"),), OfferId("mig-2g.10gb"), position,
-                        position - 1, NOW, explain("in-use", total=1, title="MIG 2g.10gb", ahead=float(position - 1)),
+                        position - 1, NOW, explain("in-use", total=1, title="Medium GPU", ahead=float(position - 1)),
                         LONG, (SMALL,), usual_start_seconds=20.0)  # fmt: skip
 
 
@@ -111,7 +125,7 @@ def starting() -> Start:
     start = Start((OfferId("mig-2g.10gb"),))
     start.last = ticket(0, answer="admit")
     start.grant = SimpleNamespace(offer=OfferId("mig-2g.10gb"))  # type: ignore[assignment]
-    report_starting(start, {})
+    report_starting(start, TITLES)
     return start
 
 
@@ -121,13 +135,13 @@ def away(kept: bool) -> Start:
     return start
 
 
-FAILURE = FailedStart(NOW, "ben", "", OfferId("mig-2g.10gb"), "MIG 2g.10gb", failure("no-answer", "", 120.0),
+FAILURE = FailedStart(NOW, "ben", "", OfferId("mig-2g.10gb"), "Medium GPU", failure("no-answer", "", 120.0),
                       kept_until=NOW + timedelta(minutes=15))  # fmt: skip
 
 
 def a_server(server: str, minutes: float) -> ServerState:
     end = Countdown(NOW + timedelta(minutes=minutes), "idle", explain("idle", idle=1320.0), True, True)
-    return ServerState("ben", server, FEW, "MIG 1g.5gb", None, 1 / 7, None, True, False, "running", end, None, None,
+    return ServerState("ben", server, FEW, "Small GPU", None, 1 / 7, None, True, False, "running", end, None, None,
                        False, (), ())  # fmt: skip
 
 
@@ -166,7 +180,7 @@ def a_user(start: Start | None = None, overview: NotRunningView | None = None) -
         return overview or NotRunningView("")
 
     async def gpu_home(t: Any) -> object:
-        return home_entries(OVERVIEW, {}, NOW, t)
+        return home_entries(OVERVIEW, TITLES, NOW, t)
 
     spawner = SimpleNamespace(
         name="",
@@ -205,7 +219,7 @@ STATES: dict[str, Callable[[], str]] = {
     "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
     "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
     "form-12": spawn(form(SMALL, full(MEDIUM), LARGE, *MANY, NO_GPU)),
-    "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU)),
+    "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU), notice_hint="yes"),
     "form-unknown": spawn(form(SMALL, MEDIUM, NO_GPU), away_since="2026-11-20T14:02:00Z"),
     "asking": pending(None),
     "waiting-1": pending(waiting(1)),
@@ -266,6 +280,7 @@ def test_every_state_fits_and_has_no_findings_of_axe(tab: Page, state: str) -> N
                 Path(PICTURES).mkdir(parents=True, exist_ok=True)
                 tab.screenshot(path=Path(PICTURES) / f"{state}-{scheme}-{width}.png", full_page=True)
         wrong += [f"{scheme}: {each}" for each in tab.evaluate(AXE, [] if scheme == "light" else ["color-contrast"])]
+        wrong += [f"{scheme}: {each}" for each in tab.evaluate(FAINT)]
     for width, at in ((320, "at 400 %"), (640, "at 200 %")):
         look(tab, "light", width)
         assert tab.evaluate("document.documentElement.scrollWidth") <= width, f"nothing is cut off {at}"
@@ -284,6 +299,10 @@ def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
     for item in (*tab.locator(".gpu-row").all(), tab.locator("#spawn_form [type=submit]")):
         box = item.bounding_box()
         assert box is not None and box["y"] + box["height"] <= 740, item
+    show(tab, STATES["form-5"]())
+    for row in tab.locator(".gpu-row:has(.gpu-share)").all():
+        pill, share = row.locator(".gpu-pill").bounding_box(), row.locator(".gpu-share").bounding_box()
+        assert pill and share and pill["y"] < share["y"] < pill["y"] + pill["height"], "no line for itself"
 
 
 def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_its_seconds(tab: Page) -> None:
@@ -332,7 +351,7 @@ def test_without_script_and_with_forced_colours_everything_is_said_and_has_a_way
     )
     page = context.new_page()
     show(page, STATES["waiting-7"]())
-    assert page.inner_text("#gpu-headline") == "You are 7th in line for MIG 2g.10gb"
+    assert page.inner_text("#gpu-headline") == "You are 7th in line for Medium GPU"
     assert page.inner_text("#gpu-figures") == "likely 25 min to 1 h 10 min · wait at most 2 h 10 min"
     page.click("#gpu-leave-words")
     assert page.get_attribute("#gpu-leave-ask a:visible", "href") == "/services/gpu/"

@@ -81,7 +81,7 @@ def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() 
         "· 4.75 GiB",
         "MIG 1g.5gb, 1/7 of a card (A100), 14 of 98 SMs",
         "2 of 5 free",
-        "0 of 1 free",
+        "full · about 40 min",
         "always",
     ):
         assert words in html
@@ -118,7 +118,7 @@ def test_a_card_shows_its_share_of_a_gpu_and_one_pill_with_a_colour_and_a_word()
     html = form_html(state(SMALL, BIG, replace(CPU, share=0.0)))
     assert 'aria-label="14 % of a GPU"><span style="width: 14%">' in html
     pills = re.findall(r'gpu-pill gpu-pill-(\w+)"><span aria-hidden="true">(.)</span> ([^<]*)<', html)
-    assert pills == [("free", "●", "2 of 5 free"), ("full", "○", "0 of 1 free"), ("free", "●", "always")]
+    assert pills == [("free", "●", "2 of 5 free"), ("full", "○", "full · about 40 min"), ("free", "●", "always")]
     assert "More choices" not in form_html(state(SMALL, CPU)), "only where there are some"
 
 
@@ -204,7 +204,7 @@ def test_simulated_gpus_are_called_so() -> None:
 
 def test_the_signs_never_stand_alone() -> None:
     html = form_html(state(SMALL, BIG, replace(BIG, id=OfferId("gpu"), free=None), CPU))
-    for sign, words in (("●", "2 of 5 free"), ("○", "0 of 1 free"), ("?", "not known")):
+    for sign, words in (("●", "2 of 5 free"), ("○", "full"), ("?", "not known")):
         assert f'<span aria-hidden="true">{sign}</span> {words}' in html
 
 

@@ -74,7 +74,7 @@ def test_who_agreed_is_notified_when_the_server_starts(
         page.check("#gpu-notify")
         service.release("ada")
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
-    assert shown[:2] == ["may I?", "JupyterHub: Your server is starting on MIG 1g.5gb."]
+    assert shown[:2] == ["may I?", "JupyterHub: Your server is starting: MIG 1g.5gb."]
 
 
 @pytest.mark.hub("6.1")
@@ -140,7 +140,7 @@ def test_a_start_says_that_its_gpu_is_simulated_and_its_button_stops_the_right_s
         hub.wait_ready("ben")
         hub.spawn("ben", {"offer": BIG}, "exam")
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
-        page.wait_for_selector("#gpu-headline:has-text('Your server is starting on MIG 2g.10gb.')")
+        page.wait_for_selector("#gpu-headline:has-text('Your server is starting: MIG 2g.10gb.')")
         assert page.is_visible("text=simulated GPU")
         assert page.inner_text("#gpu-leave-words") == "Cancel the start …"
         assert page.is_hidden("#gpu-close"), "nothing is promised of a place that is not waited in"

@@ -77,10 +77,19 @@ class HubSignedOut(JsonRoute):
         self.answer(await self.engine.signed_out(self.message(SignedOut)))
 
 
-class HubForm(JsonRoute):
-    """GET: everything the spawn form of one user needs."""
+class PageRoute(JsonRoute):
+    """What a page of the hub shows."""
 
     who = Who.HUB
+
+    async def hear_language(self, user: str) -> None:
+        """Mails to this user speak the language of the page; "" or none: it is not that user who reads it."""
+        if language := self.request.headers.get("Accept-Language", ""):
+            await self.engine.hear_language(user, catalogue_for(language).language)
+
+
+class HubForm(PageRoute):
+    """GET: everything the spawn form of one user needs."""
 
     async def get(self) -> None:
         """Query: user, server, group (repeated), admin (0 or 1). Header: the language that its page is shown in."""
@@ -90,20 +99,19 @@ class HubForm(JsonRoute):
             raise BadInput(f"admin is {admin!r}; it has to be 0 or 1.", "admin")
         user = self.get_query_argument("user")
         groups = tuple(self.get_query_arguments("group"))
-        if language := self.request.headers.get("Accept-Language", ""):
-            await self.engine.hear_language(user, catalogue_for(language).language)
+        await self.hear_language(user)
         self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
 
 
-class HubOverview(JsonRoute):
+class HubOverview(PageRoute):
     """GET: where one user stands: tickets, servers, and starts that failed."""
 
-    who = Who.HUB
-
     async def get(self) -> None:
-        """Query: user."""
+        """Query: user. Header: the language of that user's page which shows it."""
         self.only_queries("user")
-        self.answer(self.engine.overview(self.get_query_argument("user")))
+        user = self.get_query_argument("user")
+        await self.hear_language(user)
+        self.answer(self.engine.overview(user))
 
 
 class HubCulling(JsonRoute):

@@ -219,7 +219,7 @@
     promise(false);
     alternatives([], []);
     el("gpu-cpu").hidden = true;
-    history(gpu.at, gpu.offer === CPU ? t("starting") : t("starting on %1", gpu.offer_title));
+    history(gpu.at, gpu.offer === CPU ? t("starting") : t("starting: %1", gpu.offer_title));
     title(t("Starting"));
     say(gpu.message);
     if (waitedInLine) { notify(gpu.message); waitedInLine = false; }
