@@ -19,7 +19,10 @@ from tests.machine_needs import proxy_program
 from tests.patience import patient, until
 from tests.ports import free_ports
 
-NGINX = """
+# root's workers would be another account, which no folder of root's tests is open to
+NGINX = (
+    ("user root;" if os.geteuid() == 0 else "")
+    + """
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
 daemon off;
@@ -35,6 +38,7 @@ http {{
     include {folder}/apps.conf;
 }}
 """
+)
 CADDY = """
 {
     admin off
