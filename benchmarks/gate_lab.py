@@ -1,10 +1,11 @@
 """Real apps, a real hub and its gate, behind real proxies: who opens what, and what one sign-out closes, in seconds.
 
 Started is what is there: TensorBoard, MLflow, the Dask dashboard and Prometheus from `--programs` or the path, behind
-nginx, Caddy and Envoy with what ``gate config`` writes. The hub is one of the project's tests, whose form takes any
-password, or whose people sign in at Keycloak (`--keycloak`), and then pgAdmin is there too (``gate_lab_provider.py``);
-ada is of the group `lab`, ben of `ops`. The first table is the apps themselves, as whoever reaches them directly finds
-them. The Dask dashboard has ``relay``, so that its open WebSockets end with the session.
+nginx, Caddy, Envoy and Traefik with what ``gate config`` writes. The hub is one of the project's tests, whose form
+takes any password, or whose people sign in at Keycloak (`--keycloak`), and then pgAdmin is there too
+(``gate_lab_provider.py``); ada is of the group `lab`, ben of `ops`. The first table is the apps themselves, as
+whoever reaches them directly finds them. The Dask dashboard has ``relay``, so that its open WebSockets end with the
+session.
 
     .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin
     .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin:/tmp/pgadmin/bin --keycloak /tmp/kc
@@ -42,8 +43,9 @@ from tests.gate.proxies.raw_requests import NAVIGATION, SOCKET, Answer, request
 from tests.loop.place import THREE_SMALL, Place
 from tests.machine_needs import proxy_program
 from tests.patience import patient, until
-from tests.ports import free_port
+from tests.ports import free_port, free_ports
 
+LAB_PROXIES = ("nginx", "caddy", "envoy", "traefik")
 START_SECONDS = 90
 CLOSE = 8
 """The frame by which a WebSocket is closed (RFC 6455)."""
@@ -226,6 +228,7 @@ class LabProxy(RealProxy):
     def __init__(self, word: str, folder: Path, place: Place, port: int) -> None:
         self.word, self.folder, self.kind = word, folder, word.removesuffix("-wheel")
         self.address, self.port, self._process = HOST, port, None
+        self.own_port, self._state_port = free_ports(2)
         folder.mkdir(parents=True)
         command = [sys.executable, "-m", "hub_extensions.tools.cli", "gate", "config", self.kind]
         options = ["--config", str(place.state / SETTINGS_FILE), "--listen", HOST, "-o", str(folder / "piece")]
@@ -346,7 +349,7 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
 
 
 def print_audit(place: Place, apps: Sequence[RunningApp]) -> None:
-    """What ``gate audit`` says of them: how many results, and each that is open."""
+    """What ``gate audit`` says of them: how many results, each that is open, and why each other was not tried."""
     settings = GateSettings.load(place.state / SETTINGS_FILE)
     results = asyncio.run(AuditRun(audit_of(settings, *(app.app.name for app in apps))).results())
     count = Counter(result.outcome.value for result in results)
@@ -354,6 +357,15 @@ def print_audit(place: Place, apps: Sequence[RunningApp]) -> None:
     for result in results:
         if result.outcome is Outcome.OPEN:
             print(f"  {result.case} {result.app}: {result.tried}: {result.came_back}", flush=True)
+    untried: dict[tuple[str, str, str], list[str]] = {}
+    for result in results:
+        if result.outcome is Outcome.NOT_TRIED:
+            why = (
+                result.advice if result.came_back[:1].isdigit() else result.came_back
+            )  # a bare answer does not say why
+            untried.setdefault((result.case, result.tried, why), []).append(result.app)
+    for (case, tried, why), names in untried.items():
+        print(f"  not tried: {case} {', '.join(names)}: {tried}: {why}", flush=True)
 
 
 @dataclass(frozen=True)
@@ -424,6 +436,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--programs", help="folders with programs of apps, before those on the path")
     parser.add_argument("--keycloak", type=Path, help="an unpacked and built Keycloak, where people sign in then")
     parser.add_argument("--audit", action="store_true", help="audit each proxy, too")
+    parser.add_argument("--proxy", dest="proxies", action="append", choices=LAB_PROXIES, help="repeated; else all")
     options = parser.parse_args(words)
     path = os.pathsep.join(filter(None, (options.programs, os.environ.get("PATH"))))
     with ExitStack() as stack:
@@ -435,7 +448,7 @@ def main(words: Sequence[str]) -> None:
         print_table("The apps themselves, without a gate", apps, "127.0.0.1", ports, {"a stranger": ()})
         origin = f"http://{HOST}:{free_port(HOST)}"
         place = stack.enter_context(hub_of(folder, origin, apps, provider).open())
-        for word in ("nginx", "caddy", "envoy"):
+        for word in options.proxies or LAB_PROXIES:
             if proxy_program(word):
                 behind(Lab(folder, place, origin, apps, provider), word, options.audit)
             else:

@@ -135,9 +135,9 @@ class AuditGate:
         self._url, self._signer = url.rstrip("/"), Signer(secret)
         self._client = SimpleAsyncHTTPClient(force_instance=True, defaults={"follow_redirects": False})
 
-    async def session_for(self, token: str) -> str:
-        """The cookie of a new session. Raises HubDeclined."""
-        body = json.dumps({"token": token}).encode()
+    async def session_for(self, token: str, expired: bool = False) -> str:
+        """The cookie of a new session, or of one that is over by its age. Raises HubDeclined."""
+        body = json.dumps({"token": token, "expired": expired}).encode()
         try:
             for _ in range(ATTEMPTS):
                 letter = self._signer.sign("POST", AUDIT_PATH, body)

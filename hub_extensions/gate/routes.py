@@ -237,13 +237,17 @@ class EndedRoute(SignedRoute):
 
 
 class AuditRoute(SignedRoute):
-    """An audit's account gets a session, as if it had signed in: ``{"token": TOKEN}``. Nobody else's token does."""
+    """An audit's account gets a session, as if it had signed in: ``{"token": TOKEN, "expired": false}``.
+
+    Nobody else's token does. `expired`: as if it had signed in so long ago that the session is over.
+    """
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
         """See the class."""
         try:
-            cookie = await SignIns(self.gate).for_audit(str(json.loads(body)["token"]))
-        except (ValueError, TypeError, KeyError):
+            sent = json.loads(body)
+            cookie = await SignIns(self.gate).for_audit(str(sent["token"]), expired=sent.get("expired") is True)
+        except (ValueError, TypeError, KeyError, AttributeError):
             return 400, {"message": "token has to be a text"}
         except SignInFailed as problem:
             return problem.status, {"message": problem.reason}

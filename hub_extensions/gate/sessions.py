@@ -138,12 +138,18 @@ class GateSessions:
         token: str,
         before: GateSession | None,
         rounds: Mapping[str, SilentRound] | None = None,
+        *,
+        expired: bool = False,
     ) -> tuple[str, GateSession]:
-        """A new session, with its cookie; the one that this browser had before is over. `rounds`: made just now."""
+        """A new session, with its cookie; the one that this browser had before is over.
+
+        `rounds`: made just now. `expired`: it began so long ago that its life is over.
+        """
         cookie, now = secrets.token_urlsafe(32), self._now()
+        begun = now - self._limits.lifetime if expired else now
         earlier = (before.rounds if before is not None and before.user == owner else None) or {}
         written = _written({**earlier, **(rounds or {})})
-        stored = StoredSession(hash_of_secret(cookie), owner, hub_session, seal(token, cookie), now, now, written)
+        stored = StoredSession(hash_of_secret(cookie), owner, hub_session, seal(token, cookie), begun, begun, written)
         await self._in_store(self._store.put, stored, before.id if before is not None else "")
         session = self._all[stored.id] = GateSession(stored)
         session.known.token = token

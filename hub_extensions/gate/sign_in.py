@@ -95,12 +95,12 @@ class SignIns:
         cookie = await self._session_for(code, verifier_of(state, browser), kept, before)
         return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/")
 
-    async def for_audit(self, token: str) -> str:
-        """The cookie of a session for an account that an audit has made. Raises SignInFailed."""
+    async def for_audit(self, token: str, expired: bool) -> str:
+        """The cookie of a session, `expired` or not, for an account that an audit has made. Raises SignInFailed."""
         owner = await self._owner_of(token)
         if not owner.name.startswith(ACCOUNT):
             raise SignInFailed("hub-refused", 403)
-        cookie, _ = await self._gate.sessions.begin(owner.name, owner.session, token, None)
+        cookie, _ = await self._gate.sessions.begin(owner.name, owner.session, token, None, expired=expired)
         return cookie
 
     async def _session_for(self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None) -> str:

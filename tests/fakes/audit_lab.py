@@ -29,6 +29,7 @@ FAULTS = {
     "framed": "A14",
     "signed-out-open": "A5",
     "two-cookies": "A4",
+    "over-open": "A4",
     "no-service": "A13",
     "cookie-for-all": "A14",
 }
@@ -52,6 +53,7 @@ class AuditLab:
         self.made: list[str] = []
         self.cookies: dict[str, str] = {}
         self.signed_out: set[str] = set()
+        self.over: set[str] = set()
         self.port, self.names = free_port(), ["good", *(each for each in FAULTS if each in self.faults)]
         self.upstreams = {name: free_port() for name in self.names}
         self.url = f"http://127.0.0.1:{self.port}/"
@@ -82,10 +84,12 @@ class AuditLab:
             server.close()
             await server.wait_closed()
 
-    async def session_for(self, token: str) -> str:
+    async def session_for(self, token: str, expired: bool) -> str:
         """As the gate gives one to an audit's account."""
-        cookie = f"{token.replace('-', ''):x<43}"
+        cookie = f"{token.replace('-', ''):{'z' if expired else 'x'}<43}"
         self.cookies[f"gate-without-https={cookie}"] = self.tokens[token]
+        if expired:
+            self.over.add(f"gate-without-https={cookie}")
         return cookie
 
     async def _app_connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -137,6 +141,7 @@ class AuditLab:
             cookie = cookie.split("; ")[1]
         by_cookie = cookie in self.cookies or (name == "any-cookie" and bool(cookie))
         by_cookie = by_cookie and (cookie not in self.signed_out or name == "signed-out-open")
+        by_cookie = by_cookie and (cookie not in self.over or name in ("any-cookie", "over-open"))
         user = self.tokens.get(headers.get("authorization", "").removeprefix("Bearer "), "")
         user = user or (self.cookies.get(cookie, "") if by_cookie else "")
         forged = next((headers[each] for each in NAMES if each in headers), "")

@@ -19,7 +19,10 @@ from tests.machine_needs import proxy_program
 from tests.patience import patient, until
 from tests.ports import free_ports
 
-NGINX = """
+# root's workers would be another account, which no folder of root's tests is open to
+NGINX = (
+    ("user root;" if os.geteuid() == 0 else "")
+    + """
 pid {folder}/nginx.pid;
 error_log {folder}/error.log;
 daemon off;
@@ -35,6 +38,7 @@ http {{
     include {folder}/apps.conf;
 }}
 """
+)
 CADDY = """
 {
     admin off
@@ -44,7 +48,7 @@ CADDY = """
 """
 TRAEFIK = """
 entryPoints:
-  apps: {{address: "127.0.0.1:{port}"}}
+  apps: {{address: "{address}:{port}"}}
   own: {{address: "127.0.0.1:{own_port}"}}
   traefik: {{address: "127.0.0.1:{state_port}"}}
 api: {{insecure: true}}
@@ -96,7 +100,7 @@ class RealProxy:
             (self.folder / "apps.yaml").write_text(self.text, encoding="utf-8")
             file = self.folder / "traefik.yaml"
             ports = {"port": self.port, "own_port": self.own_port, "state_port": self._state_port}
-            file.write_text(TRAEFIK.format(folder=self.folder, **ports), encoding="utf-8")
+            file.write_text(TRAEFIK.format(folder=self.folder, address=self.address, **ports), encoding="utf-8")
         elif self.kind == "envoy":
             file = self.folder / "envoy.yaml"
             file.write_text(self.text, encoding="utf-8")

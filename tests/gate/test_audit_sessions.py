@@ -19,6 +19,8 @@ async def test_an_account_of_an_audit_gets_a_session_and_nobody_else(standing: S
     browser.jars["apps.example.org"] = {SECURE_COOKIE: cookie}
     assert (await browser.check(**FETCH)).status == 200
     assert (await browser.check("dask", **FETCH)).status == 403
+    browser.jars["apps.example.org"] = {SECURE_COOKIE: await at.session_for(hub.token_for("gpu-audit-1"), True)}
+    assert (await browser.check(**FETCH)).status == 401, "its life was over when it was given"
     hub.add_user("gpu-audit-2", kind="service")
     for token, why in ((hub.token_for("ada"), "403"), (hub.token_for("gpu-audit-2"), "400"), ("of-nobody", "400")):
         with pytest.raises(HubDeclined, match=f"gives no session: {why}"):
@@ -28,6 +30,7 @@ async def test_an_account_of_an_audit_gets_a_session_and_nobody_else(standing: S
     hub.fault = "500"
     with pytest.raises(HubDeclined, match="503"):
         await at.session_for(hub.token_for("gpu-audit-1"))
+    await standing.gate.sessions.tidy()
     assert len(standing.gate.sessions) == 1
     body = b'{"token": "x"}'
     unsigned = await send(standing.port, request("POST", AUDIT_PATH, [("Host", "127.0.0.1")], body))

@@ -134,8 +134,12 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
         )
 
 
-def borrowed(app: App, path: str, name: str, mine: str, other: str) -> Iterator[Probe]:
-    """A4 with cookies that the gate gave: `mine` opens the app, `other` is of somebody without the group; "": none."""
+def borrowed(app: App, path: str, name: str, mine: str, other: str, expired: str) -> Iterator[Probe]:
+    """A4 with cookies that the gate gave: `mine` opens the app, `other` is of somebody without the group, `expired` of
+    somebody with it whose session is over; "": none."""
+    if expired:
+        sent, old = (("Cookie", f"{name}={expired}"), *PAGE), "The gate took a cookie that is over: compare its clock."
+        yield Probe("A4", app.name, "a cookie that expired", "a session's", path, old, Rule.ODD, headers=sent)
     advice = "The gate took one cookie for another: ask for help, and stop it meanwhile."
     changed = mine[:-2] + ("A" if mine[-2:-1] != "A" else "B") + mine[-1:]  # of the last letter only some bits count
     ways = {"changed": changed, "cut": mine[:-1], "beside one's own": f"{other}; {name}={mine}" if other else ""}
@@ -310,6 +314,8 @@ def _result(
     )
     came_back = ", ".join(sorted({str(answer) for _, answer in each}))
     advice = each[0][0].advice if outcome is Outcome.OPEN else ""
+    if outcome is Outcome.NOT_TRIED and each[0][0].rule is Rule.UNBELIEVED:
+        advice = "It shows no name of whoever asks, so that its answer proves nothing: ask its author what it believes."
     return AuditResult(case, app, f"{tried}: {named}", came_back, outcome, advice)
 
 

@@ -1,7 +1,8 @@
 """The policies around the gate, enforced: who reaches a gate and an app from a real pod, before them and with them.
 
 kube-router translates the policies for this node's kernel (``--kube-router FILE``, CONTRIBUTING.md); what it does to
-the machine's rules is taken back in the end. ``helm check`` proves the same policies without a kernel.
+the machine's rules is taken back in the end. ``helm check`` proves the same policies without a kernel. The audit's own
+Job, which asks the app past its proxy as a user's pod (A7), finds it open before them, and closed with them.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jwt
 import pytest
 import yaml
 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.daemons import Daemon
+from tests.cluster.image import JUPYTERLAB
 from tests.cluster.network import PATH
 from tests.cluster.on_a_node.test_real_node import _create, _log, _pod, _status
 from tests.cluster.real_node import RealNode
@@ -59,6 +62,15 @@ while True:
     print(json.dumps(found), flush=True)
     time.sleep(0.2)
 """
+
+
+GATE_JSON = {
+    "url": "https://apps.example.org",
+    "hub_url": "https://hub.example.org/hub/",
+    "hub_api_url": "http://hub.jhub:8081/hub/api",
+    "client_secret": "of-the-gate",
+}
+"""What the audit reads of the gate's settings beside the catalogue; A7 asks none of these."""
 
 
 @pytest.fixture
@@ -134,6 +146,31 @@ def reached(cluster: ControlPlane) -> dict[str, set[str]]:
     }
 
 
+def audit_as_a_user(cluster: ControlPlane, name: str) -> str:
+    """How the Job of the manifest ended, and the count of its report."""
+    job = yaml.safe_load((GATE / "audit-as-a-user.yaml").read_text(encoding="utf-8"))
+    job["metadata"]["name"] = name
+    spec = job["spec"]["template"]["spec"]
+    spec["nodeSelector"] = {"nvidia.com/mig.capable": "true"}
+    (container,) = spec["containers"]
+    container |= {"image": JUPYTERLAB, "imagePullPolicy": "Never"}
+    # the hub's image has PyJWT, and the image of these tests, a user's, has not
+    container["env"] = [{"name": "PYTHONPATH", "value": "/of-the-hub"}]
+    container["volumeMounts"].append({"name": "jwt", "mountPath": "/of-the-hub/jwt", "readOnly": True})
+    spec["volumes"].append({"name": "jwt", "hostPath": {"path": str(Path(jwt.__file__).parent)}})
+    cluster.apply(yaml.safe_dump(job), HUB)
+    found = f"/api/v1/namespaces/{HUB}/pods?labelSelector=job-name%3D{name}"
+
+    def ended() -> dict[str, Any] | None:
+        pods = cluster.call("GET", found)["items"]
+        return next((pod for pod in pods if pod["status"]["phase"] in ("Succeeded", "Failed")), None)
+
+    pod = until(ended, 60, lambda: f"{cluster.call('GET', found)['items']}")
+    report = _log(cluster, HUB, pod["metadata"]["name"])
+    print(report)
+    return f"{pod['status']['phase']}: {report.strip().splitlines()[-1]}"
+
+
 @pytest.mark.usefixtures("namespaces")
 def test_the_proxy_alone_reaches_gate_and_app(
     control_plane: ControlPlane, real_node: RealNode, request: pytest.FixtureRequest
@@ -151,6 +188,13 @@ def test_the_proxy_alone_reaches_gate_and_app(
     until(lambda: all(_status(control_plane, phase[n], n)["phase"] == "Running" for n in names), 60, "not all run")
     until(lambda: reached(control_plane) == dict.fromkeys(names, both), 30, lambda: f"{reached(control_plane)}")
 
+    upstream = "http://{}:{}".format(*places["app"])
+    app = {"name": "mlflow", "title": "MLflow", "where": "https://apps.example.org/mlflow/", "upstream": upstream}
+    settings = {"gate.json": json.dumps({**GATE_JSON, "catalogue": [app]})}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "jupyterhub-gate"}, "stringData": settings}
+    control_plane.call("POST", f"/api/v1/namespaces/{HUB}/secrets", secret)
+    assert audit_as_a_user(control_plane, "audit-before") == "Failed: 1 open, 0 safe, 0 not tried"
+
     for file in ("networkpolicy.yaml", "app-policy.yaml"):
         for policy in yaml.safe_load_all((GATE / file).read_text(encoding="utf-8")):
             control_plane.apply(yaml.safe_dump(policy), policy["metadata"]["namespace"])
@@ -158,5 +202,6 @@ def test_the_proxy_alone_reaches_gate_and_app(
 
     wanted = {name: MAY.get(name, set()) for name in names}
     until(lambda: reached(control_plane) == wanted, 60, lambda: f"{reached(control_plane)}")
+    assert audit_as_a_user(control_plane, "audit-with-them") == "Succeeded: 0 open, 1 safe, 0 not tried"
     for name in names:
         print(name, "reaches", ", ".join(sorted(reached(control_plane)[name])) or "neither")

@@ -128,14 +128,16 @@ def test_a_certificate_of_an_unknown_issuer_proves_nothing(code: int | None, wor
 
 def test_a_cookie_is_changed_cut_and_sent_beside_another_and_never_as_it_is() -> None:
     mine, other = "m" * 43, "o" * 43
-    sent = {each.way: dict(each.headers)["Cookie"] for each in borrowed(APP, "/mlflow/", "gate", mine, other)}
+    sent = {each.way: dict(each.headers)["Cookie"] for each in borrowed(APP, "/mlflow/", "gate", mine, other, "")}
     assert sent == {
         "changed": f"gate={'m' * 41}Am",
         "cut": f"gate={'m' * 42}",
         "beside one's own": f"gate={other}; gate={mine}",
     }
-    assert list(borrowed(APP, "/mlflow/", "gate", "", other)) == []
-    assert {each.way for each in borrowed(APP, "/mlflow/", "gate", mine, "")} == {"changed", "cut"}
+    assert list(borrowed(APP, "/mlflow/", "gate", "", other, "")) == []
+    (old,) = borrowed(APP, "/mlflow/", "gate", "", other, "OLD")
+    assert (old.tried, dict(old.headers)["Cookie"]) == ("a cookie that expired", "gate=OLD")
+    assert {each.way for each in borrowed(APP, "/mlflow/", "gate", mine, "", "")} == {"changed", "cut"}
 
 
 @pytest.mark.parametrize(
