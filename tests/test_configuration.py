@@ -78,6 +78,7 @@ FITTING: dict[str, Any] = {
     "c.GpuNotices.webhook_url": "https://chat.example/hook",
     "c.GpuNotices.mail_from": "GPUs <gpu@hub.example>",
     "c.GpuNotices.mail_to": "{{ user }}@hub.example",
+    "c.GpuNotices.mail_language": "fi",
 }
 
 

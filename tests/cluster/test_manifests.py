@@ -148,25 +148,19 @@ DRA_HERE: Allowed = {("resource.k8s.io", "resourceclaimtemplates"): {"list", "wa
 KUEUE: Allowed = {("kueue.x-k8s.io", "localqueues"): {"get"}}
 WAYS = {
     "the hub with the service in its pod": ("hub", ("rbac.yaml",), EVERYWHERE, with_these(CHART, HERE)),
-    "the hub with DRA and Kueue": (
+    "the hub with DRA and Kueue, whose admins drain nodes": (
         "hub",
-        ("rbac.yaml", "dra.yaml", "kueue.yaml"),
-        {**EVERYWHERE, **DRA},
-        with_these(CHART, HERE, DRA_HERE, KUEUE),
-    ),
-    "the hub whose admins drain nodes": (
-        "hub",
-        ("rbac.yaml", "drain-nodes.yaml"),
-        {**EVERYWHERE, ("", "nodes"): READ | {"patch"}},
-        with_these(CHART, HERE, {("", "nodes"): {"patch"}}),
+        ("rbac.yaml", "drain-nodes.yaml", "dra.yaml", "kueue.yaml"),
+        {**EVERYWHERE, **DRA, ("", "nodes"): READ | {"patch"}},
+        with_these(CHART, HERE, DRA_HERE, KUEUE, {("", "nodes"): {"patch"}}),
     ),
     "the hub beside the service's Deployment": ("hub", (OWN + "rbac.yaml",), {}, with_these(CHART)),
     "the service in its own Deployment": ("jupyterhub-gpu", (OWN + "rbac.yaml",), EVERYWHERE, with_these(HERE)),
-    "the service in its own Deployment, with DRA": (
+    "the service in its own Deployment, with DRA, whose admins drain nodes": (
         "jupyterhub-gpu",
-        (OWN + "rbac.yaml", OWN + "dra.yaml"),
-        {**EVERYWHERE, **DRA},
-        with_these(HERE, DRA_HERE),
+        (OWN + "rbac.yaml", OWN + "drain-nodes.yaml", OWN + "dra.yaml"),
+        {**EVERYWHERE, **DRA, ("", "nodes"): READ | {"patch"}},
+        with_these(HERE, DRA_HERE, {("", "nodes"): {"patch"}}),
     ),
 }
 
