@@ -226,14 +226,14 @@ class HubApi:
             raise StopRefused(answer.code, _message(answer), _retry_after(answer))
         return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
 
-    async def identify(self, token: str) -> Caller | None:
-        """Whose token this is; None: nobody's. Remembered for some seconds.
+    async def identify(self, token: str, *, as_server: bool = False) -> Caller | None:
+        """Whose token this is; None: nobody's. Remembered for some seconds, `as_server` for some minutes.
 
         Raises:
             HubAway: it cannot be told now; also where so many others give tokens that never were anybody's.
         """
         now = asyncio.get_running_loop().time()
-        known, caller = self._callers.find(token, now)
+        known, caller = self._callers.find(token, now, as_server=as_server)
         if known:
             return caller
         if self._callers.was_proved(token):

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-
-from hub_extensions.core.access import has_access
+from math import inf
 
 _CALLERS = 16_384
 _CALLER_SECONDS = 15.0
 _SERVER_SECONDS = 300.0
-"""Of a token that is one server's own and opens nothing else: each of 5,000 servers asks every few seconds, and each
-would be a question to the hub. So long JupyterHub's own services remember any (``HubAuth.cache_max_age``)."""
+"""Of one server's own token, where it is asked for that server alone: each of 5,000 servers asks every few seconds, and
+each would be a question to the hub. So long JupyterHub's own services remember any (``HubAuth.cache_max_age``)."""
 _STRANGER_SECONDS = 5.0
 _PROVED = 65_536
 """So many tokens that were once somebody's are asked about before the others."""
@@ -60,17 +59,18 @@ class KnownCallers:
         """It was somebody's when it was asked about last."""
         return _digest(token) in self._proved
 
-    def find(self, token: str, now: float) -> tuple[bool, Caller | None]:
-        until, caller = self._known.get(_digest(token), (now, None))
-        return until > now, caller
+    def find(self, token: str, now: float, *, as_server: bool = False) -> tuple[bool, Caller | None]:
+        """Whether it is known, and whose it is. `as_server`: it opens nothing but what is its own server's."""
+        asked, caller = self._known.get(_digest(token), (-inf, None))
+        return now < asked + _kept_for(caller, as_server), caller
 
     def keep(self, token: str, caller: Caller | None, now: float) -> None:
         self._note(_digest(token), caller is not None)
         if len(self._known) >= _CALLERS:
-            self._known = {key: kept for key, kept in self._known.items() if kept[0] > now}
+            self._known = {key: kept for key, kept in self._known.items() if now < kept[0] + _kept_for(kept[1], True)}
         while len(self._known) >= _CALLERS:
             del self._known[next(iter(self._known))]
-        self._known[_digest(token)] = (now + _kept_for(caller), caller)
+        self._known[_digest(token)] = (now, caller)
 
     def _note(self, digest: bytes, proved: bool) -> None:
         self._proved.pop(digest, None)
@@ -81,11 +81,10 @@ class KnownCallers:
         self._proved[digest] = None
 
 
-def _kept_for(caller: Caller | None) -> float:
+def _kept_for(caller: Caller | None, as_server: bool) -> float:
     if caller is None:
         return _STRANGER_SECONDS
-    of_a_server_alone = server_of(caller) is not None and not has_access(caller.scopes)
-    return _SERVER_SECONDS if of_a_server_alone else _CALLER_SECONDS
+    return _SERVER_SECONDS if as_server and server_of(caller) is not None else _CALLER_SECONDS
 
 
 def _digest(token: str) -> bytes:

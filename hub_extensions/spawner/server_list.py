@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from jupyterhub import orm
 from jupyterhub.apihandlers.base import APIHandler
+from jupyterhub.metrics import prometheus_log_method
 from jupyterhub.scopes import Scope, needs_scope
 from jupyterhub.utils import isoformat
 from tornado import web
@@ -60,6 +61,14 @@ class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
             await asyncio.sleep(0)
         parts += self._items(self._without_address(seen))
         self.finish('{"items": [' + ", ".join(parts) + "]}")
+
+    def _log(self) -> None:
+        """An answer, twice a minute, is for debugging only, as of the hub's health check; anything else is a line."""
+        if self.get_status() != 200:
+            super()._log()
+            return
+        self.log.debug("200 GET %s (%s@%s)", self.request.path, self.current_user.name, self.request.remote_ip)
+        prometheus_log_method(self)
 
     def _rows_after(self, last: int) -> list[_ServerRow]:
         """The next that have an address, for which JupyterHub looks too; by number, so that none is missed."""

@@ -367,23 +367,25 @@ async def test_an_identity_is_remembered_for_some_seconds_only_and_by_token() ->
 
 
 @pytest.mark.parametrize(
-    ("scopes", "seconds"),
+    ("scopes", "seconds", "as_server"),
     [
-        (["access:servers!server=ada/", "users:activity!user=ada"], 300),
-        (["access:servers!server=ada/", "access:services!service=gpu"], 15),
-        (["access:servers!server=ben/"], 15),
-        (["self"], 15),
-        (None, 5),
+        (["access:servers!server=ada/", "users:activity!user=ada"], 15, 300),
+        (["access:servers!server=ada/", "access:services!service=gpu"], 15, 300),
+        (["access:servers!server=ben/"], 15, 15),
+        (["self"], 15, 15),
+        (None, 5, 5),
     ],
 )
-def test_a_servers_own_token_is_no_question_to_the_hub_at_each_of_its_polls(
-    scopes: list[str] | None, seconds: float
+def test_a_server_that_asks_for_itself_is_no_question_to_the_hub_at_each_of_its_polls(
+    scopes: list[str] | None, seconds: float, as_server: float
 ) -> None:
+    """Every server's token opens the service's pages too; there it is asked about as any other."""
     known = KnownCallers()
     caller = None if scopes is None else Caller("ada", "user", False, (), frozenset(scopes))
     known.keep("a token", caller, 100.0)
-    assert known.find("a token", 99.0 + seconds) == (True, caller)
-    assert not known.find("a token", 100.0 + seconds)[0]
+    for own, lasts in ((False, seconds), (True, as_server)):
+        assert known.find("a token", 99.0 + lasts, as_server=own) == (True, caller)
+        assert not known.find("a token", 100.0 + lasts, as_server=own)[0]
 
 
 async def test_a_listing_tells_the_hubs_clock(api: HubApi) -> None:

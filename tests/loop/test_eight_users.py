@@ -21,6 +21,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.hubs import ROOT, proxy_command, until
 from tests.loop.place import Person, browsers
+from tests.loop.quiet_log import faults
 from tests.patience import patient
 
 pytestmark = [
@@ -105,6 +106,15 @@ def leases(demo: dict[str, Any], token: str) -> dict[str, dict[str, Any]]:
     )
     answer.raise_for_status()
     return {lease["user"]: lease for lease in answer.json()}
+
+
+def tickets(demo: dict[str, Any], token: str) -> set[str]:
+    """Who has a place in line, or starts."""
+    answer = requests.get(
+        f"{demo['url']}/services/gpu/api/tickets", headers={"Authorization": f"token {token}"}, timeout=patient(10)
+    )
+    answer.raise_for_status()
+    return {ticket["user"] for ticket in answer.json()}
 
 
 def environ(pid: int) -> dict[str, str]:
@@ -207,6 +217,13 @@ def test_eight_users_share_one_card(browser: Browser, demo: dict[str, Any], pict
     expect(admin.page.locator("body")).to_contain_text(names[7])
     admin.page.screenshot(path=pictures / "admin.png", full_page=True)
     admin.leave()
+
+    left = requests.delete(
+        f"{url}/hub/api/users/{names[7]}/server", headers={"Authorization": f"token {token}"}, timeout=patient(20)
+    )
+    assert left.ok, left.text
+    until(lambda: names[7] not in tickets(demo, token), 20, "out of the line")
+    assert faults((demo["folder"] / "hub.log").read_text(), demo["admin"]) == []
 
 
 def test_ctrl_c_leaves_nothing_running(demo: dict[str, Any]) -> None:

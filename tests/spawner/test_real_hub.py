@@ -18,6 +18,7 @@ from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.spawner.base import CONFIRM_SECONDS
 from tests.fakes.service import SECRET, AwayService, GpuServiceInATest
 from tests.hubs import Hub, until
+from tests.loop.quiet_log import faults
 from tests.patience import patient
 from tests.spawner.real_hub import ours
 
@@ -158,6 +159,7 @@ c.JupyterHub.spawner_class = SlowToLaunch
         page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada").text
         assert "Your server did not start within 1 s" in page
         assert "failed to start in 1 seconds" in hub.log()
+        assert faults(hub.log()) == []
 
 
 def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path, service: GpuServiceInATest) -> None:

@@ -114,7 +114,8 @@ class Auth:
         Raises:
             Forbidden: no token, an unknown one, or not one server's. HubAway: nobody can tell now.
         """
-        caller = await self.caller(headers)
+        token = bearer(headers)
+        caller = await self.hub.identify(token, as_server=True) if token else None
         if caller is None:
             raise Forbidden("This needs the server's own token (JUPYTERHUB_API_TOKEN in the server).")
         named = server_of(caller)
