@@ -1,4 +1,4 @@
-"""What the log of a normal day must not have: a traceback, a page of the hub that is not there, a program that chatters.
+"""What the log of a normal day must not have: a traceback, a page that is not there, a program that chatters.
 
 ``faults`` judges the text of a log that hub, service and servers share, at INFO. What people do in their browsers is a
 line each, and is not counted; nor is what JupyterLab's open pages ask their own server.
