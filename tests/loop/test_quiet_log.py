@@ -26,10 +26,7 @@ def every(seconds: int, what: str, times: int) -> str:
         (every(15, WHO.replace("ada", "admin"), 8), []),
         (every(1, "200 GET /hub/home (ada@127.0.0.1) 20ms", 20), []),
         ("[D 2026-01-05 12:00:00.123 JupyterHub log:192] 404 GET /hub/health (@127.0.0.1) 1ms", []),
-        (
-            "[W 2026-01-05 12:00:00.123 JupyterHub log:192] 404 GET /hub/health (@127.0.0.1) 1ms",
-            ["404: GET /hub/health"],
-        ),
+        ("[W 2026-01-05 12:00:00.123 JupyterHub log:192] 404 GET /hub/health (@::1) 1ms", ["404: GET /hub/health"]),
         (
             "[E 2026-01-05 12:00:00.123 JupyterHub web:1]\n    Traceback (most recent call last):\n      File a\n"
             "    KeyError: 'HOME'\nKeyError: 'HOME'\n{}",
