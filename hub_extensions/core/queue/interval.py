@@ -36,7 +36,7 @@ UNIT = 60.0
 LOW, HIGH = 0.1, 0.9
 SURE = 1.645
 """So many standard errors better is better by more than chance: 95 % of a normal distribution lie below."""
-LONGEST_LINE = 1000
+LONGEST_QUEUE = 1000
 """Waits among which the first in line is looked for: as many as are played."""
 SOON = (900.0, 3600.0, 14400.0)
 """Started within 15 min, 1 h, 4 h."""
@@ -173,16 +173,16 @@ class _True:
     came: float = math.inf
 
 
-class _FirstInLine:
+class _HeadOfQueue:
     """How well the wait of the first in line foretold the waits of those who joined behind him."""
 
     def __init__(self) -> None:
-        self._spans: deque[tuple[float, float]] = deque(maxlen=LONGEST_LINE)
+        self._spans: deque[tuple[float, float]] = deque(maxlen=LONGEST_QUEUE)
         self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
         self._better: deque[float] = deque(maxlen=MATURED)
 
-    def matured(self, joined: float, waited: float, told: float) -> None:
-        """A wait is over; `told`: what P90 was by the play."""
+    def matured(self, joined: float, waited: float, shown: float) -> None:
+        """A wait is over; `shown`: what P90 was by the play."""
         first = min((began for began, over in self._spans if began < joined < over), default=None)
         self._spans.append((joined, joined + waited))
         if first is None:
@@ -190,7 +190,7 @@ class _FirstInLine:
         by_first = self._p90(joined - first, joined)
         self._errors.append((_log(waited) - _log(joined - first), joined + waited))
         if by_first is not None:
-            self._better.append(_loss(told, waited) - _loss(by_first, waited))
+            self._better.append(_loss(shown, waited) - _loss(by_first, waited))
 
     def _p90(self, waits: float, known: float = math.inf) -> float | None:
         errors = sorted(off for off, came in self._errors if came <= known)
@@ -233,7 +233,7 @@ class Correction:
         self._medians: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
         self._limits: deque[tuple[float, float, float]] = deque(maxlen=MATURED)
         self._apart, self._apart_until = 0, -math.inf
-        self._first = _FirstInLine()
+        self._first = _HeadOfQueue()
 
     def matured(self, shown: Interval, waited: float, at_most: float | None = None, joined: float = math.inf) -> None:
         """A forecast came true.
