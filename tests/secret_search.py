@@ -27,13 +27,19 @@ from tests.secret_notes import FOLDER
 WINDOW = 40
 """So many characters of a long secret are looked for: its end, which in a signed token is the signature."""
 BY_PURPOSE = (
-    ("jupyterhub_config.py", ("client secret",)),  # a test's own: an admin's would have it from the environment
+    (
+        "jupyterhub_config.py",
+        ("client secret", "client_secret in a form"),
+    ),  # a test's own: an admin's would have it from the environment
     ("gate.json", ("client_secret in a form", "between gate and hub")),  # the gate is a client of the hub
     ("secrets.json", ("client_secret in a form",)),  # so is the service: its token is made once and kept
     ("service.json", ("client_secret in a form",)),  # and read by the service, also where the hub is away
+    ("jpserver-*", ("client_secret in a form",)),  # JupyterLab's own way in, which is this server's token
 )
 """Files that have to hold a secret of these kinds, and which their account alone can read. Any other kind is found."""
 OUTPUT = "output"
+FAILS = "TEST_SECRETS_FAIL"
+"""Set, a finding fails the run."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import pytest
 from tests.hubs import ROOT
 from tests.patience import patient
 from tests.secret_notes import FOLDER, NotedSet, note, read_notes
-from tests.secret_search import search
+from tests.secret_search import FAILS, search
 
 TOKEN = "head.body." + "sign-ature" * 12
 SECRET = "planted, with signs: ä+/&="
@@ -110,7 +110,7 @@ def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
         [sys.executable, "-m", "pytest", "-p", "tests.secret_search", "-p", "no:cacheprovider", "-q", "-c", os.devnull,
          "--rootdir", tmp_path, "--basetemp", tmp_path / "run", tmp_path],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), FAILS: "1"},
         capture_output=True,
         text=True,
         timeout=patient(60),

@@ -32,6 +32,7 @@ KUBERNETES = ("adapters/kubernetes/", "spawner/kube.py", "spawner/pods/", "spawn
 """Where an extra's own libraries are imported, below the package. Everything else is the hub's."""
 
 DISTRIBUTIONS = {
+    "_pytest": "pytest",
     "helm_python": "helm-python-sdk",
     "jwt": "pyjwt",
     "kubespawner": "jupyterhub-kubespawner",
