@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hub_extensions.core.queue.durations import DurationHistory, FloatArray
-from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, corrected, limited, read
+from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, Moves, Trust, corrected, limited, read
 from hub_extensions.core.queue.outlook import FEW, Likely
 from hub_extensions.core.queue.play import SimulationState, Waiting, Wish, always, play
 
@@ -60,48 +60,62 @@ def likely_waits(
         for ticket in state.waiting
         if ticket.wishes
     }
-    moves = {
-        pool: corrections[pool].moves() if pool in corrections else None
-        for pool in {*pool_of.values(), *(wish.pool for wish in asks)}
-    }
-    trust = {pool: corrections[pool].trust if pool in corrections else PLAY_ALONE for pool in moves}
-
+    pools = {*pool_of.values(), *(wish.pool for wish in asks)}
     firsts: dict[str, Waiting] = {}
     for ticket in state.waiting:
         if ticket.id in pool_of:
             firsts.setdefault(pool_of[ticket.id], ticket)
-    behind = {pool: corrections[pool].p90_behind(first.waited) for pool, first in firsts.items() if pool in corrections}
-
-    def shown(
-        pool: str, found: FloatArray, other: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
-    ) -> Likely | None:
-        played = read(found.tolist(), () if other is None or pool not in nameless else other.tolist())
-        if played is None:
-            return None
-        told, whole = corrected(played, moves[pool], most, trust[pool]), behind.get(pool)
-        if whole is None or ticket is firsts[pool]:
-            return Likely(played, told, trust[pool])
-        left = whole - (0.0 if ticket is None else ticket.waited)
-        by_first = replace(trust[pool], limit=0.0, first=True)  # the limit has had its share of the median
-        return Likely(played, limited(replace(told, p90=left), most, by_first), replace(trust[pool], first=True))
-
+    views = {pool: _PoolView.of(corrections.get(pool), firsts.get(pool), pool in nameless) for pool in pools}
     most = at_most or {}
-    tickets = {ticket.id: ticket for ticket in state.waiting}
-    return Waits(
-        {
-            name: shown(
-                pool_of[name], found, None if others is None else others.starts[name], most.get(name), tickets[name]
-            )
-            if name in pool_of
-            else None
-            for name, found in worlds.starts.items()
-        },
-        [
-            shown(wish.pool, found, None if others is None else others.asks[at])
-            for at, (wish, found) in enumerate(zip(asks, worlds.asks, strict=True))
-        ],
-        {name: _middle(found) for name, found in worlds.left.items()},
-    )
+    waits: dict[str, Likely | None] = {ticket.id: None for ticket in state.waiting}
+    for ticket in state.waiting:
+        if ticket.id in pool_of:
+            by_curve = None if others is None else others.starts[ticket.id]
+            view = views[pool_of[ticket.id]]
+            waits[ticket.id] = view.likely(worlds.starts[ticket.id], by_curve, most.get(ticket.id), ticket)
+    last = [
+        views[wish.pool].likely(found, None if others is None else others.asks[at])
+        for at, (wish, found) in enumerate(zip(asks, worlds.asks, strict=True))
+    ]
+    return Waits(waits, last, {name: _middle(found) for name, found in worlds.left.items()})
+
+
+@dataclass(frozen=True)
+class _PoolView:
+    """What came true in a pool, as it changes what is played there now.
+
+    Attributes:
+        first: the first in line. behind: P90 of the whole wait of whoever is behind him, where his is surely better.
+        nameless: people are not told apart, so the median is also of what the pool's curve plays.
+    """
+
+    moves: Moves | None
+    trust: Trust
+    first: Waiting | None
+    behind: float | None
+    nameless: bool
+
+    @staticmethod
+    def of(correction: Correction | None, first: Waiting | None, nameless: bool) -> _PoolView:
+        """Of a pool; without a correction the play stands alone."""
+        if correction is None:
+            return _PoolView(None, PLAY_ALONE, first, None, nameless)
+        behind = None if first is None else correction.p90_behind(first.waited)
+        return _PoolView(correction.moves(), correction.trust, first, behind, nameless)
+
+    def likely(
+        self, played: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
+    ) -> Likely | None:
+        """What is told of these worlds; None: too many of them never start. `ticket`: None for who would come last."""
+        found = read(played.tolist(), by_curve.tolist() if by_curve is not None and self.nameless else ())
+        if found is None:
+            return None
+        shown = corrected(found, self.moves, most, self.trust)
+        if self.behind is None or ticket is self.first:
+            return Likely(found, shown, self.trust)
+        left = self.behind - (0.0 if ticket is None else ticket.waited)
+        by_first = replace(self.trust, limit=0.0, first=True)  # the limit has had its share of the median
+        return Likely(found, limited(replace(shown, p90=left), most, by_first), replace(self.trust, first=True))
 
 
 def _middle(worlds: FloatArray) -> float:
