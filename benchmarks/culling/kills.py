@@ -90,7 +90,7 @@ def _seconds(value: float | None) -> str:
 
 
 @dataclass
-class Told:
+class Seen:
     """What was seen since a cell began."""
 
     stages: dict[str, float] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Told:
 
 def cell(stack: Stack, stage: str, part: str) -> Cell:
     """The holder's server is stopped, and `part` is killed at `stage`; at the end the next one is ready."""
-    began, told = time.time(), Told()
+    began, told = time.time(), Seen()
     result = Cell(stack.store, stage, part)
     stack.new_round()
     stack.line_up()
@@ -135,7 +135,7 @@ def cell(stack: Stack, stage: str, part: str) -> Cell:
     return result
 
 
-def _looks(stack: Stack, told: Told, what: str) -> Iterator[Look]:
+def _looks(stack: Stack, told: Seen, what: str) -> Iterator[Look]:
     """One after the other, each noted; ends by an error after a while."""
     deadline = time.monotonic() + patient(LONGEST)
     while time.monotonic() < deadline:

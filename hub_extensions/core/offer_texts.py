@@ -14,6 +14,8 @@ from hub_extensions.core.wording import MINUTE, about, at_most, gib, likely, ord
 AGE_STEP_SECONDS = 300
 MIG = "MIG "
 """What a part of a card is called by whoever knows begins with."""
+UNUSED_BYTES = 50 << 20
+"""Who held less did not use the GPU: such a peak says nothing of what is enough."""
 ROOM = 1.1
 """Whoever needed so much may need a little more."""
 FEW_DATA = "few-data"
@@ -81,7 +83,7 @@ def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int | None, t: Catalogue = ENGLISH) -> str:
     """Whether one's last uses had fitted: said of the smallest that is enough, and of those that are not."""
-    if peak_bytes is None or offer.id == CPU or offer.memory_bytes is None:
+    if peak_bytes is None or peak_bytes < UNUSED_BYTES or offer.id == CPU or offer.memory_bytes is None:
         return ""
     if offer.memory_bytes < peak_bytes:
         return t("less than your last sessions held at most (%1)", gib(peak_bytes))

@@ -70,6 +70,7 @@ def test_a_place_is_kept_none_or_not_known() -> None:
 @pytest.mark.parametrize(
     ("gib", "said"),
     [
+        (0.01, ["", "", ""]),  # nothing was computed
         (3.0, ["enough for your last sessions (3 GiB at most)", "", ""]),
         (4.6, ["", "enough for your last sessions (4.6 GiB at most)", ""]),  # little room is no room
         (
