@@ -190,6 +190,7 @@ def test_the_service_says_nothing_to_a_stranger_on_the_hubs_own_port(place: Plac
                 f"{address}oauth_callback", params=back, cookies=to_login.cookies, timeout=patient(20)
             )  # a connection of its own: a kept one may be closed just then
             assert called.status_code == 503
+            assert state not in place.hub.log(), "hub and service write one"
             assert f"port {place.hub.hub_port} is held by another account (uid 65534)" in place.hub.log()
         finally:
             os.kill(supervisor, signal.SIGCONT)

@@ -87,10 +87,12 @@ async def test_a_browser_without_login_is_sent_to_the_login(service: Running) ->
     assert answer.headers["Location"].startswith("/jh/hub/api/oauth2/authorize?client_id=service-gpu")
 
 
-async def test_a_login_callback_out_of_nowhere_is_refused(service: Running) -> None:
+async def test_a_login_callback_out_of_nowhere_is_refused(service: Running, caplog: pytest.LogCaptureFixture) -> None:
     answer = await service.ask("GET", "oauth_callback?code=abc&state=def")
     assert answer.code in (400, 403)
     assert b"The login at the hub did not work" in answer.body
+    assert "oauth_callback failed" in caplog.text
+    assert "code=abc" not in caplog.text and "state=def" not in caplog.text
 
 
 async def test_an_unknown_address_says_nothing(service: Running) -> None:

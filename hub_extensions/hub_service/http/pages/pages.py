@@ -7,6 +7,7 @@ Not here: the admins' pages (``admin.py``, ``audit.py``), and any number that th
 from __future__ import annotations
 
 import contextlib
+import logging
 from abc import ABC, abstractmethod
 from datetime import datetime, timezone
 from importlib.resources import files
@@ -33,6 +34,8 @@ from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.hub_service.http.pages.frame import PLACES, Frame
 from hub_extensions.hub_service.http.pages.own_uses import ended_lately, own_uses
+
+log = logging.getLogger(__name__)
 
 REFRESH_SECONDS = 10
 POLICY = (
@@ -284,6 +287,11 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
         """Called by tornado for each request."""
         self.parts = parts
         self.hub_auth = parts.auth.oauth
+
+    def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
+        """Never with the address, which has code and state of a login."""
+        fault = None if isinstance(value, HTTPError) else value
+        log.warning("%s %s failed: %s", self.request.method, self.request.path, value, exc_info=fault)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """What went wrong, and that one can try again."""
