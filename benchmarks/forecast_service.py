@@ -332,7 +332,7 @@ def own_report(settings: Settings) -> ForecastReport:
 # ------------------------------------------------------------------ both, side by side
 
 
-def as_told(interval: Interval) -> Interval:
+def as_shown(interval: Interval) -> Interval:
     """As the service tells it, in whole steps."""
     p90 = stepped(interval.p90, up=True)
     p10 = min(stepped(interval.p10, up=False), p90)
@@ -346,16 +346,16 @@ def compare(day: Day, player: Player) -> None:
     both = [each for each in shown if each.number in player.told]
     print(f"{len(shown)} waited in the backtest, of whom {len(both)} were told something by the service")
     ours = score_of([(player.told[each.number], player.waits[each.number]) for each in both])
-    backtest = [score_of([(as_told(each.ours[at]), each.real) for each in both]) for at in range(len(SEEDS))]
+    backtest = [score_of([(as_shown(each.ours[at]), each.real) for each in both]) for at in range(len(SEEDS))]
     print(f"{'hours, and shares':<16} {'service':>9} {'backtest':>9} {'apart':>7}   seeds of the backtest")
     row("mean wait", waited(player, both), sum(each.real for each in both) / len(both) / 3600, ())
     for at, name in enumerate(each.name for each in fields(Score)):
         row(name, astuple(ours)[at], astuple(backtest[0])[at], [astuple(each)[at] for each in backtest])
     for name in ("p10", "p50", "p90"):
         told = sum(getattr(player.told[each.number], name) for each in both) / len(both) / 3600
-        seeds = [sum(getattr(as_told(e.ours[at]), name) for e in both) / len(both) / 3600 for at in range(len(SEEDS))]
+        seeds = [sum(getattr(as_shown(e.ours[at]), name) for e in both) / len(both) / 3600 for at in range(len(SEEDS))]
         row(f"mean {name}", told, seeds[0], seeds)
-        pairs = [(getattr(player.told[e.number], name), getattr(as_told(e.ours[0]), name)) for e in both]
+        pairs = [(getattr(player.told[e.number], name), getattr(as_shown(e.ours[0]), name)) for e in both]
         print(f"  wait by wait: {sum(abs(a - b) <= APART * b for a, b in pairs)} of {len(pairs)} within 5 %", end=", ")
         print(f"the farthest {max(abs(a - b) for a, b in pairs) / 3600:.2f} h apart")
 

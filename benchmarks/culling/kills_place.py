@@ -180,7 +180,7 @@ class Stack:
     def look(self) -> Look:
         """Ask everybody; the exporter says what the pods do."""
         pods = self.pods()
-        self._say(pods)
+        self._label(pods)
         with suppress(requests.RequestException):
             view: Any = self.place.as_admin("api/culling")
             mine = [each for each in view["servers"] if each["user"] == self.holder]
@@ -218,7 +218,7 @@ class Stack:
             found += bool(runs and any(wants in each for each in asked))
         return found
 
-    def _say(self, pods: dict[str, dict[str, Any]]) -> None:
+    def _label(self, pods: dict[str, dict[str, Any]]) -> None:
         """What dcgm-exporter says of these pods; whose names are the old ones changes with each round."""
         rows = []
         for number, (user, pod) in enumerate(sorted(pods.items())):
