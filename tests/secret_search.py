@@ -173,7 +173,8 @@ def _with_one(windows: Iterable[str], files: Iterable[str]) -> list[str]:
 def _by_purpose(file: str, kind: str) -> bool:
     path = Path(file)
     kinds = next((kinds for name, kinds in BY_PURPOSE if fnmatchcase(path.name, name)), ())
-    return kind in kinds and (path.name == "jupyterhub_config.py" or not path.stat().st_mode & 0o077)
+    readable = path.stat().st_mode & path.parent.stat().st_mode & 0o077  # JupyterLab closes the folder of its files
+    return kind in kinds and (path.name == "jupyterhub_config.py" or not readable)
 
 
 def _kinds_in(file: str, windows: Mapping[str, str]) -> set[str]:

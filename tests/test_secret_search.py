@@ -67,6 +67,7 @@ def test_one_secret_that_stands_somewhere_is_found(tmp_path: Path, plant: Callab
 def test_a_settings_file_may_hold_what_it_has_to_for_its_account_alone(
     tmp_path: Path, name: str, mode: int, secret: str, found: int
 ) -> None:
+    tmp_path.chmod(0o755)
     (tmp_path / name).write_text(TOKEN)
     (tmp_path / name).chmod(mode)
     assert len(search({TOKEN: secret}, [tmp_path]).findings) == found

@@ -170,7 +170,7 @@ def countdown_with(keep: Keep, seconds: float = 540) -> ServerState:
 def lifetime_with(keep: Keep, seconds: float = 540) -> ServerState:
     """A server at work whose lifetime ends, which its user may put off."""
     why = explain("lifetime", limit=timedelta(hours=12))
-    end = replace(a_countdown(seconds), cause="lifetime", reason=why, can_keep=keep.left > 0)
+    end = replace(a_countdown(seconds), cause="lifetime", reason=why, can_keep=True)
     return server(countdown=end, keep=keep, ends_at=end.stops_at)
 
 
@@ -267,11 +267,11 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
     ),
     "lifetime": (
         lambda: push(reading(), server=lifetime_with(Keep(minutes=120, left=1, of=1, of_server=True))),
-        "Keep: 1 of 1 left",
+        "1 of 1 left",
     ),
-    "lifetime-no-keep-left": (
-        lambda: push(reading(), server=lifetime_with(Keep(minutes=120, left=0, of=1, of_server=True), 75)),
-        "Keep is used up: 1 of 1.",
+    "countdown-no-keep-left": (
+        lambda: push(reading(used_percent=0.0), server=countdown_with(Keep(minutes=30, left=0, of=2), 75)),
+        "Keep is used up: 2 of 2",
     ),
     "share": (lambda: push(part(), server=shared_server()), "yours 3.1 of about 19.8"),
     "share-own-unknown": (

@@ -184,14 +184,15 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
 async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with asking(40, monkeypatch) as (place, recheck):
+    async with asking(40, monkeypatch) as (place, _):
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 0.01)
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.APART_SECONDS", 0.0)
         *unclear, disabled = place.names
         place.provider.unclear |= set(unclear)
         place.provider.refused, place.provider.refused_for = "'User disabled'", disabled
         await until(lambda: place.ends)
-        assert place.ends == [(EndCause.DISABLED, True)] and recheck.away_since is not None
+        assert place.ends == [(EndCause.DISABLED, True)]
+        # whether it counts as away now depends on which of the forty answers came last
         assert len(place.provider.asked) == 40 and set(place.provider.asked.values()) == {1}
 
 
