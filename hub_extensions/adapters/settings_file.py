@@ -47,7 +47,7 @@ def read_settings(path: str | os.PathLike[str], made: type[SettingsT]) -> Settin
 
 def write_settings(path: str | os.PathLike[str], settings: Any) -> None:
     """Write the file with mode 0600: whole, or not at all."""
-    write_private(Path(path), TypeAdapter(type(settings)).dump_json(settings, indent=2).decode() + "\n")
+    write_private(Path(path), _adapter(type(settings)).dump_json(settings, indent=2).decode() + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
@@ -75,10 +75,20 @@ def checked(what: str, raw: Any, made: type[SettingsT]) -> SettingsT:
     for path, known in _unknown(made, raw):
         raise SettingsError(f"{what} has the unknown field {path!r}. Known: {', '.join(known)}.")
     try:
-        return TypeAdapter(made).validate_python(raw)
+        return _adapter(made).validate_python(raw)
     except ValidationError as problem:
         first = problem.errors(include_input=False, include_url=False)[0]
         raise SettingsError(f"{what}: {_named(made, first['loc'])}: {first['msg']}.") from None
+
+
+_ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+
+
+def _adapter(made: type[SettingsT]) -> TypeAdapter[SettingsT]:
+    """To make one takes longer than to use it."""
+    if made not in _ADAPTERS:
+        _ADAPTERS[made] = TypeAdapter(made)
+    return _ADAPTERS[made]
 
 
 def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:

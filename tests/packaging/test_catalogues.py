@@ -95,6 +95,7 @@ def test_what_speaks_to_the_panel_gives_reasons_that_the_panel_translates(path: 
     assert set(texts(path, of="explain")) <= TO_THE_PANEL.keys()
 
 
+@pytest.mark.slow
 def test_every_reason_is_given_by_somebody() -> None:
     sources = [path for path in (ROOT / "hub_extensions").rglob("*.py") if path.name != "reasons.py"]
     said = {text for path in sources if any(map(path.read_text().__contains__, SENTENCES)) for text in texts(path)}

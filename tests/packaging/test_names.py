@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # two seconds of reading
+
 PACKAGE = Path(__file__).resolve().parents[2] / "hub_extensions"
 OLDER = "adapters/store/migrations/versions/"
 """Steps that installations may have taken are never rewritten."""

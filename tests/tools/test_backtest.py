@@ -47,6 +47,7 @@ def run(*words: str | Path) -> Result:
     return CliRunner().invoke(main, ["forecast", "backtest", *map(str, words)], catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_a_log_becomes_a_table_json_and_a_picture(folder: Path, tmp_path: Path) -> None:
     found = run(folder, "--pool", "lab:1", "--json", tmp_path / "out.json", "--picture", tmp_path / "out.svg")
     assert found.exit_code == 0, found.output
@@ -65,6 +66,7 @@ def test_a_log_becomes_a_table_json_and_a_picture(folder: Path, tmp_path: Path) 
     assert {**figures, "slowest": 0} == {**again, "slowest": 0}
 
 
+@pytest.mark.slow
 def test_what_happens_after_a_forecast_does_not_change_it(folder: Path) -> None:
     """Whoever asks later, and how long they who ask later stay, is the future."""
     (log,) = read_logs(folder)
@@ -92,6 +94,7 @@ def played(log: Log) -> list:  # type: ignore[type-arg]
     return Replay(log, ReplayPool(log.name, 1, 7, "strict"), (1,)).run()
 
 
+@pytest.mark.slow
 def test_who_says_when_it_ends_makes_better_forecasts(folder: Path) -> None:
     (log,) = read_logs(folder)
 

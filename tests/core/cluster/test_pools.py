@@ -481,6 +481,7 @@ def test_what_is_free_is_never_more_than_what_there_is_nor_less_than_none(view: 
         assert each.total <= allocatable
 
 
+@pytest.mark.slow
 @many(200)
 @given(st.lists(views(), min_size=2, max_size=4))
 def test_counting_only_what_changed_says_the_same_as_counting_all(weeks: list[ClusterView]) -> None:

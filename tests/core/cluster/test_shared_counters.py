@@ -200,6 +200,7 @@ def test_two_templates_for_some_of_the_same_whole_devices_are_not_both_promised_
     assert admitted(seen, ["gpu@any", "gpu@named", "gpu@named"]) == ["gpu@any", "gpu@named"]
 
 
+@pytest.mark.slow
 @many(300)
 @given(
     cards=st.integers(1, 2),
