@@ -16,10 +16,10 @@ from typing import Any
 
 from jupyterhub import orm, roles
 
+from hub_extensions.adapters.login_log import keep_secrets_out
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller
-from hub_extensions.adapters.login_log import keep_secrets_out
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
