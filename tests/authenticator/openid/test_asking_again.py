@@ -184,7 +184,7 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
 async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with asking(40, monkeypatch) as (place, _):
+    async with asking(40, monkeypatch) as (place, recheck):
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 0.01)
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.APART_SECONDS", 0.0)
         *unclear, disabled = place.names
@@ -192,8 +192,32 @@ async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_dis
         place.provider.refused, place.provider.refused_for = "'User disabled'", disabled
         await until(lambda: place.ends)
         assert place.ends == [(EndCause.DISABLED, True)]
-        # whether it counts as away now depends on which of the forty answers came last
+        assert recheck.away_since is not None, "one answer of forty"
         assert len(place.provider.asked) == 40 and set(place.provider.asked.values()) == {1}
+
+
+async def test_a_provider_that_was_silent_for_long_is_seen_to_be_back_within_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each session waits two minutes after many questions without an answer; one is asked about all the same."""
+    from hub_extensions.authenticator.openid import recheck as asks
+
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(asks, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(asks, "APART_SECONDS", 0.0)
+    monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    async with asking(1, monkeypatch) as (place, recheck):
+        (name,) = place.names
+        place.provider.silent.add(name)
+        for times in range(1, 12):  # half an hour, as fast as it asks
+            await until(lambda times=times: place.provider.asked[name] >= times)
+            clock.now += asks.PAUSES_SECONDS[-1]
+        await until(lambda: place.provider.asked[name] >= 12)
+        assert recheck.away_since is not None
+        place.provider.silent.clear()
+        clock.now += asks.PROBE_SECONDS
+        await until(lambda: recheck.away_since is None)
+        assert place.events == ["provider-away", "provider-back"]
 
 
 @pytest.mark.parametrize(
