@@ -26,6 +26,7 @@ from hub_extensions.adapters.oidc import (
     ProviderRefused,
     ProviderTokens,
     ProviderUnusable,
+    ca_file_wrong,
 )
 from hub_extensions.adapters.provider_address import issuer_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
@@ -154,8 +155,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         tokens = LogoutTokens(self)
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
 
-    def settings_problem(self) -> str:
-        """What is wrong with the settings, to stand behind the class's name; "": nothing."""
+    def settings_problem(self, *, whole: bool = True) -> str:
+        """What is wrong with the settings, to stand behind the class's name; "": nothing. `whole`: see `problem_in`."""
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
         if wrong := issuer_wrong(self.issuer):
             return f"issuer {wrong}"
@@ -167,6 +168,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             return "signing_algorithms has to have an algorithm, and none of those that prove nothing (none, HS256, …)"
         if any(each not in SIGNING_ALGORITHMS for each in self.signing_algorithms):
             return f"signing_algorithms: only {', '.join(SIGNING_ALGORITHMS)} are known"
+        for name in ("username_claim", "groups_claim"):
+            path = getattr(self, name)
+            if isinstance(path, str) and (path or name == "username_claim") and not all(path.split(".")):
+                return f"{name} is {path!r}, which is no claim's name and no path to one"
+        if whole and (wrong := ca_file_wrong(self.ca_file)):
+            return f"ca_file {wrong}"
         if "openid" not in self.scope or "offline_access" in self.scope:
             return "scope has to have openid, and never offline_access: such a sign-in does not end with the provider's"
         return ""
@@ -176,7 +183,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """What is wrong with a configuration, as a sentence; "": nothing.
 
         Args:
-            whole: False: without what the hub's environment may bring, the secret and the key.
+            whole: False: without what the hub's environment may bring: the secret, the key and the file at ca_file.
         """
         for name in sorted(set(c.get(cls.__name__, {})) - set(cls.class_trait_names(config=True)) - LEFT_OVER.keys()):
             return f"c.{cls.__name__}.{name} is not a setting."
@@ -184,8 +191,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             made = cls(config=c)
             if not whole and not made.client_secret:
                 made.client_secret = "in the hub's environment"
-            problem = made.settings_problem()
+            problem = made.settings_problem(whole=whole)
         except (TraitError, ValueError) as error:
+            if "'client_secret'" in str(error):  # which it would quote
+                return f"c.{cls.__name__}.client_secret is no text and no list of them."
             return f"c.{cls.__name__}: {error}"
         if problem:
             return f"c.{cls.__name__}.{problem}."
