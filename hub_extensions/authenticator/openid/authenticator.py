@@ -47,6 +47,8 @@ from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
+MOST_NAMED = 20
+"""So many people a sentence of the admins' page names."""
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
 
 
@@ -138,6 +140,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         )
         self.used_logins = UsedLogins()
         self._places = SignInPlaces()
+        self._groups_unknown: set[str] = set()
         self._app: Any = None
 
     def get_handlers(self, app: Any) -> list[Any]:
@@ -360,8 +363,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def _with_groups(self, model: dict[str, Any], claims: Claims) -> dict[str, Any]:
         groups = groups_of(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
         if groups is None:
+            self._groups_unknown.add(model["name"])
             self.log.warning("sign-on: the groups of %s are unknown (%s): they stay", model["name"], self.groups_claim)
             return {**model, **self._known_groups(model["name"])}
+        self._groups_unknown.discard(model["name"])
         admin = model["admin"]
         if self.admin_groups and not admin:
             admin = bool(groups & self.admin_groups)
@@ -444,13 +449,26 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     # ------------------------------------------------------------------ what admins see
 
-    def provider_words(self, t: Catalogue = ENGLISH) -> str:
-        """How the provider is doing, for the admins' page."""
-        if self.recheck.away_since is None:
-            return t("The sign-in service %1 answers.", self.issuer)
-        since = self.recheck.away_since.isoformat(timespec="seconds")
-        words = t("The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since)
-        return f"{words} {self.recheck.away_because}"
+    def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
+        """For the admins' page: how the provider is doing, whose groups it does not say, which names came twice."""
+        said = [t("The sign-in service %1 answers.", self.issuer)]
+        if self.recheck.away_since is not None:
+            since = self.recheck.away_since.isoformat(timespec="seconds")
+            away = t(
+                "The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since
+            )
+            said = [f"{away} {self.recheck.away_because}"]
+        if names := self._groups_unknown & {name for (name,) in self._app.db.query(orm.User.name)}:
+            shown = ", ".join(sorted(names)[:MOST_NAMED])
+            said.append(
+                t("What the sign-in service says of groups cannot be read; these people keep theirs: %1", shown)
+            )
+        taken = ", ".join(
+            f"{name} ({time.isoformat(timespec='seconds')})" for name, time in self.links.store.taken_names(MOST_NAMED)
+        )
+        if taken:
+            said.append(t("Other accounts of the sign-in service came with these names, and were refused: %1", taken))
+        return said
 
     def note_failure(self, code: str) -> None:
         """Somebody was shown a page with a failure."""

@@ -5,6 +5,7 @@ What goes well is shown with a real provider: ``test_oidc_provider.py``.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.authenticator.openid.provider_hub import (
 from tests.authenticator.signed_hub import home
 from tests.fakes.oidc_provider import Fault, OidcProvider, ThatFails, WithClaims
 from tests.hubs import Hub, until
+from tests.patience import patient
 
 pytestmark = pytest.mark.hub
 GROUPS = """
@@ -75,10 +77,17 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
         op.people[ada]["groups"] = ["thesis"]
         until(lambda: group_names(hub, "ada") == ["thesis"], 30, what="the groups are those of the provider")
         assert hub.api("GET", "users/ada").json()["admin"] is False
+        op.add("root", groups=["admins", "staff"])
+        root = sign_in(hub)
+        op.add("ben", groups=["staff"])
+        assert go(new, answer_of(hub, new)).status_code == 403, "an account that was made anew is another person"
         op.fault = WithClaims(groups="admins")
         op.people[ben]["groups"] = "admins"
         until(lambda: "the groups of ben are unknown" in hub.log(), 30, what="ben was asked about")
         assert group_names(hub, "ben") == ["staff"]
+        page = root.get(f"{hub.url}/hub/sso/admin", timeout=patient(20)).text
+        assert re.search(r"cannot be read; these people keep theirs: [^<]*\bben\b", page)
+        assert re.search(r"came with these names, and were refused: ben \(", page)
         op.fault = Fault()
         op.people[ben]["groups"] = ["staff"]
         # one session is over at the provider, which said nothing: that one ends
