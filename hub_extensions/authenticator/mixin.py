@@ -37,7 +37,8 @@ class SignOnMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._own_refresh_age, self.auth_refresh_age = self.auth_refresh_age, EVERY_REQUEST
+        own = getattr(self, "refresh_seconds", self.auth_refresh_age)  # how often the one behind us is asked
+        self._own_refresh_age, self.auth_refresh_age = own, EVERY_REQUEST
         self._refreshed: dict[int, float] = {}
 
     def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:

@@ -7,6 +7,7 @@ import hashlib
 import re
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -48,6 +49,7 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         forged = copy_of(first, COOKIE)
         forged.cookies.set(COOKIE, found[True][0], path="/hub/")
         assert home(hub, forged) == 302
+        hubs_own = cookie_id(hub, "ada")
         # signing in again in the same browser makes everything new
         before = copy_of(second)
         again(hub, second, "ada")
@@ -72,12 +74,22 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         assert "another browser" not in second.get(f"{hub.url}/hub/home", timeout=patient(20)).text, "said once"
         assert hub.api("GET", "user", token=token).json()["name"] == "ada"
         last = copy_of(first)
+        assert cookie_id(hub, "ada") == hubs_own, "another browser has it too"
         first.get(f"{hub.url}/hub/logout", timeout=patient(20))
         assert home(hub, first) == home(hub, last) == 302
         assert hub.api("GET", "user", token=token).ok
         until(lambda: gate.heard[-1] == {"user": "ada", "sessions": None}, 20, "the gate hears of the sign-out")
-        # the last one gone, the hub's own cookie is another
+        assert cookie_id(hub, "ada") != hubs_own, (
+            "with the last one the hub's own cookie is worthless, to a stock hub too"
+        )
         assert home(hub, hub.login("ada")) == 200
+
+
+def cookie_id(hub: Hub, name: str) -> str:
+    """What the hub's own cookie of this person has in it, in all browsers."""
+    with closing(sqlite3.connect(hub.folder / "jupyterhub.sqlite")) as kept:
+        [(found,)] = kept.execute("select cookie_id from users where name = ?", [name])
+    return str(found)
 
 
 def behind_https(hub: Hub) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from inspect import isawaitable
-from typing import Any
+from typing import Any, ClassVar
 
 from jupyterhub import orm, roles
 from jupyterhub.crypto import KEY_ENV, CryptKeeper
@@ -127,6 +127,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     sign_on: Any = None
     """Sessions; `SignOnMixin`, which ``configure(c)`` puts in front, sets it."""
+    refresh_seconds: ClassVar[int] = 300
+    """So often a person's requests ask; `auth_refresh_age` does nothing here."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -64,10 +64,15 @@ class RotatingProvider:
         self.silent: set[str] = set()
         self.unclear: set[str] = set()
         self.refused, self.refused_for = "", ""
+        self.at_once, self.most_at_once = 0, 0
 
     async def refresh(self, token: str) -> ProviderTokens:
         session, _, number = token.partition(":")
         self.asked[session] += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)  # an answer takes its time
+        self.at_once -= 1
         if session in self.silent:
             raise ProviderAway("interaction_required")
         if self.refused and self.refused_for in ("", session):
@@ -261,3 +266,4 @@ async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytes
     async with asking(90, monkeypatch) as (place, _):
         await until(lambda: len(place.provider.asked) == 90)
         assert set(place.provider.asked.values()) == {1}
+        assert place.provider.most_at_once == recheck.AT_ONCE == 5

@@ -34,6 +34,20 @@ c.OAuthenticator.admin_groups = {"admins"}
 c.SignOn.recheck_seconds = 1
 c.SignOn.drain_minutes = 0
 c.OAuthenticator.enable_auth_state = True
+from pathlib import Path
+def noted(hook, name):
+    with Path("hooks").open("a") as hooks:
+        hooks.write(f"{hook} {name}\\n")
+def after_sign_in(authenticator, handler, model):
+    noted("post_auth_hook", model["name"])
+    return model
+def with_more(authenticator, state):
+    return {**state, "campus": "north"}
+def before_going_on(authenticator, user, state):
+    noted("refresh_user_hook", f"{user.name} {state['campus']}")
+c.Authenticator.post_auth_hook = after_sign_in
+c.OAuthenticator.modify_auth_state_hook = with_more
+c.OAuthenticator.refresh_user_hook = before_going_on
 """
 
 
@@ -110,6 +124,8 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
         for name in ("ben", "cem"):
             hub.spawn(name, {})
             hub.wait_ready(name)
+        hooks = (hub.folder / "hooks").read_text().splitlines()
+        assert {"post_auth_hook ben", "refresh_user_hook ben north"} <= set(hooks), "at sign-in, and before a start"
         go(cems, f"{hub.url}/hub/logout")  # and never gets to the provider
         assert home(hub, cems) == 302
         op.disabled |= {ben, cem}

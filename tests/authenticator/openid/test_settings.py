@@ -132,6 +132,7 @@ def test_what_an_oauthenticator_left_over_is_remarked_on(section: str, name: str
     notes: list[str] = []
     add_sign_on(c, SignOnConfig(), notes)
     assert notes == [f"c.{section}.{name} does nothing with single-sign-on: {LEFT_OVER[name]}."]
+    assert c.JupyterHub.authenticator_class(config=c)._own_refresh_age == 300
 
 
 def test_groups_that_are_not_taken_over_and_are_named_elsewhere_are_remarked_on() -> None:
