@@ -123,13 +123,13 @@ class HubSignOn:
 
     # ---------------------------------------------------------------- everything else
 
-    def refused(self) -> None:
+    def refused(self, cause: str = "") -> None:
         """Somebody was not let in. No name is written down: it may be a password in the wrong field."""
         now = self.now()
         if len(self._refused) == REFUSED_A_MINUTE and now - self._refused[0] < timedelta(minutes=1):
             return
         self._refused.append(now)
-        event = SignOnEvent(now, "refused", None)
+        event = SignOnEvent(now, "refused", None, cause=cause)
         with self.registry.store.transaction():
             self.registry.store.record(event)
         self._log_event(event)
