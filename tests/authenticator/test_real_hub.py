@@ -285,4 +285,18 @@ c.Authenticator.auth_refresh_age = 3600
         hub.config.write_text(hub.config.read_text().replace("c.SignOn.enabled = True", "c.SignOn.enabled = False"))
         hub.start()
         assert home(hub, copy_of(ada, COOKIE)) == 200
-        assert home(hub, hub.login("ben")) == 200
+        ben = hub.login("ben")
+        assert home(hub, ben) == 200
+        # switched on again: everybody signs in once; servers and tokens of before stay
+        token = hub.token_of("ben")
+        hub.spawn("ben")
+        hub.wait_ready("ben")
+        before = hub.server("ben")
+        hub.kill()
+        hub.config.write_text(hub.config.read_text().replace("c.SignOn.enabled = False", "c.SignOn.enabled = True"))
+        hub.start()
+        assert home(hub, ben) == 302
+        assert hub.api("GET", "user", token=token).ok
+        until(lambda: hub.ready("ben"), what="the hub knows the server again")
+        after = hub.server("ben")
+        assert before is not None and after is not None and after["started"] == before["started"]
