@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from tests.hubs import ROOT
 from tests.patience import patient
 from tests.secret_notes import FOLDER, NotedSet, note, read_notes
-from tests.secret_search import FAILS, search
+from tests.secret_search import search
 
 TOKEN = "head.body." + "sign-ature" * 12
 SECRET = "planted, with signs: ä+/&="
@@ -56,18 +57,21 @@ def test_one_secret_that_stands_somewhere_is_found(tmp_path: Path, plant: Callab
 
 @pytest.mark.programs
 @pytest.mark.parametrize(
-    ("name", "mode", "secret", "found"),
+    ("folder", "name", "mode", "secret", "found"),
     [
-        ("secrets.json", 0o600, "client_secret in a form", 0),
-        ("secrets.json", 0o640, "client_secret in a form", 1),  # others of its group could read it
-        ("secrets.json", 0o600, "code", 1),  # another kind has nothing to do there
-        ("secrets.txt", 0o600, "client_secret in a form", 1),
+        (0o755, "secrets.json", 0o600, "client_secret in a form", 0),
+        (0o755, "secrets.json", 0o640, "client_secret in a form", 1),  # others of its group could read it
+        (0o755, "secrets.json", 0o600, "code", 1),  # another kind has nothing to do there
+        (0o755, "secrets.txt", 0o600, "client_secret in a form", 1),
+        (0o700, "jpserver-7-open.html", 0o644, "client_secret in a form", 0),
+        (0o711, "jpserver-7-open.html", 0o644, "client_secret in a form", 1),  # who knows its name reads it
+        (0o700, "hub.log", 0o600, "client_secret in a form", 1),  # a log is for admins, and no secret's place
     ],
 )
 def test_a_settings_file_may_hold_what_it_has_to_for_its_account_alone(
-    tmp_path: Path, name: str, mode: int, secret: str, found: int
+    tmp_path: Path, folder: int, name: str, mode: int, secret: str, found: int
 ) -> None:
-    tmp_path.chmod(0o755)
+    tmp_path.chmod(folder)
     (tmp_path / name).write_text(TOKEN)
     (tmp_path / name).chmod(mode)
     assert len(search({TOKEN: secret}, [tmp_path]).findings) == found
@@ -108,10 +112,11 @@ def test_three():
 def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
     (tmp_path / "test_planted.py").write_text(RUN)
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "tests.secret_search", "-p", "no:cacheprovider", "-q", "-c", os.devnull,
+        [sys.executable, "-m", "pytest", "-p", "tests.secret_search", "-p", "tests.report", "-p", "tests.costs",
+         "-p", "no:cacheprovider", "-q", "-c", os.devnull,
          "--rootdir", tmp_path, "--basetemp", tmp_path / "run", tmp_path],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), FAILS: "1"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TEST_TOTALS": str(tmp_path / "totals"), "CI": ""},
         capture_output=True,
         text=True,
         timeout=patient(60),
@@ -120,8 +125,9 @@ def test_a_run_fails_though_its_tests_pass(tmp_path: Path) -> None:
     assert "3 passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode == pytest.ExitCode.TESTS_FAILED
     assert "secrets: 2 searched in 2 files (" in done.stdout and ", 2 found" in done.stdout
-    assert {line.partition(" in ")[0] for line in done.stdout.splitlines() if line.startswith("readable")} == {
-        "readable: code",
-        "readable: cookie",
-    }
+    findings = {line for line in done.stdout.splitlines() if line.startswith("readable")}
+    assert {line.partition(" in ")[0] for line in findings} == {"readable: code", "readable: cookie"}
+    totals = json.loads((tmp_path / "totals").read_text())
+    assert (totals["passed"], totals["failed"]) == (3, [])
+    assert set(totals["refused by ci"]) == findings, "no second try of a test makes the run green"
     assert "of-this-run" not in done.stdout

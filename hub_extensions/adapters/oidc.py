@@ -343,6 +343,16 @@ class Provider:
             self._client = None
 
 
+def ca_file_wrong(path: str) -> str:
+    """Why this is no file of certificates, to stand behind ``ca_file``; "": it is one, or none is set."""
+    try:
+        if path:
+            ssl.create_default_context(cafile=path)
+    except OSError as problem:  # what ssl cannot read is one, too
+        return f"{path!r} is no file with certificates that can be read here ({problem.strerror or problem})"
+    return ""
+
+
 def _is_unreachable(error: Exception) -> bool:
     """A connection that broke says nothing of the next one."""
     broke = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)

@@ -44,7 +44,7 @@ class BeginsSessions:
         finally:
             self._sign_on_new = False
         if user is None:
-            self.authenticator.sign_on.refused()
+            self.authenticator.sign_on.refused(getattr(self, "sign_on_refusal", ""))
         return user
 
     def set_login_cookie(self: Any, user: Any) -> None:

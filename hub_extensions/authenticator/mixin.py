@@ -37,17 +37,18 @@ class SignOnMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._own_refresh_age, self.auth_refresh_age = self.auth_refresh_age, EVERY_REQUEST
+        own = getattr(self, "refresh_seconds", self.auth_refresh_age)  # how often the one behind us is asked
+        self._own_refresh_age, self.auth_refresh_age = own, EVERY_REQUEST
         self._refreshed: dict[int, float] = {}
 
-    def provider_words(self, t: Catalogue = ENGLISH) -> str:
+    def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
         """What admins read of where accounts are; an authenticator that asks there has words of its own."""
         behind: Any = super()
         if hasattr(behind, "provider_words"):
-            return str(behind.provider_words(t))
+            return list(behind.provider_words(t))
         if behind.refresh_user.__func__ is not Authenticator.refresh_user:
-            return ""
-        return t("This hub's authenticator cannot say when an account ends: end its sessions here.")
+            return []
+        return [t("This hub's authenticator cannot say when an account ends: end its sessions here.")]
 
     def sign_on_now(self) -> datetime:
         """The hub's clock."""

@@ -16,10 +16,10 @@ from typing import Any
 
 from jupyterhub import orm, roles
 
+from hub_extensions.adapters.login_log import keep_secrets_out
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller
-from hub_extensions.authenticator.hub_log import keep_secrets_out
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
@@ -123,13 +123,13 @@ class HubSignOn:
 
     # ---------------------------------------------------------------- everything else
 
-    def refused(self) -> None:
+    def refused(self, cause: str = "") -> None:
         """Somebody was not let in. No name is written down: it may be a password in the wrong field."""
         now = self.now()
         if len(self._refused) == REFUSED_A_MINUTE and now - self._refused[0] < timedelta(minutes=1):
             return
         self._refused.append(now)
-        event = SignOnEvent(now, "refused", None)
+        event = SignOnEvent(now, "refused", None, cause=cause)
         with self.registry.store.transaction():
             self.registry.store.record(event)
         self._log_event(event)

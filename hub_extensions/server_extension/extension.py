@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
+from hub_extensions.adapters.login_log import keep_secrets_out
 from hub_extensions.adapters.procfs import LEASE_MARK
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
@@ -86,6 +87,7 @@ class GpuExtension(ExtensionApp):
         """Make the parts from the environment; nothing is opened or asked before the server's loop runs."""
         # our modules speak by their own loggers; here they get the server's way of writing, and its level
         logging.getLogger(PACKAGE).parent = self.log
+        keep_secrets_out()  # a page that a login comes back to is of this server, too
         address, uuids = address_in(os.environ), leased_uuids(os.environ)
         # a simulated machine shows all of itself: there only what is named is this server's
         finds = not uuids and in_pod(os.environ) and not os.environ.get(SIMULATED)

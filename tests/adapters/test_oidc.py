@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import jwt
@@ -23,6 +25,7 @@ from hub_extensions.adapters.oidc import (
     ProviderUnusable,
 )
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
+from tests.cluster.certificates import Authority
 from tests.fakes.oidc_provider import (
     CLIENT,
     SECRET,
@@ -144,6 +147,34 @@ async def test_what_hangs_has_nobody_waiting_and_what_is_not_there_is_unreachabl
         provider = Provider(issuer, CLIENT, [SECRET], seconds=0.3)
         with pytest.raises(ProviderUnreachable):
             await provider.metadata()
+        provider.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "signed_by", "trusted", "believed"),
+    [
+        ("127.0.0.1", "site", "site", True),
+        ("127.0.0.1", "another", "site", False),
+        ("127.0.0.1", "site", None, False),  # the system knows nothing of the site's own authority
+        ("login.site.example", "site", "site", False),
+    ],
+)
+async def test_whoever_has_not_the_certificate_of_the_provider_is_not_taken_for_it(
+    tmp_path: Path, named: str, signed_by: str, trusted: str | None, believed: bool
+) -> None:
+    """And nobody is signed out for it, as of one that is away."""
+    authorities = {name: Authority(tmp_path / name, name) for name in ("site", "another")}
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(*authorities[signed_by].issue("provider", "provider", addresses=[named]))
+    ca_file = "" if trusted is None else str(authorities[trusted].certificate)
+    with OidcProvider(tls=tls) as op:
+        provider = Provider(op.issuer, CLIENT, [SECRET], ca_file=ca_file)
+        if believed:
+            assert (await provider.metadata()).token == f"{op.issuer}/token"
+        else:
+            with pytest.raises(ProviderAway, match=r"127\.0\.0\.1 does not answer \("):
+                await provider.metadata()
+        assert op.asked["openid-configuration"] == believed
         provider.close()
 
 

@@ -210,6 +210,8 @@ def test_whatever_the_authenticator_a_session_begins_ends_and_is_told_of(tmp_pat
 
         if kind == "shared-password":
             refused(hub)
+        if kind == "github":
+            comes_back_wrong(hub)
         if kind == "native":
             for name in (ADA, ADMIN):
                 signed_up(hub, name)
@@ -268,3 +270,15 @@ def refused(hub: Hub) -> None:
     assert browser.post(f"{hub.url}/hub/login", data=data, timeout=patient(20)).status_code == 403
     [line] = [line for line in hub.log().splitlines() if '"kind":"refused"' in line]
     assert '"user":null' in line
+
+
+def comes_back_wrong(hub: Hub) -> None:
+    """What a provider sent with somebody whose sign-in did not begin here is not written down."""
+    answer = requests.get(
+        f"{hub.url}/hub/oauth_callback",
+        params={"code": "code-of-somebody", "state": "state-of-somebody"},
+        timeout=patient(20),
+    )
+    assert answer.status_code == 400
+    assert "400 GET /hub/oauth_callback?code=[secret]&state=[secret]" in hub.log()
+    assert "-of-somebody" not in hub.log()

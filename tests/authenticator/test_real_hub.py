@@ -7,6 +7,7 @@ import hashlib
 import re
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -48,6 +49,7 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         forged = copy_of(first, COOKIE)
         forged.cookies.set(COOKIE, found[True][0], path="/hub/")
         assert home(hub, forged) == 302
+        hubs_own = cookie_id(hub, "ada")
         # signing in again in the same browser makes everything new
         before = copy_of(second)
         again(hub, second, "ada")
@@ -72,12 +74,22 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         assert "another browser" not in second.get(f"{hub.url}/hub/home", timeout=patient(20)).text, "said once"
         assert hub.api("GET", "user", token=token).json()["name"] == "ada"
         last = copy_of(first)
+        assert cookie_id(hub, "ada") == hubs_own, "another browser has it too"
         first.get(f"{hub.url}/hub/logout", timeout=patient(20))
         assert home(hub, first) == home(hub, last) == 302
         assert hub.api("GET", "user", token=token).ok
         until(lambda: gate.heard[-1] == {"user": "ada", "sessions": None}, 20, "the gate hears of the sign-out")
-        # the last one gone, the hub's own cookie is another
+        assert cookie_id(hub, "ada") != hubs_own, (
+            "with the last one the hub's own cookie is worthless, to a stock hub too"
+        )
         assert home(hub, hub.login("ada")) == 200
+
+
+def cookie_id(hub: Hub, name: str) -> str:
+    """What the hub's own cookie of this person has in it, in all browsers."""
+    with closing(sqlite3.connect(hub.folder / "jupyterhub.sqlite")) as kept:
+        [(found,)] = kept.execute("select cookie_id from users where name = ?", [name])
+    return str(found)
 
 
 def behind_https(hub: Hub) -> str:
@@ -273,4 +285,18 @@ c.Authenticator.auth_refresh_age = 3600
         hub.config.write_text(hub.config.read_text().replace("c.SignOn.enabled = True", "c.SignOn.enabled = False"))
         hub.start()
         assert home(hub, copy_of(ada, COOKIE)) == 200
-        assert home(hub, hub.login("ben")) == 200
+        ben = hub.login("ben")
+        assert home(hub, ben) == 200
+        # switched on again: everybody signs in once; servers and tokens of before stay
+        token = hub.token_of("ben")
+        hub.spawn("ben")
+        hub.wait_ready("ben")
+        before = hub.server("ben")
+        hub.kill()
+        hub.config.write_text(hub.config.read_text().replace("c.SignOn.enabled = False", "c.SignOn.enabled = True"))
+        hub.start()
+        assert home(hub, ben) == 302
+        assert hub.api("GET", "user", token=token).ok
+        until(lambda: hub.ready("ben"), what="the hub knows the server again")
+        after = hub.server("ben")
+        assert before is not None and after is not None and after["started"] == before["started"]

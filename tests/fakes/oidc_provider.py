@@ -15,6 +15,7 @@ import functools
 import hashlib
 import secrets
 import socket
+import ssl
 import threading
 import time
 from collections import Counter
@@ -226,7 +227,9 @@ class SignedWith(Fault):
 class OidcProvider:
     """One provider with one client."""
 
-    def __init__(self, path: str = "", *, algorithm: str = "RS256", key: str = "first") -> None:
+    def __init__(
+        self, path: str = "", *, algorithm: str = "RS256", key: str = "first", tls: ssl.SSLContext | None = None
+    ) -> None:
         self.people: dict[str, Claims] = {}
         self.disabled: set[str] = set()
         self.who = ""
@@ -245,7 +248,8 @@ class OidcProvider:
         self.given = NotedSet("what a provider gave")
         note("client secret", SECRET)
         self._sockets = bind_sockets(0, "127.0.0.1")
-        self.host = f"http://127.0.0.1:{self._sockets[0].getsockname()[1]}"
+        self._tls = tls
+        self.host = f"{'https' if tls else 'http'}://127.0.0.1:{self._sockets[0].getsockname()[1]}"
         self.issuer = self.host + path
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -303,7 +307,7 @@ class OidcProvider:
         self._server.stop()
 
     def _listen(self) -> None:
-        self._server = HTTPServer(Application([(r"/.*", _Handler, {"provider": self})]))
+        self._server = HTTPServer(Application([(r"/.*", _Handler, {"provider": self})]), ssl_options=self._tls)
         self._server.add_sockets(self._sockets)
 
     def die(self) -> None:

@@ -100,6 +100,12 @@ def test_a_stranger_gets_nothing(server: UserServer, service: PanelService, meth
     assert service.keeps == before
 
 
+def test_an_address_that_is_refused_leaves_no_secret_of_its_query_in_the_log(server: UserServer) -> None:
+    assert server.request("gpu/keep?code=code-of-a-login&state=state-of-a-login", "POST", token=None)[0] == 403
+    assert "403 POST /user/ada/gpu/keep?code=[secret]&state=[secret]" in server.log.read_text()
+    assert "-of-a-login" not in server.log.read_text()
+
+
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 def test_a_wrong_token_gets_nothing(server: UserServer, method: str, path: str) -> None:
     assert server.request(path, method, token="wrong")[0] in (302, 403)

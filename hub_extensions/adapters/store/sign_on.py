@@ -103,8 +103,12 @@ class SignOnStore:
 
     @classmethod
     def opened(cls, db: Any) -> SignOnStore:
-        """With the tables at this version's schema. Raises SignOnTablesUnusable."""
+        """With the tables at this version's schema. Raises SignOnTablesUnusable.
+
+        From then on no failed statement of the hub is logged with its values: codes and sessions' ids are among them.
+        """
         migrate(db.get_bind())
+        db.get_bind().hide_parameters = True
         return cls(db)
 
     @contextmanager

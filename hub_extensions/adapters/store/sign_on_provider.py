@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
-from hub_extensions.adapters.store.sign_on import HUB_USERS, METADATA
+from hub_extensions.adapters.store.sign_on import EVENTS, HUB_USERS, METADATA
 from hub_extensions.core.sign_on.identity import Identity, was_there
 from hub_extensions.core.sign_on.recheck import ProviderLink
 
@@ -83,6 +83,14 @@ class ProviderStore:
     def follow_users(self) -> None:
         """Pins get the names that their users have now."""
         follow_users(self._connection)
+
+    def taken_names(self, most: int) -> list[tuple[str, datetime]]:
+        """Users with whose names other accounts came since they were pinned, and when last; the newest first."""
+        last = sa.func.max(EVENTS.c.time, type_=UtcTime())
+        tried = sa.and_(EVENTS.c.kind == "name-taken", EVENTS.c.time > IDENTITIES.c.pinned)
+        joined = EVENTS.join(IDENTITIES, EVENTS.c.user == IDENTITIES.c.user)
+        query = sa.select(EVENTS.c.user, last).select_from(joined).where(tried).group_by(EVENTS.c.user)
+        return [(str(name), time) for name, time in self._connection.execute(query.order_by(last.desc()).limit(most))]
 
     def links(self) -> list[ProviderLink]:
         """What the sessions have from their provider; their tokens stay here (`kept_of`)."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from inspect import isawaitable
-from typing import Any
+from typing import Any, ClassVar
 
 from jupyterhub import orm, roles
 from jupyterhub.crypto import KEY_ENV, CryptKeeper
@@ -26,6 +26,7 @@ from hub_extensions.adapters.oidc import (
     ProviderRefused,
     ProviderTokens,
     ProviderUnusable,
+    ca_file_wrong,
 )
 from hub_extensions.adapters.provider_address import issuer_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
@@ -46,6 +47,8 @@ from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
+MOST_NAMED = 20
+"""So many people a sentence of the admins' page names."""
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
 
 
@@ -124,6 +127,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     sign_on: Any = None
     """Sessions; `SignOnMixin`, which ``configure(c)`` puts in front, sets it."""
+    refresh_seconds: ClassVar[int] = 300
+    """So often a person's requests ask; `auth_refresh_age` does nothing here."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -137,6 +142,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         )
         self.used_logins = UsedLogins()
         self._places = SignInPlaces()
+        self._groups_unknown: set[str] = set()
         self._app: Any = None
 
     def get_handlers(self, app: Any) -> list[Any]:
@@ -154,8 +160,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         tokens = LogoutTokens(self)
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
 
-    def settings_problem(self) -> str:
-        """What is wrong with the settings, to stand behind the class's name; "": nothing."""
+    def settings_problem(self, *, whole: bool = True) -> str:
+        """What is wrong with the settings, to stand behind the class's name; "": nothing. `whole`: see `problem_in`."""
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
         if wrong := issuer_wrong(self.issuer):
             return f"issuer {wrong}"
@@ -167,6 +173,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             return "signing_algorithms has to have an algorithm, and none of those that prove nothing (none, HS256, …)"
         if any(each not in SIGNING_ALGORITHMS for each in self.signing_algorithms):
             return f"signing_algorithms: only {', '.join(SIGNING_ALGORITHMS)} are known"
+        for name in ("username_claim", "groups_claim"):
+            path = getattr(self, name)
+            if isinstance(path, str) and (path or name == "username_claim") and not all(path.split(".")):
+                return f"{name} is {path!r}, which is no claim's name and no path to one"
+        if whole and (wrong := ca_file_wrong(self.ca_file)):
+            return f"ca_file {wrong}"
         if "openid" not in self.scope or "offline_access" in self.scope:
             return "scope has to have openid, and never offline_access: such a sign-in does not end with the provider's"
         return ""
@@ -176,7 +188,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """What is wrong with a configuration, as a sentence; "": nothing.
 
         Args:
-            whole: False: without what the hub's environment may bring, the secret and the key.
+            whole: False: without what the hub's environment may bring: the secret, the key and the file at ca_file.
         """
         for name in sorted(set(c.get(cls.__name__, {})) - set(cls.class_trait_names(config=True)) - LEFT_OVER.keys()):
             return f"c.{cls.__name__}.{name} is not a setting."
@@ -184,8 +196,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             made = cls(config=c)
             if not whole and not made.client_secret:
                 made.client_secret = "in the hub's environment"
-            problem = made.settings_problem()
+            problem = made.settings_problem(whole=whole)
         except (TraitError, ValueError) as error:
+            if "'client_secret'" in str(error):  # which it would quote
+                return f"c.{cls.__name__}.client_secret is no text and no list of them."
             return f"c.{cls.__name__}: {error}"
         if problem:
             return f"c.{cls.__name__}.{problem}."
@@ -351,8 +365,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def _with_groups(self, model: dict[str, Any], claims: Claims) -> dict[str, Any]:
         groups = groups_of(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
         if groups is None:
+            self._groups_unknown.add(model["name"])
             self.log.warning("sign-on: the groups of %s are unknown (%s): they stay", model["name"], self.groups_claim)
             return {**model, **self._known_groups(model["name"])}
+        self._groups_unknown.discard(model["name"])
         admin = model["admin"]
         if self.admin_groups and not admin:
             admin = bool(groups & self.admin_groups)
@@ -435,13 +451,26 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     # ------------------------------------------------------------------ what admins see
 
-    def provider_words(self, t: Catalogue = ENGLISH) -> str:
-        """How the provider is doing, for the admins' page."""
-        if self.recheck.away_since is None:
-            return t("The sign-in service %1 answers.", self.issuer)
-        since = self.recheck.away_since.isoformat(timespec="seconds")
-        words = t("The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since)
-        return f"{words} {self.recheck.away_because}"
+    def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
+        """For the admins' page: how the provider is doing, whose groups it does not say, which names came twice."""
+        said = [t("The sign-in service %1 answers.", self.issuer)]
+        if self.recheck.away_since is not None:
+            since = self.recheck.away_since.isoformat(timespec="seconds")
+            away = t(
+                "The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since
+            )
+            said = [f"{away} {self.recheck.away_because}"]
+        if names := self._groups_unknown & {name for (name,) in self._app.db.query(orm.User.name)}:
+            shown = ", ".join(sorted(names)[:MOST_NAMED])
+            said.append(
+                t("What the sign-in service says of groups cannot be read; these people keep theirs: %1", shown)
+            )
+        taken = ", ".join(
+            f"{name} ({time.isoformat(timespec='seconds')})" for name, time in self.links.store.taken_names(MOST_NAMED)
+        )
+        if taken:
+            said.append(t("Other accounts of the sign-in service came with these names, and were refused: %1", taken))
+        return said
 
     def note_failure(self, code: str) -> None:
         """Somebody was shown a page with a failure."""

@@ -43,6 +43,14 @@ _ERRORS = {
 """What a provider says when it comes back without a code -> a key of the pages' texts."""
 
 
+_ABOUT_NOBODY = {
+    "provider-away", "other-issuer", "bad-document", "no-document", "redirects", "client-unknown",
+    "other-login", "used", "too-late", "cookies",
+}  # fmt: skip
+_WRITTEN = {"not-allowed", "name-taken"}
+"""The audit log has these already; any other failure but those about nobody is *refused* there, with its code."""
+
+
 def on_this_host(handler: Any, address: str) -> str:
     """Where to go on to, as the hub allows it; "": nowhere, as for what is no address at all."""
     try:
@@ -98,6 +106,8 @@ class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
 
     sign_on_proof: Any = None
     """What the authenticator found out about who this is, until the session has it."""
+    sign_on_refusal = "not-allowed"
+    """Why somebody is not let in, in the audit log, where the hub says no more than that."""
 
     async def get(self) -> None:
         """See the class."""
@@ -114,6 +124,8 @@ class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
             if failure.code in ("used", "other-login") and self.current_user is not None:
                 self.redirect(f"{self.hub.base_url}home")  # Back was pressed, and all is well
                 return
+            if failure.code not in _ABOUT_NOBODY | _WRITTEN:
+                self.authenticator.sign_on.refused(failure.code)
             await self.show_failure(failure)
             return
         self.redirect(on_this_host(self, login.next_url) or self.get_next_url(user))

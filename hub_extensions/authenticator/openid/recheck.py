@@ -1,8 +1,9 @@
 """Asks the provider again about who is signed in: a few at a time, spread over the time, one question a session.
 
-A provider that is away signs nobody out; it is asked more and more seldom until it answers. One that answers what
-cannot be used (its clock is off) signs nobody out either, and is asked as often as ever: it may say no about others.
-Not here: who is due and what an answer means (``core/sign_on/recheck.py``).
+A provider that is away signs nobody out; one question in a while is enough to see that it is back. One that answers
+what cannot be used (its clock is off) signs nobody out either, and is asked as often as ever: it may say no about
+others.
+Not here: who is due, what an answer means, and when it counts as away (``core/sign_on/recheck.py``).
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.recheck import (
     AT_ONCE,
     PAUSES_SECONDS,
+    PROBE_SECONDS,
     RIGHT_LOST,
+    ProviderHealth,
     ProviderLink,
     RecheckFailure,
     RecheckOutcome,
@@ -48,8 +51,9 @@ class ProviderRecheck:
         self._wakes = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._next_start = 0.0
-        self._pause, self._pause_until = 0.0, 0.0
+        self._pause, self._pause_until, self._asked_last = 0.0, 0.0, 0.0
         self._unanswered: dict[str, RecheckFailure] = {}
+        self._health = ProviderHealth()
         self.away_since: datetime | None = None
         self.away_because = ""
         self._work = asyncio.ensure_future(self._run())
@@ -99,10 +103,13 @@ class ProviderRecheck:
     async def _round(self) -> bool:
         """Ask about who is due, some at a time. Returns whether others are due as well."""
         now, steady = self._auth.sign_on_now(), time.monotonic()
-        links = due(self._auth.links.all(), self._auth.sign_on.config.recheck, now, self._unanswered, steady)
+        every = self._auth.sign_on.config.recheck
+        links = due(self._auth.links.all(), every, now, self._unanswered, steady)
+        if not links and self._health.away and steady >= self._asked_last + PROBE_SECONDS:
+            links = due(self._auth.links.all(), every, now)[:1]  # though each of them has to wait after its last one
         if not links or steady < self._pause_until:
             return False
-        # while it is away one question is enough to see that it is back
+        # while it is silent one question is enough to see that it is back
         asked = links[:1] if self._pause else links[: 8 * AT_ONCE]
         await asyncio.wait(self._begin(asked))
         return len(asked) < len(links)
@@ -128,12 +135,13 @@ class ProviderRecheck:
             link = self._auth.links.of_session(session)
             if link is None or time.monotonic() < self._pause_until:
                 return
+            self._asked_last = time.monotonic()
             try:
                 outcome = await self._answer(link)
             except (ProviderAway, ProviderUnusable, SignOnFailed) as problem:
                 self._note_unanswered(session)
                 self._set_pause(answers=isinstance(problem, SignOnFailed))
-                self._is_away(getattr(problem, "sentence", "") or str(problem))
+                self._is_silent(session, getattr(problem, "sentence", "") or str(problem))
                 return
             except Exception:
                 self._app.log.exception("A session was not asked about")
@@ -141,7 +149,7 @@ class ProviderRecheck:
                 self._reload()
                 return
         self._unanswered.pop(session, None)
-        self._is_back()
+        self._is_answered(session)
         RECHECKS.labels(outcome.value).inc()
 
     async def _answer(self, link: ProviderLink) -> RecheckOutcome:
@@ -234,23 +242,27 @@ class ProviderRecheck:
 
     def _set_pause(self, *, answers: bool) -> None:
         """For so long nobody is asked about. `answers`: it gave an answer, though none that says who somebody is."""
-        self._pause = 0.0 if answers else min(PAUSES_SECONDS[-1], 2 * self._pause or PAUSES_SECONDS[0])
+        self._pause = 0.0 if answers else min(PROBE_SECONDS, 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
 
-    def _is_away(self, because: str) -> None:
+    def _is_silent(self, session: str, because: str) -> None:
         RECHECKS.labels("away").inc()
         if because != self.away_because:
             self._app.log.warning("sign-on: the provider does not answer, and nobody is signed out for it: %s", because)
         self.away_because = because
-        if self.away_since is None:
+        self._health = self._health.after_silence(session, self._unanswered)
+        if self._health.away and self.away_since is None:
             self.away_since = self._auth.sign_on_now()
             PROVIDER_AWAY.set(self.away_since.timestamp())
             self._auth.record("provider-away")
 
-    def _is_back(self) -> None:
+    def _is_answered(self, session: str) -> None:
         self._set_pause(answers=True)
-        if self.away_since is not None:
-            self.away_since, self.away_because = None, ""
+        self._health = self._health.after_answer(session, self._unanswered)
+        if not self._unanswered:
+            self.away_because = ""
+        if self.away_since is not None and not self._health.away:
+            self.away_since = None
             PROVIDER_AWAY.set(0)
             self._app.log.info("sign-on: the provider answers again")
             self._auth.record("provider-back")

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
@@ -31,7 +31,11 @@ JITTER = 0.2
 """A session is due up to this part of the time earlier, each by another, so that not all come at once."""
 
 PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 120.0)
-"""After a question without an answer none is put for so long; each time twice as long, up to the last."""
+"""A session without an answer is not asked about for so long; each time twice as long, up to the last."""
+PROBE_SECONDS = 12.0
+"""While the provider is away, somebody is asked about so often at least: that it is back is seen after no more."""
+BACK_AFTER = 2
+"""So many questions in a row have an answer where the provider counts as back, though some still have none."""
 
 _ACCOUNT_GONE = re.compile(
     r"^(?!.*\bsession\b).*\b(user|account)\b.*\b((?P<disabled>disabled)|deleted|not found|does not exist)\b",
@@ -93,6 +97,40 @@ class RecheckFailure:
     def again_at(self) -> float:
         """It is not asked about before: one session that has no answer keeps nobody else waiting."""
         return self.at + PAUSES_SECONDS[min(self.times, len(PAUSES_SECONDS)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderHealth:
+    """Whether the provider counts as away, by what became of the questions so far.
+
+    It is away from the first one without an answer, and back where all have one, or two thirds of the sessions that
+    were asked about since. One session that never has an answer does not make it go and come: that takes two in a row.
+
+    Attributes:
+        answered: sessions about which it gave an answer since it is away. in_a_row: answers since the last question
+            without one. silent: the session of the last question, where that had none.
+    """
+
+    away: bool = False
+    answered: frozenset[str] = frozenset()
+    in_a_row: int = 0
+    silent: str = ""
+
+    def after_silence(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
+        """A question about `session` had no answer. `unanswered`: all sessions whose last one had none."""
+        is_first = len(unanswered) == 1 and unanswered[session].times == 1
+        is_second = self.silent not in ("", session)
+        away = self.away or is_first or is_second
+        return ProviderHealth(away, self.answered - {session}, 0, session)
+
+    def after_answer(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
+        """A question about `session` had one."""
+        if not self.away:
+            return replace(self, in_a_row=self.in_a_row + 1, silent="")
+        answered, in_a_row = self.answered | {session}, self.in_a_row + 1
+        if not unanswered or (in_a_row >= BACK_AFTER and len(answered) >= 2 * len(unanswered)):
+            return ProviderHealth(in_a_row=in_a_row)
+        return ProviderHealth(True, answered, in_a_row)
 
 
 def due(

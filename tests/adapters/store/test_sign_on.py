@@ -53,6 +53,15 @@ def db(hub_url: str) -> Iterator[Any]:
     session.get_bind().dispose()
 
 
+def test_a_statement_that_fails_does_not_tell_its_values(db: Any) -> None:
+    SignOnStore.opened(db)
+    with pytest.raises(sa.exc.DBAPIError) as failed:
+        db.execute(sa.text("insert into nothing_there values (:code)"), {"code": "a-code-of-a-login"})
+    db.rollback()
+    assert "nothing_there" in str(failed.value)
+    assert "a-code-of-a-login" not in str(failed.value)
+
+
 @pytest.mark.parametrize("kind", ["mysql", "oracle"])
 def test_a_database_of_another_kind_is_refused_in_words_before_anything_is_made_in_it(kind: str) -> None:
     asked: list[object] = []

@@ -14,8 +14,9 @@ from click.testing import CliRunner
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from hub_extensions.adapters.store.sign_on import METADATA, VERSION_TABLE, forget, migrate
+from hub_extensions.adapters.store.sign_on import METADATA, VERSION_TABLE, SignOnStore, forget, migrate
 from hub_extensions.adapters.store.sign_on_provider import PinTable, ProviderStore
+from hub_extensions.core.sign_on import SignOnEvent
 from hub_extensions.core.sign_on.identity import Identity
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.tools.cli import main
@@ -148,6 +149,17 @@ def test_an_admin_gives_a_name_to_somebody_else(db: Session, tmp_path: Path) -> 
     for url in (f"sqlite:///{tmp_path / 'none.sqlite'}", "nothing://secret@host"):
         with pytest.raises(ValueError, match=r"^(?!.*secret)"):
             PinTable(url)
+
+
+def test_names_with_which_other_accounts_came_are_told_until_they_are_pinned_anew(db: Session) -> None:
+    store, events = ProviderStore(db), SignOnStore(db)
+    store.pin(ADA, "ada", NOW)
+    store.pin(BEN, "ben", NOW + timedelta(hours=2))
+    for minutes, name in ((-5, "ada"), (5, "ada"), (9, "ada"), (60, "ben"), (7, "nobody")):
+        events.record(SignOnEvent(NOW + timedelta(minutes=minutes), "name-taken", name))
+    events.record(SignOnEvent(NOW + timedelta(hours=3), "signed-in", "ben"))
+    assert store.taken_names(9) == [("ada", NOW + timedelta(minutes=9))]
+    assert store.taken_names(0) == []
 
 
 def test_links_come_back_as_they_were_written(db: Session) -> None:

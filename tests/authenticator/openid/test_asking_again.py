@@ -64,10 +64,15 @@ class RotatingProvider:
         self.silent: set[str] = set()
         self.unclear: set[str] = set()
         self.refused, self.refused_for = "", ""
+        self.at_once, self.most_at_once = 0, 0
 
     async def refresh(self, token: str) -> ProviderTokens:
         session, _, number = token.partition(":")
         self.asked[session] += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)  # an answer takes its time
+        self.at_once -= 1
         if session in self.silent:
             raise ProviderAway("interaction_required")
         if self.refused and self.refused_for in ("", session):
@@ -184,7 +189,7 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
 async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with asking(40, monkeypatch) as (place, _):
+    async with asking(40, monkeypatch) as (place, recheck):
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 0.01)
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.APART_SECONDS", 0.0)
         *unclear, disabled = place.names
@@ -192,8 +197,32 @@ async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_dis
         place.provider.refused, place.provider.refused_for = "'User disabled'", disabled
         await until(lambda: place.ends)
         assert place.ends == [(EndCause.DISABLED, True)]
-        # whether it counts as away now depends on which of the forty answers came last
+        assert recheck.away_since is not None, "one answer of forty"
         assert len(place.provider.asked) == 40 and set(place.provider.asked.values()) == {1}
+
+
+async def test_a_provider_that_was_silent_for_long_is_seen_to_be_back_within_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each session waits two minutes after many questions without an answer; one is asked about all the same."""
+    from hub_extensions.authenticator.openid import recheck as asks
+
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(asks, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(asks, "APART_SECONDS", 0.0)
+    monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    async with asking(1, monkeypatch) as (place, recheck):
+        (name,) = place.names
+        place.provider.silent.add(name)
+        for times in range(1, 12):  # half an hour, as fast as it asks
+            await until(lambda times=times: place.provider.asked[name] >= times)
+            clock.now += asks.PAUSES_SECONDS[-1]
+        await until(lambda: place.provider.asked[name] >= 12)
+        assert recheck.away_since is not None
+        place.provider.silent.clear()
+        clock.now += asks.PROBE_SECONDS
+        await until(lambda: recheck.away_since is None)
+        assert place.events == ["provider-away", "provider-back"]
 
 
 @pytest.mark.parametrize(
@@ -237,3 +266,4 @@ async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytes
     async with asking(90, monkeypatch) as (place, _):
         await until(lambda: len(place.provider.asked) == 90)
         assert set(place.provider.asked.values()) == {1}
+        assert place.provider.most_at_once == recheck.AT_ONCE == 5

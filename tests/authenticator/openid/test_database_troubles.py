@@ -53,6 +53,8 @@ def test_a_locked_database_and_a_full_disk_sign_nobody_out_and_lose_no_end(tmp_p
         hub.start()
         assert [home(hub, each) for each in browsers] == [302] * 4
         assert secrets_shown(hub, op, *browsers) == []
+        assert "[SQL: INSERT INTO gpu_signon_sessions" in hub.log(), "what failed stands there"
+        assert "[parameters:" not in hub.log(), "and no id of a session, nor what else was to be written"
 
 
 def one_person(

@@ -5,6 +5,7 @@ What goes well is shown with a real provider: ``test_oidc_provider.py``.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from tests.authenticator.openid.provider_hub import (
 from tests.authenticator.signed_hub import home
 from tests.fakes.oidc_provider import Fault, OidcProvider, ThatFails, WithClaims
 from tests.hubs import Hub, until
+from tests.patience import patient
 
 pytestmark = pytest.mark.hub
 GROUPS = """
@@ -32,6 +34,20 @@ c.OAuthenticator.admin_groups = {"admins"}
 c.SignOn.recheck_seconds = 1
 c.SignOn.drain_minutes = 0
 c.OAuthenticator.enable_auth_state = True
+from pathlib import Path
+def noted(hook, name):
+    with Path("hooks").open("a") as hooks:
+        hooks.write(f"{hook} {name}\\n")
+def after_sign_in(authenticator, handler, model):
+    noted("post_auth_hook", model["name"])
+    return model
+def with_more(authenticator, state):
+    return {**state, "campus": "north"}
+def before_going_on(authenticator, user, state):
+    noted("refresh_user_hook", f"{user.name} {state['campus']}")
+c.Authenticator.post_auth_hook = after_sign_in
+c.OAuthenticator.modify_auth_state_hook = with_more
+c.OAuthenticator.refresh_user_hook = before_going_on
 """
 
 
@@ -75,10 +91,17 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
         op.people[ada]["groups"] = ["thesis"]
         until(lambda: group_names(hub, "ada") == ["thesis"], 30, what="the groups are those of the provider")
         assert hub.api("GET", "users/ada").json()["admin"] is False
+        op.add("root", groups=["admins", "staff"])
+        root = sign_in(hub)
+        op.add("ben", groups=["staff"])
+        assert go(new, answer_of(hub, new)).status_code == 403, "an account that was made anew is another person"
         op.fault = WithClaims(groups="admins")
         op.people[ben]["groups"] = "admins"
         until(lambda: "the groups of ben are unknown" in hub.log(), 30, what="ben was asked about")
         assert group_names(hub, "ben") == ["staff"]
+        page = root.get(f"{hub.url}/hub/sso/admin", timeout=patient(20)).text
+        assert re.search(r"cannot be read; these people keep theirs: [^<]*\bben\b", page)
+        assert re.search(r"came with these names, and were refused: ben \(", page)
         op.fault = Fault()
         op.people[ben]["groups"] = ["staff"]
         # one session is over at the provider, which said nothing: that one ends
@@ -101,6 +124,8 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
         for name in ("ben", "cem"):
             hub.spawn(name, {})
             hub.wait_ready(name)
+        hooks = (hub.folder / "hooks").read_text().splitlines()
+        assert {"post_auth_hook ben", "refresh_user_hook ben north"} <= set(hooks), "at sign-in, and before a start"
         go(cems, f"{hub.url}/hub/logout")  # and never gets to the provider
         assert home(hub, cems) == 302
         op.disabled |= {ben, cem}

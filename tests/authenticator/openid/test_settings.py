@@ -34,6 +34,13 @@ def config(**changed: Any) -> Config:
         ({"client_secret": ""}, "client_secret is not set"),
         ({"client_secret": ["a", "b", "c"]}, "client_secret"),
         ({"client_secret": 5}, "client_secret"),
+        ({"client_secret": {"main": "a secret"}}, "client_secret is no text and no list of them"),
+        ({"client_secret": ["old", 5, "a secret"]}, "client_secret is no text and no list of them"),
+        ({"username_claim": ""}, "username_claim"),
+        ({"username_claim": "account..name"}, "username_claim"),
+        ({"groups_claim": "realm_access."}, "groups_claim"),
+        ({"ca_file": "/nowhere/ca.pem"}, "ca_file"),
+        ({"ca_file": __file__}, "ca_file"),
         ({"signing_algorithms": ["RS256", "none"]}, "signing_algorithms"),
         ({"signing_algorithms": ["HS256"]}, "signing_algorithms"),
         ({"signing_algorithms": []}, "signing_algorithms"),
@@ -125,6 +132,7 @@ def test_what_an_oauthenticator_left_over_is_remarked_on(section: str, name: str
     notes: list[str] = []
     add_sign_on(c, SignOnConfig(), notes)
     assert notes == [f"c.{section}.{name} does nothing with single-sign-on: {LEFT_OVER[name]}."]
+    assert c.JupyterHub.authenticator_class(config=c)._own_refresh_age == 300
 
 
 def test_groups_that_are_not_taken_over_and_are_named_elsewhere_are_remarked_on() -> None:

@@ -7,7 +7,14 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from hub_extensions.core.sign_on import EndCause
-from hub_extensions.core.sign_on.recheck import JITTER, ProviderLink, RecheckFailure, due, end_of_no
+from hub_extensions.core.sign_on.recheck import (
+    JITTER,
+    ProviderHealth,
+    ProviderLink,
+    RecheckFailure,
+    due,
+    end_of_no,
+)
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 EVERY = timedelta(minutes=5)
@@ -43,6 +50,33 @@ def test_sessions_that_began_together_are_not_all_due_together_and_none_is_late(
     assert 60 < len(due(crowd, EVERY, NOW)) < 140
     assert not due([link(each.session, EVERY * (1 - JITTER) * 0.99) for each in crowd], EVERY, NOW)
     assert len(due([link(each.session, EVERY) for each in crowd], EVERY, NOW)) == 200
+
+
+@pytest.mark.parametrize(
+    ("questions", "away"),
+    [
+        # a small letter had an answer, a large one none; below each whether the provider counts as away then
+        ("a A B b a", "-+++-"),  # away and back, as soon as nobody is without an answer
+        ("A a", "+-"),  # one person's hub
+        ("A b c A d A e A", "++------"),  # one session without an answer, ever again: it does not go and come
+        ("A B C d A B C d A B C", "+++++++++++"),  # one that has, of four: it is not back by turns
+        ("A b A B c d e f", "+++++++-"),  # from two thirds on
+        ("A b c A B", "++--+"),  # two others in a row without one: it is away again
+    ],
+)
+def test_a_provider_is_away_or_back_and_not_by_turns(questions: str, away: str) -> None:
+    health, failed, told = ProviderHealth(), dict[str, RecheckFailure](), ""
+    for question in questions.split():
+        session = question.lower()
+        if question.isupper():
+            times = failed[session].times + 1 if session in failed else 1
+            failed[session] = RecheckFailure(0.0, times)
+            health = health.after_silence(session, failed)
+        else:
+            failed.pop(session, None)
+            health = health.after_answer(session, failed)
+        told += "+" if health.away else "-"
+    assert told == away
 
 
 @pytest.mark.parametrize(
