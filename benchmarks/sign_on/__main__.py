@@ -142,17 +142,28 @@ def until_promised(place: Place, person: Person, seconds: float) -> float | None
     return None
 
 
+def until_stopping(place: Place, person: Person, seconds: float) -> float | None:
+    """After how many seconds the hub begins to stop its server, which then takes its time; None: it does not."""
+    while (asked := time.monotonic()) - person.began < seconds:
+        model = place.hub.server(person.name)
+        if model is None or model["pending"] == "stop":
+            return asked - person.began
+        time.sleep(OFTEN_SECONDS)
+    return None
+
+
 def watched(
     place: Place, person: Person, event: Callable[[Person], object], seconds: float, *, promises: bool
 ) -> Figures:
     """One event, and what becomes of everything that its person has."""
-    with ThreadPoolExecutor(len(SURFACES) + 1) as together:
+    with ThreadPoolExecutor(len(SURFACES) + 2) as together:
         person.begins()
         found: dict[str, Future[float | None]] = {
             surface: together.submit(until_over, person, surface, seconds) for surface in SURFACES
         }
         if promises:
             found["promised"] = together.submit(until_promised, place, person, seconds)
+            found["stopping"] = together.submit(until_stopping, place, person, seconds)
         event(person)
         return {surface: each.result() for surface, each in found.items()}
 
@@ -193,9 +204,12 @@ def hub_at(folder: Path, keycloak: Keycloak, kind: str) -> Iterator[Place]:
 
 def shown(row: Figures, surface: str) -> str:
     """A cell."""
-    over, promised = row[surface], row.get("promised")
+    over, promised, stopping = row[surface], row.get("promised"), row.get("stopping")
     text = "works" if over is None else f"{over:.1f}"
-    return f"{text} (promised {promised:.1f})" if surface == SURFACES[-1] and promised is not None else text
+    if surface != SURFACES[-1] or promised is None:
+        return text
+    begins = "not begun" if stopping is None else f"begun {stopping:.1f}"
+    return f"{text} (promised {promised:.1f}, {begins})"
 
 
 @click.command()

@@ -56,10 +56,12 @@ class BeginsSessions:
         super().set_login_cookie(user)  # type: ignore[misc]
 
     async def prepare(self: Any) -> None:
-        """Before the page to sign in: who or what ended the session that this browser had. Said once."""
+        """Before the page to sign in: who or what ended the session that this browser had. Said once, to a person."""
         await super().prepare()  # type: ignore[misc]
         if self.request.method != "GET" or self._finished or self.current_user is not None:
             return
+        if self.request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
+            return  # a page asks by itself, and shows nobody what it gets
         # where signing in begins, never where it comes back to
         if self.request.path != self.settings["login_url"]:
             return

@@ -8,7 +8,8 @@ Not here: which servers stop, and when (``core/sign_on/session_end.py``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,18 @@ RECHECK = "gpu/sign-on/recheck"
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 CANCEL_SECONDS = 1.0
 """So long a cancelled start has to end by itself, as in the hub's own stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedServers:
+    """What became of telling servers to ask the hub again, by their names.
+
+    Attributes:
+        done: they have asked it. silent: they gave no answer, and may do so later; others do not run our extension.
+    """
+
+    done: tuple[str, ...]
+    silent: tuple[str, ...]
 
 
 class UserServers:
@@ -64,13 +77,20 @@ class UserServers:
         """A hub that restarted does not know yet whether all of them still run."""
         return any(spawner.pending == "check" for spawner in _active(user))
 
-    async def ask_again(self, user: Any) -> tuple[str, ...]:
-        """Tell each running server to ask the hub again; which ones have done so."""
-        ready = [spawner for spawner in _active(user) if spawner.ready and spawner.server is not None]
-        done = await asyncio.gather(*map(self._asks_again, ready), return_exceptions=True)
-        return tuple(spawner.name for spawner, answer in zip(ready, done, strict=True) if answer is True)
+    async def ask_again(self, user: Any, only: Collection[str] | None = None) -> AskedServers:
+        """Tell each running server to ask the hub again. `only`: those of these names; None: all."""
+        ready = [each for each in _active(user) if each.ready and each.server is not None]
+        wanted = [each for each in ready if only is None or each.name in only]
+        answers = await asyncio.gather(*map(self._asks_again, wanted), return_exceptions=True)
+        done, silent = [], []
+        for spawner, code in zip(wanted, answers, strict=True):
+            if code == 204:
+                done.append(spawner.name)
+            elif not isinstance(code, int) or code >= 500:  # else it says that it knows no such thing
+                silent.append(spawner.name)
+        return AskedServers(tuple(done), tuple(silent))
 
-    async def _asks_again(self, spawner: Any) -> bool:
+    async def _asks_again(self, spawner: Any) -> int:
         url = f"{spawner.server.url.rstrip('/')}/{RECHECK}"
         options: dict[str, Any] = {}
         if self._app.internal_ssl:
@@ -92,7 +112,7 @@ class UserServers:
             # one of our own: the hub's shared one has ten places, and each start waits there for its server
             self._client = SimpleAsyncHTTPClient(force_instance=True, max_clients=32)
         answer = await self._client.fetch(request, raise_error=False)
-        return bool(answer.code == 204)
+        return answer.code
 
     def _secret_of(self, spawner: Any) -> str:
         """The server's own token, or what a hub that restarted has instead."""

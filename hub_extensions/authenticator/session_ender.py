@@ -40,6 +40,8 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 QUIET = timedelta(seconds=5)
 LATE_SECONDS = 5.0
 """So long after an end tokens are looked for that a request under way got meanwhile."""
+TOLD_AGAIN_SECONDS = (0.2, 1.0, 3.0, 10.0, 30.0, 60.0)
+"""A server that gave no answer is told again after these, one after the other."""
 AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
 ASK_SERVICE_SECONDS = 15.0
@@ -112,7 +114,7 @@ class SessionEnder:
             self._registry.put(session)
         self._registry.be_quiet(user_id, QUIET)
         # before all that may wait: open pages of its servers are what somebody still has
-        asked = self._later(self._servers.ask_again(user)) if user is not None else None
+        asked = self._later(self._ask_servers(user)) if user is not None else None
         self._follow(events, new)
         if lost_right:
             self._judged[user_id] = self._runs(user)
@@ -316,10 +318,32 @@ class SessionEnder:
             await asyncio.sleep(1)
         self._registry.be_quiet(user_id, QUIET)
         try:
-            await self._servers.ask_again(self._user(user_id))
+            await self._ask_servers(self._user(user_id))
         except Exception:
             self._app.log.exception("Servers were not asked to look again after the hub's start")
             self._roll_back()
+
+    async def _ask_servers(self, user: Any) -> tuple[str, ...]:
+        """Which servers have asked the hub again. Who gave no answer is told once more, when the report is out."""
+        asked = await self._servers.ask_again(user)
+        if asked.silent:
+            self._later(self._ask_once_more(user.id, asked.silent))
+        return asked.done
+
+    async def _ask_once_more(self, user_id: int, silent: Collection[str]) -> None:
+        """A server that was busy for some seconds would leave its open WebSockets open for ever."""
+        for pause in TOLD_AGAIN_SECONDS:
+            await asyncio.sleep(pause)
+            try:
+                user = self._user(user_id)
+                self._registry.be_quiet(user_id, QUIET)
+                silent = (await self._servers.ask_again(user, silent)).silent
+            except Exception:
+                self._app.log.exception("Servers are told once more that a session ended")
+                self._roll_back()
+            if not silent:
+                return
+        self._app.log.warning("Servers of user %s were not told that a session ended: %s", user_id, sorted(silent))
 
     def _user(self, user_id: int) -> Any:
         orm_user = self._app.db.query(orm.User).filter_by(id=user_id).first()

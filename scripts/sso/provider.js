@@ -105,10 +105,11 @@ provider.on('backchannel.error', (_, error) =>
   directory.tell('', `The hub did not take a sign-out: ${error.message}.`)
 );
 provider.on('grant.error', (ctx, error) => {
-  // as other providers do, it says why: that an account is gone is more than a session that is over
-  const detail = error.error_detail ?? error.error_description;
-  ctx.body = { ...ctx.body, error_description: detail };
+  // as other providers do, it says why: that an account is disabled is more than a session that is over
   const sub = ctx.oidc.entities.RefreshToken?.accountId;
+  const isDisabled = directory.person(sub)?.enabled === false;
+  const detail = isDisabled ? 'account disabled' : (error.error_detail ?? error.error_description);
+  ctx.body = { ...ctx.body, error_description: detail };
   directory.tell(
     sub,
     sub

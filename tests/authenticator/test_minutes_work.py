@@ -96,11 +96,13 @@ async def test_a_locked_database_stops_neither_the_minutes_work_nor_what_an_earl
             task.cancel()
 
 
-async def test_a_server_whose_token_the_hub_has_forgotten_is_asked_by_the_key_that_it_was_given() -> None:
+async def test_a_server_whose_token_the_hub_has_forgotten_is_asked_by_the_key_that_it_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from traitlets.config import Config
 
+    from hub_extensions.authenticator import session_ender
     from hub_extensions.authenticator.hub_setup import add_sign_on
-    from hub_extensions.authenticator.servers import UserServers
 
     c = Config()
     add_sign_on(c, SignOnConfig(enabled=True), [])
@@ -108,19 +110,40 @@ async def test_a_server_whose_token_the_hub_has_forgotten_is_asked_by_the_key_th
     spawner = SimpleNamespace(api_token="", name="train", user=user, active=True, ready=True)
     given = c.Spawner.environment[VARIABLE](spawner)
 
+    busy = ["hangs up", "is not up to it"]
+    heard: list[int] = []
+
     class Asked(RequestHandler):
         def post(self) -> None:
             header = self.request.headers["Authorization"]
-            self.set_status(204 if request_of(given, "POST", str(self.request.uri), header) is not None else 403)
+            trouble = busy.pop(0) if busy else ""
+            if trouble == "hangs up":
+                self.request.connection.stream.close()  # type: ignore[union-attr]
+                return
+            known = request_of(given, "POST", str(self.request.uri), header) is not None
+            self.set_status(503 if trouble else 204 if known else 403)
+            heard.append(self.get_status())
 
     socket, port = bind_unused_port()
     server = HTTPServer(Application([(".*", Asked)]))
     server.add_socket(socket)
     spawner.server = SimpleNamespace(url=f"http://127.0.0.1:{port}/user/ada/train/")
     user.spawners = {"train": spawner}
-    for secret, asked in ((b"of the hub", ("train",)), (b"another", ())):
-        app = SimpleNamespace(internal_ssl=False, cookie_secret=secret)
-        assert await UserServers(app).ask_again(user) == asked
+    # one that gives no answer is told again, behind the report; one that refuses is not
+    monkeypatch.setattr(session_ender, "TOLD_AGAIN_SECONDS", (0.0, 0.0))
+    app = SimpleNamespace(internal_ssl=False, cookie_secret=b"of the hub")
+    quiet: list[int] = []
+    registry = SimpleNamespace(be_quiet=lambda user_id, _: quiet.append(user_id))
+    ender = session_ender.SessionEnder(
+        app, registry, SignOnConfig(), lambda: datetime.now(timezone.utc), lambda _: None
+    )
+    monkeypatch.setattr(ender, "_user", lambda _: user)
+    assert await ender._ask_servers(user) == ()
+    await until(lambda: heard == [503, 204])
+    assert (await ender._ask_servers(user), quiet) == (("train",), [7, 7])
+    app.cookie_secret = b"another"
+    assert await ender._ask_servers(user) == ()
+    assert (heard, ender._running) == ([503, 204, 204, 403], set())
     server.stop()
 
 

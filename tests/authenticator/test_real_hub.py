@@ -66,6 +66,9 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         html = first.get(f"{hub.url}/hub/sso/sessions", headers=finnish, timeout=patient(20)).content.decode()
         assert "Missä olet kirjautuneena" in html
         assert re.search(r'lang="fi-FI"\s+href="/hub/sso/sessions">Istunnot<', html), "the hub's menu too"
+        by_itself = {"Sec-Fetch-Mode": "cors"}
+        asked = second.get(f"{hub.url}/hub/home", headers=by_itself, timeout=patient(20))
+        assert "another browser" not in asked.text, "an open page asks: nobody reads it"
         page = second.get(f"{hub.url}/hub/home", timeout=patient(20))
         assert "You ended this session from another browser." in page.text
         assert "Sign in again" in page.text
