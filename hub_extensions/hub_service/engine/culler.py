@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
 from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
@@ -24,8 +24,9 @@ from hub_extensions.core.notices import Delivery, warning_channels, warning_noti
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.reasons import explain
 from hub_extensions.core.usage import end_of_cull
-from hub_extensions.hub_service.engine.begun_stops import CULLED, stopped_text
+from hub_extensions.hub_service.engine.begun_stops import CULLED, stop_notice
 from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
@@ -309,27 +310,17 @@ class Culler(ServerEvidence):
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            why = decision.reason.message if decision.reason else ""
-            row = JournalRow(
-                wall,
-                CULLED,
-                None,
-                facts.lease,
-                facts.user,
-                facts.server,
-                why,
-                SERVICE,
-                evidence,
-            )
+            why, key = decision.reason or explain("time-had-come"), (facts.user, facts.server)
+            row = JournalRow(wall, CULLED, None, facts.lease, *key, why.message, SERVICE, evidence)
             self.state.touch(facts.user, facts.server)
             self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
-            log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
+            log.info("culled: %s", why.message, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
                     leases=(ending,) if isinstance(ending, Lease) else (),
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
-                    notices=(NoticeRow(wall, facts.user, facts.server, stopped_text(facts.server, why)),),
+                    notices=(stop_notice(wall, *key, why),),
                     end=end_of_cull(decision.cause),
                 )
             )
