@@ -54,8 +54,10 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
         return changes
     rows, notices = [], []
     for facts in over:
-        why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, "time-had-come"))
-        row = _row(state, facts, why.message)
+        why, known = state.sent.get((facts.user, facts.server)) or _told_late(state, facts)
+        row = JournalRow(
+            state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why.message, SERVICE, known
+        )
         rows.append(row)
         notices.append(stop_notice(row.at, facts.user, facts.server, why))
         state.count_cull(facts.cause, state.rule_of(facts.user, facts.offer))
@@ -63,10 +65,9 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
     return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
 
 
-def _row(state: State, facts: ServerFacts, why: str) -> JournalRow:
-    assert facts.stopping is not None
+def _told_late(state: State, facts: ServerFacts) -> tuple[Reason, str]:
+    """Why, and on what evidence, as far as is known after a kill."""
+    assert facts.cause is not None and facts.stopping is not None
+    why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, "time-had-come"))
     begun = state.clock.wall(facts.stopping).isoformat(timespec="seconds")
-    evidence = f"its stop had begun at {begun}, and its end was seen later"
-    return JournalRow(
-        state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why, SERVICE, evidence
-    )
+    return why, f"its stop had begun at {begun}, and its end was seen later"

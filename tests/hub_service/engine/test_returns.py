@@ -119,7 +119,7 @@ async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_u
         assert shown is not None and shown.share == 0.0
         assert [warning.reason for warning in shown.warnings] == ["runs-without-gpu"]
         assert told(r) == [
-            "Your server was stopped. Idle for 5 min. Your files are kept.",
+            "Your server was stopped. Idle for 3 min. Your files are kept.",
             "Your server runs again, without a GPU.",
         ]
         assert [row.user for row in await r.engine.store.journal() if row.kind == "returned"] == ["ada"]
