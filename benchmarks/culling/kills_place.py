@@ -163,7 +163,8 @@ class Stack:
         if not hub.ready(self.holder):
             hub.spawn(self.holder, {"offer": self.offer})
             hub.wait_ready(self.holder, seconds=START)
-        until(lambda: hub.server(self.next) is None, 60, f"{self.next} has no server")
+        # a hub that was started while the pod went asks the server as long as a start may take, then lets go
+        until(lambda: hub.server(self.next) is None, START + 60, f"{self.next} has no server")
 
     def new_round(self) -> None:
         """What happened before does not count."""

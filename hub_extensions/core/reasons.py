@@ -128,7 +128,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     # a server's warnings
     "gpu-lost": "The GPU of this server is gone from the machine. Save your work and stop the server.",
     "runs-without-gpu": (
-        "The GPU of this server was taken back, so it runs again without one. Files are as before, variables are lost."
+        "This server runs again, without the GPU that it had. Files are as before, variables are lost."
     ),
     "other-program": "A program of another server uses this GPU. The administrators see it too.",
     # the service, as a server sees it
@@ -325,6 +325,24 @@ TO_THE_HUB: Mapping[str, Text] = {
     "start-failed-why": "{why}",
     "start-too-slow": "Your server did not start within {seconds:duration}, so its start was ended.",
     "start-no-answer": "Your server was started and did not answer within {seconds:duration}, so it was ended.",
+    "server-stopped": "Your server was stopped.",
+    "named-server-stopped": "Server {server} was stopped.",
+    "was-idle": "Its GPU was idle for too long.",
+    "limit-had-ended": "Its time limit had ended.",
+    "was-unopened": "Nobody had opened it.",
+    "was-not-used": "It had not been used for too long.",
+    "time-had-come": "Its time had come.",
+    "files-kept": "Your files are kept.",
+    "server-returned": "Your server runs again, without a GPU.",
+    "named-server-returned": "Server {server} runs again, without a GPU.",
+    "server-not-returned": "Your server could not come back without a GPU.",
+    "named-server-not-returned": "Server {server} could not come back without a GPU.",
+    "gpu-not-free-in-time": "Its GPU was not free in time.",
+    "no-room-to-return": "There is no room for it now, or its start failed.",
+    "were-signed-out": "You were signed out.",
+    "start-here": "Start it on this page.",
+    "admin-stops-server": "An administrator stops your server. {why}",
+    "letter-from-admin": "From an administrator: {text}",
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
     # not the caller's right
@@ -375,6 +393,11 @@ def translated(reason: Reason, t: Catalogue) -> str:
     if t.known(key_of(text)) is None or any(name not in reason.params for name, _ in params):
         return reason.message
     return _written(text, reason.params, t)
+
+
+def spoken(text: str, reasons: Sequence[Reason], t: Catalogue) -> str:
+    """What is made of several sentences, in the language of a catalogue; `text` where it is made of none of ours."""
+    return " ".join(translated(each, t) for each in reasons) or text
 
 
 REASON = "reason"

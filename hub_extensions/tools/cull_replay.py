@@ -185,7 +185,7 @@ def as_sentences(found: ReplaySummary) -> list[str]:
         lines.append(f"{found.undecided} uses were left alone: rules are by group, and their users' are not known.")
     if stops:
         lines.append(f"{len(found.came_back)} of them were at work again within 10 min after it.")
-    lines += [f"  {_hit(each)}" for each in found.came_back]
+    lines += [f"  {hit}" for hit in sorted(map(_hit, found.came_back))]  # each begins with its time
     return lines
 
 
@@ -235,4 +235,4 @@ def _hit(each: PlayedUse) -> str:
     at = "" if each.stopped is None else each.stopped.isoformat(sep=" ", timespec="minutes")
     why = "" if each.cause is None else each.cause.value
     server = f"{each.use.user}/{each.use.server}" if each.use.server else each.use.user
-    return f"{at}  {server}, {each.use.offer}, {why}, {duration(each.use.ended - each.use.ready)} long"
+    return f"{at}  {server}, {each.use.offer}, {why}, a use of {duration(each.use.ended - each.use.ready)}"

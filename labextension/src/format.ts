@@ -44,7 +44,7 @@ export function reasonText(
   now: number,
   trans: TranslationBundle
 ): string {
-  if (reason === null) {
+  if (!reason) {
     return '';
   }
   const sentence = SENTENCES.get(reason.reason);

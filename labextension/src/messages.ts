@@ -9,6 +9,7 @@ export interface Countdown {
   can_keep: boolean;
   warn: boolean;
   last_warning: string | null;
+  no_keep: Reason | null;
 }
 
 /** What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known. */

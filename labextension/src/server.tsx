@@ -62,7 +62,7 @@ function Stop({
     <>
       {countdown && left !== null ? (
         <p className={countdown.warn ? 'jp-gpu-Warning' : undefined}>
-          {reasonText(countdown.reason, now, trans)}{' '}
+          {reasonText(countdown.reason, now, trans)} {reasonText(countdown.no_keep, now, trans)}{' '}
           {left > 0 ? (
             <>
               {trans.__('Stops in %1', duration(left, trans))} (

@@ -170,7 +170,8 @@ def countdown_with(keep: Keep, seconds: float = 540) -> ServerState:
 def lifetime_with(keep: Keep, seconds: float = 540) -> ServerState:
     """A server at work whose lifetime ends, which its user may put off."""
     why = explain("lifetime", limit=timedelta(hours=12))
-    end = replace(a_countdown(seconds), cause="lifetime", reason=why, can_keep=True)
+    end = replace(a_countdown(seconds), cause="lifetime", reason=why, can_keep=keep.left > 0)
+    end = end if end.can_keep else replace(end, no_keep=explain("extend-none-left"))
     return server(countdown=end, keep=keep, ends_at=end.stops_at)
 
 
@@ -254,7 +255,7 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
                 signs=signs_of(("activity", "idle", "hub", 5400, True), ("kernels", "busy", "report", 8, True)),
             ),
         ),
-        "was taken back, so it runs again without one",
+        "runs again, without the GPU that it had",
     ),
     "few-data": (lambda: push(reading(), server=server(waits=FEW_DATA)), "few data yet"),
     "rough": (lambda: push(reading(), server=server(waits=ROUGH)), "(rough)"),
@@ -268,6 +269,10 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
     "lifetime": (
         lambda: push(reading(), server=lifetime_with(Keep(minutes=120, left=1, of=1, of_server=True))),
         "1 of 1 left",
+    ),
+    "lifetime-put-off": (
+        lambda: push(reading(), server=lifetime_with(Keep(minutes=120, left=0, of=1, of_server=True))),
+        "was put off as often as it can be. Stops in",
     ),
     "countdown-no-keep-left": (
         lambda: push(reading(used_percent=0.0), server=countdown_with(Keep(minutes=30, left=0, of=2), 75)),

@@ -27,6 +27,7 @@ from hub_extensions.hub_service.engine.lease_view import LeaseUse
 from tests.fakes.reasons import because
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
+WAS_IDLE = explain("was-idle")
 FULL = messages.Wait(False, None, None, None, 7800.0, because("1 person is ahead of you."))
 UNKNOWN = messages.Wait(False, None, None, None, None, because("Not known now."))
 NOW = messages.Wait(True, 0.0, 0.0, 0.0, 0.0, None)
@@ -229,7 +230,7 @@ class EngineInMemory:
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
         self.told.append(("form", user, server, tuple(groups), admin))
         names = tuple(name for owner, name in self.servers if owner == user)
-        notices = (messages.Notice(NOON, "old", "It was idle."),) if user == "ada" else ()
+        notices = (messages.Notice(NOON, "old", WAS_IDLE.message, (WAS_IDLE,)),) if user == "ada" else ()
         return messages.FormState(self.offers, True, self.as_of, "Stops when idle for 30 min.", names, notices)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:

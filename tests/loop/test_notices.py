@@ -92,11 +92,11 @@ def test_a_stop_nobody_heard_of_is_counted_down_again_once_and_the_server_comes_
         back = hub.server("ada")
         assert back is not None and back["user_options"] == {"offer": "cpu"}
         assert hub.environ("ada")["HOME"] == str(hub.folder / "home" / "ada")
-        reads("ada", "lost its GPU. It runs again, without a GPU.")
+        reads("ada", "Your server runs again, without a GPU.")
         # who hears of it is counted down once; and for this server the hub has no room any more
         receiver.fails = False
         assert taken_back("dan") == 1
-        reads("dan", "there is no room for it now")
+        reads("dan", "There is no room for it now")
         assert hub.server("dan") is None and hub.ready("ada")
         audit = hub.login("dan").get(f"{hub.url}/services/gpu/audit?kind=culled", timeout=patient(20)).text
         assert "use 0 % by simulated, idle since" in audit and "reached by stop-webhook" in audit

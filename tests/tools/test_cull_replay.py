@@ -73,7 +73,8 @@ def test_a_month_is_played_again_under_other_limits(state: Path, tmp_path: Path)
     assert found["freed_hours"]["idle"] == pytest.approx((20 * 25 + 19 * 30) / 60)
     assert [each["user"] for each in found["came_back"]] == ["ben"] * 19
     assert "2 of 2 people would have been warned, 39 times in all; 39 servers stopped." in said
-    assert "19 of them were at work again within 10 min after it." in said
+    hits = said.partition("19 of them were at work again within 10 min after it.\n")[2].splitlines()[:19]
+    assert hits == sorted(hits) and all(hit.endswith("ben, gpu, idle, a use of 1 h") for hit in hits)
 
 
 def test_a_longer_limit_hits_nobody_and_a_shorter_span_has_fewer(state: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow
-from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, UtcTime
+from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, JsonColumn, UtcTime
+from hub_extensions.core.reasons import Reason
 
 JOURNAL = sa.Table(
     "gpu_journal",
@@ -36,6 +37,7 @@ NOTICES = sa.Table(
     sa.Column("user", CleanText, nullable=False),
     sa.Column("server", CleanText, nullable=False),
     sa.Column("text", CleanText, nullable=False),
+    sa.Column("reasons", JsonColumn, nullable=False, server_default="[]"),
     sa.Index("gpu_notices_by_user", "user", "at"),
 )
 
@@ -78,7 +80,8 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
     columns = [column for column in NOTICES.columns if column.name != "id"]
     chosen = sa.select(*columns).where(NOTICES.c.at >= since).order_by(NOTICES.c.id.desc())
     rows = connection.execute(chosen if user is None else chosen.where(NOTICES.c.user == user))
-    return tuple(NoticeRow(**row) for row in rows.mappings())
+    read = ({**row, "reasons": tuple(Reason(**each) for each in row["reasons"])} for row in rows.mappings())
+    return tuple(NoticeRow(**row) for row in read)
 
 
 def users(connection: Connection) -> tuple[str, ...]:

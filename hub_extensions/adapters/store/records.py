@@ -14,6 +14,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
 from hub_extensions.core.queue.outlook import Given
+from hub_extensions.core.reasons import Reason
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 
 
@@ -90,12 +91,22 @@ class JournalFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """Something to tell a user at the next page. `server` is "" for the default server."""
+    """Something to tell a user at the next page. `server` is "" for the default server.
+
+    Attributes:
+        text: in English. reasons: the sentences that it is made of, for other languages; none: it is not made of ours.
+    """
 
     at: datetime
     user: str
     server: str
     text: str
+    reasons: tuple[Reason, ...] = ()
+
+    @classmethod
+    def of(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
+        """These sentences, one after the other."""
+        return cls(at, user, server, " ".join(each.message for each in reasons), reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from hub_extensions.core.culling.evidence import (
     reported,
 )
 from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
-from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps
+from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps, why_not_extended
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -148,4 +148,5 @@ __all__ = [
     "routes_renewed",
     "settle",
     "stops_to_begin",
+    "why_not_extended",
 ]

@@ -80,6 +80,14 @@ def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
     )
 
 
+def why_not_extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
+    """Why the lifetime that ends this server is not put off now; None: it is, or the policy never lets it."""
+    if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.extend_lifetime_times == 0:
+        return None
+    left = facts.extensions < policy.extend_lifetime_times
+    return explain("extend-idle") if left else explain("extend-none-left")
+
+
 def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> ServerFacts | Reason:
     """The facts with the lifetime put off, once more; while the GPU works."""
     assert decision.stops_at is not None and decision.reason is not None
@@ -87,10 +95,8 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
         end = decision.stops_at + policy.extend_lifetime
         longer = replace(facts, ends_at=end, extensions=facts.extensions + 1)
         return replace(longer, warned=None, cause=None, announced=None, unheard=False)
-    if policy.extend_lifetime_times == 0:
-        return explain("keep-lifetime", limit=decision.reason.params["limit"])
-    left = facts.extensions < policy.extend_lifetime_times
-    return explain("extend-idle") if left else explain("extend-none-left")
+    fixed = explain("keep-lifetime", limit=decision.reason.params["limit"])
+    return why_not_extended(facts, policy, decision) or fixed
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:

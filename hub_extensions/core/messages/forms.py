@@ -73,11 +73,16 @@ class OfferState:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user is told at the next page: why a server was stopped, why a ticket ended."""
+    """Something the user is told at the next page: why a server was stopped, why a ticket ended.
+
+    Attributes:
+        text: in English. reasons: its sentences, for other languages; none: somebody else wrote it.
+    """
 
     at: datetime
     server: str
     text: str
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

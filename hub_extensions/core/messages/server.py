@@ -81,6 +81,7 @@ class Countdown:
             ``signed-out``, ``given-back``.
         can_keep: *keep* moves this end.
         last_warning: wall-clock time of the second warning; None: it is not known.
+        no_keep: why *keep* does not move this end now, where the policy lets it be moved; None: it does, or never can.
     """
 
     stops_at: datetime
@@ -89,6 +90,7 @@ class Countdown:
     can_keep: bool
     warn: bool
     last_warning: datetime | None = None
+    no_keep: Reason | None = None
 
 
 @dataclass(frozen=True, slots=True)

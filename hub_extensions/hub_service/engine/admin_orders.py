@@ -103,9 +103,8 @@ class AdminOrders:
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
             stops = self.state.clock.wall(after.drain.at)
             text = f"It stops at {stops:%Y-%m-%d %H:%M} UTC: {why}"
-            told = NoticeRow(
-                self.state.clock.utc_now(), facts.user, facts.server, f"An administrator stops your server. {why}"
-            )
+            reason = explain("admin-stops-server", why=why)
+            told = NoticeRow.of(self.state.clock.utc_now(), facts.user, facts.server, reason)
             row = self._row("stop-ordered", text, admin, lease)
             await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
         self.soon()
@@ -148,7 +147,8 @@ class AdminOrders:
                 letters.append(letter)
                 sent += self._deliveries(letter, facts)
             rows = [self._row("letter", f"To who is on {_name(place)}: {text}", admin, facts=each) for each in running]
-            notices = (NoticeRow(at, each.user, each.server, f"From an administrator: {text}") for each in running)
+            said = explain("letter-from-admin", text=text)
+            notices = (NoticeRow.of(at, each.user, each.server, said) for each in running)
             kept = still_read((*self.state.notices.letters, *letters), self.state.facts.values())
             meta = {LETTERS: write_letters(kept)}
             changes = Changes(journal=tuple(rows), notices=tuple(notices), deliveries=tuple(sent), meta=meta)

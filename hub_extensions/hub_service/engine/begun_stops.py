@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core.culling import Cause, ServerFacts
-from hub_extensions.hub_service.engine import presenters
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state import State
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -20,18 +21,28 @@ log = logging.getLogger("hub_extensions.hub_service")
 CULLED = "culled"
 SERVICE = "service"
 WHY: Mapping[Cause, str] = {
-    Cause.IDLE: "Its GPU was idle for too long.",
-    Cause.LIFETIME: "Its time limit had ended.",
-    Cause.UNOPENED: "Nobody had opened it.",
-    Cause.CPU_IDLE: "It had not been used for too long.",
+    Cause.IDLE: "was-idle",
+    Cause.LIFETIME: "limit-had-ended",
+    Cause.UNOPENED: "was-unopened",
+    Cause.CPU_IDLE: "was-not-used",
 }
 """Of an end that nobody ordered. How long it was is not known any more."""
+NAMED: Mapping[str, str] = {
+    "server-stopped": "named-server-stopped",
+    "server-returned": "named-server-returned",
+    "server-not-returned": "named-server-not-returned",
+}
+"""The same sentence of a named server."""
 
 
-def stopped_text(server: str, why: str) -> str:
+def stop_notice(at: datetime, user: str, server: str, why: Reason) -> NoticeRow:
     """What a user reads on every page until it is over."""
-    which = presenters.server_text(server)
-    return f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
+    return NoticeRow.of(at, user, server, of_server("server-stopped", server), why, explain("files-kept"))
+
+
+def of_server(code: str, server: str) -> Reason:
+    """A sentence about a server of its reader; of a named one it has the name."""
+    return explain(NAMED[code], server=server) if server else explain(code)
 
 
 def with_begun_stops(state: State, changes: Changes) -> Changes:
@@ -43,19 +54,20 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
         return changes
     rows, notices = [], []
     for facts in over:
-        row = _row(state, facts)
+        why, known = state.sent.get((facts.user, facts.server)) or _told_late(state, facts)
+        row = JournalRow(
+            state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why.message, SERVICE, known
+        )
         rows.append(row)
-        notices.append(NoticeRow(row.at, facts.user, facts.server, stopped_text(facts.server, row.text)))
+        notices.append(stop_notice(row.at, facts.user, facts.server, why))
         state.count_cull(facts.cause, state.rule_of(facts.user, facts.offer))
         log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
     return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
 
 
-def _row(state: State, facts: ServerFacts) -> JournalRow:
+def _told_late(state: State, facts: ServerFacts) -> tuple[Reason, str]:
+    """Why, and on what evidence, as far as is known after a kill."""
     assert facts.cause is not None and facts.stopping is not None
-    why = facts.drain.reason.message if facts.drain is not None else WHY.get(facts.cause, "Its time had come.")
+    why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, "time-had-come"))
     begun = state.clock.wall(facts.stopping).isoformat(timespec="seconds")
-    evidence = f"its stop had begun at {begun}, and its end was seen later"
-    return JournalRow(
-        state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why, SERVICE, evidence
-    )
+    return why, f"its stop had begun at {begun}, and its end was seen later"

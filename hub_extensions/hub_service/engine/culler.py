@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
 from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
@@ -24,8 +24,9 @@ from hub_extensions.core.notices import Delivery, warning_channels, warning_noti
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import end_of_cull
-from hub_extensions.hub_service.engine.begun_stops import CULLED, stopped_text
+from hub_extensions.hub_service.engine.begun_stops import CULLED, stop_notice
 from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
@@ -214,6 +215,7 @@ class Culler(ServerEvidence):
             current = await self._still_to_stop(facts, server)
             evidence = self._evidence_of(current or facts)  # what is measured of it ends with it
             sent = current is not None
+            self.state.sent[key] = _why(decision), evidence
             if current is None or await self.hub.stop(*key) is not StopAnswer.ASKED:
                 await self._cancel_stop(facts)
                 return
@@ -232,6 +234,7 @@ class Culler(ServerEvidence):
             log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
         finally:
             self.state.saving.pop(key, None)
+            self.state.sent.pop(key, None)
             self.hook_ended.pop(key, None)
             self._soon.set()
 
@@ -305,32 +308,29 @@ class Culler(ServerEvidence):
         return self.evidence_text(facts, self.state.leases.get(facts.lease or ""))
 
     async def _stopped(self, facts: ServerFacts, decision: CullDecision, evidence: str) -> None:
+        why, key = _why(decision), (facts.user, facts.server)
         async with self.transaction() as transaction:
+            current = self.state.facts.get(key)
+            if current is None or current.started != facts.started:
+                return  # whoever saw its end first has written it (`begun_stops.py`)
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            why = decision.reason.message if decision.reason else ""
-            row = JournalRow(
-                wall,
-                CULLED,
-                None,
-                facts.lease,
-                facts.user,
-                facts.server,
-                why,
-                SERVICE,
-                evidence,
-            )
+            row = JournalRow(wall, CULLED, None, facts.lease, *key, why.message, SERVICE, evidence)
             self.state.touch(facts.user, facts.server)
             self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
-            log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
+            log.info("culled: %s", why.message, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
                     leases=(ending,) if isinstance(ending, Lease) else (),
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
-                    notices=(NoticeRow(wall, facts.user, facts.server, stopped_text(facts.server, why)),),
+                    notices=(stop_notice(wall, *key, why),),
                     end=end_of_cull(decision.cause),
                 )
             )
             self.state.reports.pop((facts.user, facts.server), None)
+
+
+def _why(decision: CullDecision) -> Reason:
+    return decision.reason or explain("time-had-come")

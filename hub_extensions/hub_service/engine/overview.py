@@ -27,7 +27,9 @@ def overview(
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),
-        notices=tuple(messages.Notice(each.at, each.server, each.text) for each in state.recent_notices(user)),
+        notices=tuple(
+            messages.Notice(each.at, each.server, each.text, each.reasons) for each in state.recent_notices(user)
+        ),
         failed=tuple(failed),
     )
 

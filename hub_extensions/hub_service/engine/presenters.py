@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hub_extensions.core.cluster.pools import PoolSurvey
-from hub_extensions.core.culling import Action, CullDecision, CullPolicy, last_warning
+from hub_extensions.core.culling import Action, CullDecision, CullPolicy, ServerFacts, last_warning, why_not_extended
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, TicketInfo, Wait
 from hub_extensions.core.messages import TicketStatus as TicketMessage
@@ -193,7 +193,7 @@ def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMess
     return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
 
 
-def countdown(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
+def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
     """A decision as a countdown; None: no end in sight."""
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
@@ -204,6 +204,7 @@ def countdown(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -
         decision.can_keep,
         decision.action is not Action.KEEP,
         clock.wall(last_warning(decision.stops_at, policy)),
+        why_not_extended(facts, policy, decision),
     )
 
 

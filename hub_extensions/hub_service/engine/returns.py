@@ -17,8 +17,8 @@ from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerFacts, ServerReturn
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.reasons import Reason
-from hub_extensions.hub_service.engine import presenters
+from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.hub_service.engine.begun_stops import of_server
 from hub_extensions.hub_service.engine.cull_audit import NOT_RETURNED, RETURNED
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import RETURNS, write_returns
@@ -29,11 +29,9 @@ from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 2.0
-NOT_FREE = "its GPU was not free in time"
-NO_ROOM = "there is no room for it now, or its start failed"
-SIGNED_OUT = "you were signed out"
-AGAIN = "Start it on this page."
-"""Stands on its user's page, not in the journal."""
+NOT_FREE = explain("gpu-not-free-in-time")
+NO_ROOM = explain("no-room-to-return")
+SIGNED_OUT = explain("were-signed-out")
 
 
 def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
@@ -62,7 +60,7 @@ def without_returns_of(state: State, user: str) -> Changes:
     if not pending:
         return Changes()
     stopped = [each for each in pending if (user, each.server) not in state.facts]
-    outcomes = [_outcome(state, each, NOT_RETURNED, _why_not(SIGNED_OUT)) for each in stopped]
+    outcomes = [_outcome(state, each, SIGNED_OUT) for each in stopped]
     kept = tuple(each for each in state.returns.values() if each not in pending)
     return Changes(
         meta={RETURNS: write_returns(kept)},
@@ -71,19 +69,18 @@ def without_returns_of(state: State, user: str) -> Changes:
     )
 
 
-def _outcome(state: State, back: ServerReturn, kind: str, text: str) -> Changes:
-    """How it went, for the journal and for its user's page."""
+def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
+    """How it went, for the journal and for its user's page; `why_not` None: it is back."""
     at, key = state.clock.utc_now(), (back.user, back.server)
-    which = presenters.server_text(back.server)
-    to_do = f" {AGAIN}" if kind == NOT_RETURNED else ""
-    notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}{to_do}")
+    if why_not is None:
+        kind, said = RETURNED, [of_server("server-returned", back.server)]
+    else:
+        kind, said = NOT_RETURNED, [of_server("server-not-returned", back.server), why_not]
+    text = " ".join(each.message for each in said)
+    to_do = [explain("start-here")] if why_not is not None else []
     row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
     log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
-    return Changes(notices=(notice,), journal=(row,))
-
-
-def _why_not(why: str) -> str:
-    return f"It could not come back without a GPU: {why}."
+    return Changes(notices=(NoticeRow.of(at, *key, *said, *to_do),), journal=(row,))
 
 
 class Returns:
@@ -121,9 +118,9 @@ class Returns:
         if step is ReturnStep.START:
             await self._start(replace(back, asked=now, tries=back.tries + 1))
         elif step is ReturnStep.BACK and facts is not None:
-            await self._write(replace(back, run=facts.started), RETURNED, "It runs again, without a GPU.")
+            await self._write(replace(back, run=facts.started))
         elif step is ReturnStep.GIVE_UP:
-            await self._give_up(back, NOT_FREE if back.asked is None else NO_ROOM)
+            await self._write(back, NOT_FREE if back.asked is None else NO_ROOM)
         elif step is ReturnStep.FORGET:
             await self._drop(back)
 
@@ -132,7 +129,7 @@ class Returns:
         if refused is UNANSWERED:
             return
         if isinstance(refused, Reason):
-            await self._give_up(asked, refused.message.rstrip("."))
+            await self._write(asked, refused)
             return
         if not await self._kept(asked):
             return
@@ -140,17 +137,16 @@ class Returns:
             await self.hub.start(asked.user, asked.server, asked.options, returns=True)
         except StartRefused as problem:
             if problem.status < 500 and problem.status != 429:
-                await self._give_up(asked, problem.message.rstrip("."))
+                await self._write(asked, explain("start-failed-why", why=problem.message))
             else:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 
-    async def _give_up(self, back: ServerReturn, why: str) -> None:
-        await self._write(back, NOT_RETURNED, _why_not(why), over=True)
-
-    async def _write(self, back: ServerReturn, kind: str, text: str, *, over: bool = False) -> None:
+    async def _write(self, back: ServerReturn, why_not: Reason | None = None) -> None:
+        """It is back, or is given up."""
         async with self.transaction() as transaction:
+            over = why_not is not None
             meta = {RETURNS: write_returns(_others(self.state, back))} if over else with_return(self.state, back)
-            await transaction.write(replace(_outcome(self.state, back, kind, text), meta=meta))
+            await transaction.write(replace(_outcome(self.state, back, why_not), meta=meta))
 
     async def _kept(self, back: ServerReturn) -> bool:
         """False: a sign-out came meanwhile."""

@@ -132,7 +132,7 @@ class ServerView:
 
     def _countdown(self, facts: ServerFacts, decision: CullDecision) -> messages.Countdown | None:
         policy = self.state.policy_of(facts.user, facts.offer)
-        return presenters.countdown(decision, policy, self.state.clock)
+        return presenters.countdown(facts, decision, policy, self.state.clock)
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
         """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""
@@ -143,6 +143,8 @@ class ServerView:
             left = policy.extend_lifetime_times - facts.extensions
             minutes = policy.extend_lifetime.total_seconds() / 60
             return messages.Keep(minutes, max(0, left), policy.extend_lifetime_times, of_server=True)
+        if policy.keeps_per_day == 0:
+            return None
         left = culling.keeps_left(policy, self.state.clock.now(), self.state.keeps.get(facts.user, ()))
         return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
 

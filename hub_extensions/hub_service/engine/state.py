@@ -47,6 +47,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.queue.outlook import LikelyWaits
+from hub_extensions.core.reasons import Reason
 from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.foresight import Foresight
@@ -113,6 +114,8 @@ class State(Inventory):
     """When the proxy was restarted last, as far as is known."""
     saving: dict[ServerKey, datetime] = field(default_factory=dict)
     """Since when its notebooks are being saved."""
+    sent: dict[ServerKey, tuple[Reason, str]] = field(default_factory=dict)
+    """Whose stop the hub is asked for now: why, and on what evidence."""
     returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
     """Of servers that come back without a GPU, or have."""
     keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
@@ -461,14 +464,8 @@ class State(Inventory):
     def lease_of(self, user: str, server: str) -> Lease | None:
         """The lease a server runs or starts under (not one that is ending)."""
         live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
-        return next(
-            (
-                item
-                for item in self.leases.values()
-                if (item.user, item.server) == (user, server) and item.state in live
-            ),
-            None,
-        )
+        own = (item for item in self.leases.values() if (item.user, item.server) == (user, server))
+        return next((item for item in own if item.state in live), None)
 
     def sharers(self, device: str) -> int:
         """How many leases a device has; counted once for every state."""

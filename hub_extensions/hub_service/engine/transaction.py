@@ -129,7 +129,7 @@ class Transaction:
         """
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
-        notices = (NoticeRow(now, ticket.user, ticket.server, reason.message),) if how in NOTIFIED_LATER else ()
+        notices = (NoticeRow.of(now, ticket.user, ticket.server, reason),) if how in NOTIFIED_LATER else ()
         await self.write(
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),

@@ -21,7 +21,7 @@ import jinja2
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core import glossary
-from hub_extensions.core.messages import FormState, OfferState, Wait
+from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
 from hub_extensions.core.offer_texts import (
     card_share,
     default_title,
@@ -37,7 +37,7 @@ from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
-from hub_extensions.core.reasons import Reason, explain, translated
+from hub_extensions.core.reasons import Reason, explain, spoken, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import last_offers, offers_in
 from hub_extensions.spawner.pages.reader import catalogue_of, spoken_by
@@ -200,7 +200,7 @@ def form_html(
         culling=culling_text(translated(state.rule, t) if state.rule else state.culling, t) if state else "",
         held_by=_held_by(state.gpu_servers if state else (), t),
         halves=halves,
-        notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
+        notices=[_notice(each, t) for each in (state.notices if state else ())],
         notify_key=NOTIFY,
         notice_hint=notice_hint,
         notify=notify,
@@ -210,6 +210,11 @@ def form_html(
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )
+
+
+def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, str]:
+    """When, with its clock, and what."""
+    return utc(notice.at), clock(notice.at), spoken(notice.text, notice.reasons, t)
 
 
 def _held_by(servers: Sequence[str], t: Catalogue) -> str:

@@ -26,6 +26,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
+from hub_extensions.core.reasons import explain
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many
@@ -249,8 +250,10 @@ async def test_a_last_choice_that_is_no_offer_any_more_is_left_out(store: Store)
 
 async def test_a_user_reads_own_notices_only_and_not_the_old_ones(store: Store) -> None:
     rows = [NoticeRow(NOW - timedelta(hours=hours), user, "", f"{user} {hours}") for user in "ab" for hours in (30, 1)]
-    await store.commit(Changes(notices=tuple(rows)))
-    assert await store.notices("a", NOW - timedelta(hours=24)) == (rows[1],)
+    ours = NoticeRow.of(NOW, "a", "lab", explain("named-server-stopped", server="lab"), explain("idle", idle=300.0))
+    assert ours.text == "Server lab was stopped. Idle for 5 min."
+    await store.commit(Changes(notices=(*rows, ours)))
+    assert await store.notices("a", NOW - timedelta(hours=24)) == (ours, rows[1])
 
 
 async def test_usage_records_come_back_last_ended_first_and_by_user(store: Store) -> None:

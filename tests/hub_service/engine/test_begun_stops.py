@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from hub_extensions.adapters.jupyterhub_api import HubServer, StopAnswer
 from hub_extensions.core.messages import Stopped
-from tests.fakes.machine import small
+from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.room import Hands, Room, room, settings
 from tests.hub_service.engine.test_culler import minutes, stops_finish
 from tests.hub_service.engine.test_returns import HubThatFallsSilent, idle_end, is_free, never, told
@@ -18,12 +20,63 @@ from tests.hub_service.engine.test_returns import HubThatFallsSilent, idle_end, 
 pytestmark = pytest.mark.programs
 
 
-async def is_written_once(r: Room) -> None:
+class HubThatReportsFirst(HubThatFallsSilent):
+    """It tells the service of a stop before it answers whoever asked for it, or asks about the server.
+
+    Attributes:
+        report: tells it, once; None: it has, or nothing has stopped yet. of: with the answer to what.
+    """
+
+    report: Callable[[Stopped], Awaitable[None]] | None = None
+
+    def __init__(self, of: str) -> None:
+        super().__init__()
+        self.of = of
+
+    async def stop(self, user: str, server: str) -> StopAnswer:
+        if self.of != "a stop":
+            return await super().stop(user, server)  # the answer is lost
+        answer = await HubAsTold.stop(self, user, server)
+        await self._reported(user, server)
+        return answer
+
+    async def server(self, user: str, server: str) -> HubServer | None:
+        found = await super().server(user, server)
+        if self.of == "a look" and found is None:
+            await self._reported(user, server)
+        return found
+
+    async def _reported(self, user: str, server: str) -> None:
+        report, self.report = self.report, None
+        if report is not None:
+            await report(Stopped(user, server, asked=True))
+
+
+async def is_written_once(r: Room) -> str:
+    """With what evidence."""
     rows = [row for row in await r.engine.store.journal() if row.kind == "culled"]
     assert [row.user for row in rows] == ["ada"] and "idle" in rows[0].text.lower()
     assert [text.partition(". ")[0] for text in told(r)] == ["Your server was stopped"]
     [record] = (await r.engine.usage(None, None)).uses
     assert record.end == "idle"
+    return rows[0].evidence
+
+
+@pytest.mark.parametrize("of", ["a stop", "a look"])
+async def test_a_stop_that_the_hub_reports_before_it_answers_is_written_once(tmp_path: Path, of: str) -> None:
+    hub = HubThatReportsFirst(of)
+    async with room(tmp_path, small(0), culling=settings(tmp_path).culling, hub=hub) as r:
+        await idle_end(r)
+        hub.report = r.engine.stopped if of == "a stop" else None
+        await stops_finish(r)
+        if of == "a look":
+            hub.report = r.engine.stopped
+            await minutes(r, 2)
+            await stops_finish(r)
+        assert hub.report is None, "it has told"
+        await is_free(r)
+        evidence = await is_written_once(r)
+        assert ("use 0 %" in evidence) == (of == "a stop"), "what is known of it is not lost"
 
 
 @pytest.mark.parametrize("seen_by", ["the hub's report", "its process", "our next look"])

@@ -183,14 +183,15 @@ async def test_the_lifetime_is_put_off_by_keep_while_the_gpu_works(tmp_path: Pat
         assert lease.ends_at == r.engine.state.facts["ada", ""].started + 40 * MINUTE, "others count with it all"
         await minutes(r, 29)
         before = countdown(r)
-        assert before.cause == "lifetime" and before.can_keep
+        assert before.cause == "lifetime" and before.can_keep and before.no_keep is None
         budget = server(r).keep
         assert budget is not None and (budget.minutes, budget.left, budget.of, budget.of_server) == (10, 1, 1, True)
         after = await r.engine.keep("ada", "")
         assert after.countdown is None and after.ends_at == before.stops_at + 10 * MINUTE
         assert next(row.kind for row in await r.engine.store.journal()) == "extended"
         await minutes(r, 10)
-        assert not countdown(r).can_keep
+        again = countdown(r)
+        assert not again.can_keep and again.no_keep is not None and again.no_keep.reason == "extend-none-left"
         with pytest.raises(Refused, match="put off as often as it can be"):
             await r.engine.keep("ada", "")
         await minutes(r, 1)

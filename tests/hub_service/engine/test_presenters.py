@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.pools import Pool, PoolSurvey
-from hub_extensions.core.culling import Action, Cause, CullDecision, CullPolicy
+from hub_extensions.core.culling import Action, Cause, CullDecision, CullPolicy, ServerFacts
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Wait
 from hub_extensions.core.offers.model import GpuOffer
@@ -150,13 +150,14 @@ def test_a_ticket_is_told_with_its_place_its_grant_or_its_end() -> None:
 @pytest.mark.parametrize(("action", "warn"), [(Action.KEEP, False), (Action.WARN, True), (Action.STOP, True)])
 def test_a_countdown_warns_when_its_warning_has_begun(action: Action, warn: bool) -> None:
     decision = CullDecision(action, NOW + MINUTE, Cause.IDLE, because("Idle."), True, None)
-    found = presenters.countdown(decision, CullPolicy(), CLOCK)
+    facts = ServerFacts("ada", "", GPU.id, None, NOW)
+    found = presenters.countdown(facts, decision, CullPolicy(), CLOCK)
     assert found is not None
     assert (found.stops_at, found.cause, found.reason, found.can_keep, found.warn) == (
         NOW + MINUTE, "idle", because("Idle."), True, warn,
     )  # fmt: skip
-    assert presenters.countdown(replace(decision, stops_at=None), CullPolicy(), CLOCK) is None
-    assert presenters.countdown(replace(decision, cause=None), CullPolicy(), CLOCK) is None
+    assert presenters.countdown(facts, replace(decision, stops_at=None), CullPolicy(), CLOCK) is None
+    assert presenters.countdown(facts, replace(decision, cause=None), CullPolicy(), CLOCK) is None
 
 
 def test_a_servers_memory_is_its_share_of_the_device_or_what_the_offer_says() -> None:

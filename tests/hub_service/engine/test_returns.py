@@ -118,7 +118,10 @@ async def test_it_comes_back_once_its_gpu_is_free_with_its_own_options_and_its_u
         shown = r.engine.server_state("ada", "")
         assert shown is not None and shown.share == 0.0
         assert [warning.reason for warning in shown.warnings] == ["runs-without-gpu"]
-        assert any("lost its GPU. It runs again, without a GPU." in text for text in told(r))
+        assert told(r) == [
+            "Your server was stopped. Idle for 3 min. Your files are kept.",
+            "Your server runs again, without a GPU.",
+        ]
         assert [row.user for row in await r.engine.store.journal() if row.kind == "returned"] == ["ada"]
         r.engine.state.facts.clear()
         await r.engine.returns.go_on()
@@ -146,6 +149,12 @@ async def test_who_gives_the_gpu_back_is_stopped_at_once_and_comes_back_only_whe
         assert [options for _, _, options in r.hub.started] == [{"profile": "torch", "offer": "cpu"}] * cpu
         [record] = (await r.engine.usage(None, None)).uses
         assert record.end == "user"
+        if cpu:
+            await starts(r)
+            await r.engine.returns.go_on()
+        why = "You gave its GPU back. It starts again without one." if cpu else "You gave its GPU back."
+        back = ["Your server runs again, without a GPU."] * cpu
+        assert told(r) == [f"Your server was stopped. {why} Your files are kept.", *back], "nobody lost a GPU"
         assert [row.user for row in await r.engine.store.journal() if row.kind == "given-back"] == ["ada"]
 
 

@@ -318,9 +318,19 @@ async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service:
         (
             "fi-FI,fi;q=0.9,en;q=0.8",
             "fi-FI",
-            ("Viimeisimmät käyttösi", "jonossa sijalla 1", "enintään 2 h 10 min", "Tilanne: "),
+            (
+                "Viimeisimmät käyttösi",
+                "jonossa sijalla 1",
+                "enintään 2 h 10 min",
+                "Tilanne: ",
+                "Sen GPU oli liian kauan",
+            ),
         ),
-        ("ja", "ja-JP", ("最近の利用", "列で 1 番目", "最長 2 時間 10 分", "1 人います", " 時点</span>")),
+        (
+            "ja",
+            "ja-JP",
+            ("最近の利用", "列で 1 番目", "最長 2 時間 10 分", "1 人います", "GPU が長い間使われて"),
+        ),
         ("sv,en", "en", ("Your last uses", "1st in line", "wait at most 2 h 10 min")),
     ):
         answer = await service.ask("GET", "", "ada-token", headers={"Accept-Language": asked})
