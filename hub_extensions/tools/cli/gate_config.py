@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hub_extensions.gate.settings import GateSettings
 
 DEFAULT_GATE = "http://127.0.0.1:8192"
-PROXIES = ("nginx", "caddy", "envoy", "traefik", "gateway-api", "ingress")
+PROXIES = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "gateway-api", "ingress")
 POLICIES = "policies"
 """No proxy: what keeps everybody else from the apps on Kubernetes."""
 _file = click.Path(exists=True, dir_okay=False)
