@@ -80,7 +80,7 @@ class RealProxy:
     def _echoes(self) -> tuple[App, ...]:
         app = self.host.app
         return (
-            App("echo", "Echo", f"{self.url}/apps/echo/", app),
+            App("echo", "Echo", f"{self.url}/apps/echo/", app, public=("/open/",)),
             App("bare", "Bare", f"{self.url}/apps/bare/", app, prefix=False, header_family="Remote"),
             App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=True),
             App("gone", "Gone", f"{self.url}/apps/gone/", self.host.away),

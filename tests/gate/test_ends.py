@@ -202,6 +202,15 @@ async def test_a_database_that_is_killed_keeps_nobody_out_who_is_in_and_lets_nob
             await ada.sign_in()
             hub.signed_in = "eve"
             await eve.sign_in()
+            with server.standing_still():
+                assert (await ada.check()).status == 200
+                assert (await ben.check(**FETCH)).status == 401
+                ben.jars = {"apps.example.org": {SECURE_COOKIE: "b" * 43}}
+                waits = asyncio.ensure_future(ben.check(**FETCH))  # another gate may have made it
+                assert (await ada.check("board", kind="answer")).status == 302
+                assert not waits.done() or waits.result().status == 503
+            assert (await waits).status in (401, 503)
+            ben.jars = {}
             await asyncio.to_thread(server.stop)  # immediate: as by kill -9
             assert (await ada.check()).status == 200
             assert (await ben.check(**FETCH)).status == 401

@@ -305,6 +305,29 @@ def test_which_app_is_asked_about_is_never_what_a_header_or_an_odd_path_names(pr
         assert list(users) in (["X-Auth-Request-User"], ["Remote-User"]), seen
 
 
+def test_what_is_public_is_open_without_a_name_and_no_spelling_leads_from_it_to_the_rest(proxy: RealProxy) -> None:
+    for who in ([], [SIGNED_IN], [EVE], [f"X-Auth-Request-User: {MARK}", f"Remote_User: {MARK}"]):
+        answer = request(proxy.port, "/apps/echo/open/a.js?b=1", (*NAVIGATION, *who))
+        assert (answer.status, answer.json["uri"]) == (200, "/apps/echo/open/a.js?b=1")
+        assert [value for name in all_names() for value in answer.has(name) if value] == []
+        assert [value for value in answer.has("Cookie") if value] == []
+    EchoApp.seen.clear()
+    lies = [
+        f"{name}: /apps/echo/open/a.js" for name in ("X-Gate-Uri", "x_gate_uri", "X-Forwarded-Uri", "X-Original-URL")
+    ]
+    odd = ("../x", "..%2fx", "%2e%2e/x", "%252e%252e/x", "..;/x", ";/../x", "%00", "..\\x", "%5c..%5cx")
+    targets = ["/apps/echo/x", *(f"/apps/echo/open/{each}" for each in odd), "/apps/bare/open/x", "/apps/echo/x?/open/"]
+    for target in targets:
+        for more in ([], lies, *([each] for each in lies)):
+            request(proxy.port, target, (*NAVIGATION, *more))
+    # a proxy may bring a path into its one form before it asks: then the app gets that one
+    assert {str(seen["uri"]) for seen in EchoApp.seen} <= {"/apps/echo/open/x"}
+    EchoApp.seen.clear()
+    assert request(proxy.port, "/apps/echo/open/a.js", (), "POST", b"{}").status == 401
+    assert open_socket(proxy.port, "/apps/echo/open/socket").status == 401
+    assert EchoApp.seen == []
+
+
 def test_connect_trace_and_other_protocols_open_nothing(proxy: RealProxy) -> None:
     for data in (
         f"CONNECT 127.0.0.1:{proxy.host.app_port} HTTP/1.1\r\nHost: x\r\n{SIGNED_IN}\r\n\r\n",
