@@ -142,6 +142,7 @@ HOLDS: tuple[Callable[[Any], None], ...] = (
     through.test_what_is_not_for_browsers_at_the_gate_is_closed_to_them,
     through.test_the_gates_own_pages_are_reached_and_get_the_literal_host,
     through.test_which_app_is_asked_about_is_never_what_a_header_or_an_odd_path_names,
+    through.test_what_is_public_is_open_without_a_name_and_no_spelling_leads_from_it_to_the_rest,
     through.test_a_path_is_taken_off_where_the_app_does_not_know_it,
     through.test_websockets_of_a_relayed_app_are_the_gates,
     through.test_no_cookie_token_secret_or_assertion_is_in_what_the_proxy_writes,
