@@ -113,12 +113,16 @@ async def test_a_sign_out_is_the_hubs_and_only_from_a_page_of_ours(standing: Sta
     assert len(standing.gate.sessions) == 0
 
 
-async def test_a_token_that_the_hub_takes_back_ends_the_session(tmp_path: Path, hub: GateHub) -> None:
+@pytest.mark.parametrize("to_whom", ["nobody", "somebody else"])
+async def test_a_token_that_the_hub_takes_back_ends_the_session(tmp_path: Path, hub: GateHub, to_whom: str) -> None:
     async with a_gate(tmp_path / "gate", hub, cache=timedelta(0)) as standing:
         ada = standing.browser()
         await ada.sign_in()
         assert (await ada.check()).status == 200
-        hub.revoke("ada")
+        if to_whom == "nobody":
+            hub.revoke("ada")
+        else:  # the hub says that the token is another person's now
+            hub.users["ada"]["name"] = "ben"
         assert (await ada.check(kind="answer")).status == 302
         assert len(standing.gate.sessions) == 0
 

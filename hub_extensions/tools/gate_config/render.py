@@ -54,7 +54,8 @@ class ProxySettings:
         gate: where the proxy asks. secret: by which it may; letters, digits, - and _.
         listen: the address that the proxy listens on; "": all of the machine.
         certificate, key: files, of hosts with https.
-        body_megabytes: the longest upload. websocket_minutes: how long a WebSocket lives, where a proxy ends any.
+        body_megabytes: the longest upload.
+        websocket_minutes: how long a WebSocket lives, where a proxy ends any; 0: it is not ended.
         namespace: of Kubernetes, where the gate's Service is.
     """
 

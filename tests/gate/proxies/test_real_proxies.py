@@ -23,6 +23,7 @@ from tests.ports import free_ports
 
 PROXIES = [
     pytest.param("nginx", marks=pytest.mark.needs("nginx")),
+    pytest.param("caddy-debian", marks=pytest.mark.needs("caddy")),
     *(pytest.param(word, marks=pytest.mark.needs("fetched-proxies")) for word in FETCHED_PROXIES),
 ]
 MARK = "mallory"
@@ -79,7 +80,9 @@ def test_its_check_takes_hosts_with_https_and_apps_behind_https_too(proxy: RealP
         App("inner", "Inner", f"{url}/inner/", "https://127.0.0.1:5000", prefix=False),
         App("board", "Board", f"https://board.example.org:{other_port}/", "http://127.0.0.1:6006", relay=True),
     )
-    text = render(proxy.kind, apps, ProxySettings(url, SECRET, certificate=str(certificate), key=str(key)))
+    files = {"certificate": str(certificate), "key": str(key)}
+    minutes = 0 if proxy.word == "caddy-debian" else 15
+    text = render(proxy.kind, apps, ProxySettings(url, SECRET, **files, websocket_minutes=minutes))
     other = copy.copy(proxy)
     other.folder, other.text = tmp_path / "proxy", text
     assert other.complaints() == ""
@@ -132,7 +135,8 @@ def test_an_app_that_is_away_is_not_reported_as_a_page_of_the_proxy(proxy: RealP
 def test_an_upload_that_is_too_long_is_not_an_app_that_is_away(proxy: RealProxy) -> None:
     answer = request(proxy.port, "/apps/echo/api", [SIGNED_IN], "POST", b"x" * 1_100_000)
     if proxy.kind in ("nginx", "caddy"):  # the others have no such limit
-        assert (answer.status, b"does not answer" in answer.body) == (413, False)
+        status = 502 if proxy.word == "caddy-debian" else 413  # 2.6 has no other word for it
+        assert (answer.status, b"does not answer" in answer.body) == (status, False)
 
 
 def test_a_gate_that_is_away_lets_nobody_in_and_is_not_an_app_that_is_away(proxy: RealProxy, tmp_path: Path) -> None:
