@@ -5,7 +5,7 @@ nginx, Caddy, Envoy and Traefik with what ``gate config`` writes. The hub is one
 takes any password, or whose people sign in at Keycloak (`--keycloak`), and then pgAdmin is there too
 (``gate_lab_provider.py``); ada is of the group `lab`, ben of `ops`. The first table is the apps themselves, as
 whoever reaches them directly finds them. The Dask dashboard has ``relay``, so that its open WebSockets end with the
-session.
+session. With `--https` the apps' host has a certificate, so that the audit judges that and the cookies' flags, too.
 
     .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin
     .work/venv/bin/python -m benchmarks.gate_lab --programs /tmp/apps/bin:/tmp/pgadmin/bin --keycloak /tmp/kc
@@ -19,172 +19,37 @@ import contextlib
 import os
 import re
 import shutil
-import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from typing import BinaryIO
 
-from benchmarks.gate_lab_provider import PGADMIN, SETUP, Provider, provider_at
+from benchmarks.gate_lab_apps import APPS, Door, RunningApp, pgadmin_of
+from benchmarks.gate_lab_provider import Provider, provider_at
 from hub_extensions.adapters.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import Outcome
 from hub_extensions.gate.settings import SETTINGS_FILE, GateSettings
+from tests.cluster.certificates import Authority
 from tests.fakes.real_proxies import RealProxy
 from tests.gate.apps_lab import HOST, WITH_AUDITOR, audit_of
-from tests.gate.proxies.raw_requests import NAVIGATION, SOCKET, Answer, request
+from tests.gate.proxies.raw_requests import NAVIGATION, SOCKET, Answer
 from tests.loop.place import THREE_SMALL, Place
 from tests.machine_needs import proxy_program
 from tests.patience import patient, until
 from tests.ports import free_port, free_ports
 
 LAB_PROXIES = ("nginx", "caddy", "envoy", "traefik")
-START_SECONDS = 90
 CLOSE = 8
 """The frame by which a WebSocket is closed (RFC 6455)."""
-FOREIGN = "Origin: https://elsewhere.example.org"
-
-
-@dataclass(frozen=True)
-class RealApp:
-    """A program, and what of it is opened. `words`: {port}, {folder} and {path} are filled in. `socket`: "": none."""
-
-    name: str
-    words: Sequence[str]
-    page: str
-    api: str
-    group: str
-    socket: str = ""
-    environment: Mapping[str, str] | None = None
-    files: Mapping[str, str] | None = None
-    """In its folder: name -> text."""
-    about: Mapping[str, object] | None = None
-    """In the catalogue."""
-    asks_provider: bool = False
-    """It is a client of the provider itself: one click on its page before anything of it opens."""
-
-
-APPS = (
-    RealApp(
-        "tensorboard",
-        ("tensorboard", "--logdir={folder}", "--port={port}", "--host=127.0.0.1", "--path_prefix={path}"),
-        "",
-        "data/environment",
-        "lab",
-    ),
-    RealApp(
-        "mlflow",
-        ("mlflow", "server", "--backend-store-uri=sqlite:///{folder}/mlflow.sqlite", "--host=127.0.0.1",
-         "--port={port}", "--workers=1", "--static-prefix={path}"),
-        "",
-        "api/2.0/mlflow/experiments/get?experiment_id=0",
-        "lab",
-        environment={"MLFLOW_SERVER_DISABLE_SECURITY_MIDDLEWARE": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "0"},
-    ),
-    RealApp(
-        "dask",
-        ("dask", "scheduler", "--host=127.0.0.1", "--port=0", "--dashboard-address=127.0.0.1:{port}",
-         "--dashboard-prefix={path}"),
-        "status",
-        "health",
-        "lab",
-        "status/ws",
-        environment={"DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN": '["*"]'},
-    ),
-    RealApp(
-        "prometheus",
-        ("prometheus", "--config.file={folder}/prometheus.yml", "--storage.tsdb.path={folder}/data",
-         "--web.listen-address=127.0.0.1:{port}", "--web.external-url=http://127.0.0.1{path}", "--log.level=error"),
-        "classic/graph",
-        "api/v1/query?query=up",
-        "ops",
-        files={"prometheus.yml": "global: {}\n"},
-    ),
-)  # fmt: skip
-
-
-def pgadmin_of(provider: Provider, port: int, folder: Path) -> RealApp:
-    """pgAdmin, which asks the provider itself and takes its path from the proxy."""
-    home = folder / PGADMIN
-    return RealApp(
-        PGADMIN,
-        ("pgadmin4",),
-        "browser/",
-        "misc/ping",
-        "lab",
-        "socket.io/?EIO=4&transport=websocket",
-        environment={"PYTHONPATH": str(home), **SETUP},
-        files={"config_local.py": provider.pgadmin_settings(port, home / "data")},
-        about={"mode": "oidc", "prefix": False, "header_family": None},
-        asks_provider=True,
-    )
-
-
-class RunningApp:
-    """One of `APPS`, started by the caller's `running`."""
-
-    def __init__(self, app: RealApp, program: str, folder: Path, port: int = 0) -> None:
-        self.app, self.path = app, f"/apps/{app.name}/"
-        self.port = port or free_port()
-        self.own_path = self.path if (app.about or {}).get("prefix", True) else "/"
-        self._program, self._folder = program, folder / app.name
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self._folder.mkdir()
-        for name, text in (self.app.files or {}).items():
-            (self._folder / name).write_text(text, encoding="utf-8")
-        filled = [
-            word.format(port=self.port, folder=self._folder, path=self.path.rstrip("/")) for word in self.app.words[1:]
-        ]
-        with (self._folder / "output.log").open("wb") as output:
-            process = subprocess.Popen(
-                [self._program, *filled], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, cwd=self._folder,
-                env={**os.environ, "HOME": str(self._folder), **(self.app.environment or {})},
-            )  # fmt: skip
-        try:
-            until(lambda: self._answers(process), START_SECONDS, f"{self.app.name} answers")
-            yield
-        finally:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(patient(10))
-
-    def _answers(self, process: subprocess.Popen[bytes]) -> bool:
-        if process.poll() is not None:
-            raise RuntimeError(f"{self.app.name} ended: {(self._folder / 'output.log').read_text()[-2000:]}")
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", self.port)):
-                return False
-        return request(self.port, self.own_path + self.app.page, NAVIGATION).status in (200, 302)
-
-    def entry(self, origin: str) -> dict[str, object]:
-        """It in the catalogue."""
-        about: dict[str, object] = {"where": f"{origin}{self.path}", "upstream": f"http://127.0.0.1:{self.port}"}
-        about |= {"title": self.app.name, "groups": [self.app.group], "relay": bool(self.app.socket)}
-        return {**about, **(self.app.about or {})}
-
-    def kinds(self, address: str, port: int, who: Sequence[str]) -> Mapping[str, Callable[[], Answer]]:
-        """What somebody may try: page, API, a POST of another site's page, and the WebSocket."""
-        path = self.own_path if port == self.port else self.path
-        page, api = path + self.app.page, path + self.app.api
-        own = (*SOCKET, "Sec-WebSocket-Protocol: bokeh", f"Origin: http://{address}:{port}", *who)
-        foreign = (*who, FOREIGN, "Sec-Fetch-Site: cross-site")
-        found = {
-            "page": lambda: request(port, page, (*NAVIGATION, *who), address=address),
-            "API": lambda: request(port, api, who, address=address),
-            "POST": lambda: request(port, api, foreign, "POST", b"{}", address=address),
-        }
-        if self.app.socket:
-            found["WebSocket"] = lambda: request(port, path + self.app.socket, own, address=address)
-        return found
 
 
 def _shown(answer: Answer) -> str:
@@ -195,15 +60,14 @@ def _shown(answer: Answer) -> str:
 def print_table(
     title: str,
     apps: Sequence[RunningApp],
-    address: str,
-    port_of: Mapping[str, int],
+    door_of: Callable[[RunningApp], Door],
     people: Mapping[str, Sequence[str]],
 ) -> None:
     """One row an app and person."""
     print(f"\n{title}\n{'app':<12} {'who':<11} {'page':<20} {'API':<8} {'POST':<8} WebSocket")
     for app in apps:
         for person, who in people.items():
-            tried = {kind: _shown(ask()) for kind, ask in app.kinds(address, port_of[app.app.name], who).items()}
+            tried = {kind: _shown(ask()) for kind, ask in app.kinds(door_of(app), who).items()}
             page, api, post, opened = (tried.get(kind, "-") for kind in ("page", "API", "POST", "WebSocket"))
             print(f"{app.app.name:<12} {person:<11} {page:<20} {api:<8} {post:<8} {opened}", flush=True)
 
@@ -222,31 +86,45 @@ c.SignOnGate.apps = {apps!r}
 """
 
 
+@dataclass(frozen=True)
+class Lab:
+    """What runs before any proxy does. `provider` None: the hub's form takes any password. `certificate`, `key`:
+    files, of the apps' host by https."""
+
+    folder: Path
+    place: Place
+    door: Door
+    apps: Sequence[RunningApp]
+    provider: Provider | None
+    certificate: str = ""
+    key: str = ""
+
+
 class LabProxy(RealProxy):
     """One proxy with the piece that the command writes for this hub's gate."""
 
-    def __init__(self, word: str, folder: Path, place: Place, port: int) -> None:
+    def __init__(self, word: str, folder: Path, lab: Lab) -> None:
         self.word, self.folder, self.kind = word, folder, word.removesuffix("-wheel")
-        self.address, self.port, self._process = HOST, port, None
+        self.address, self.port, self._process = HOST, lab.door.port, None
         self.own_port, self._state_port = free_ports(2)
         folder.mkdir(parents=True)
         command = [sys.executable, "-m", "hub_extensions.tools.cli", "gate", "config", self.kind]
-        options = ["--config", str(place.state / SETTINGS_FILE), "--listen", HOST, "-o", str(folder / "piece")]
+        options = ["--config", str(lab.place.state / SETTINGS_FILE), "--listen", HOST, "-o", str(folder / "piece")]
+        options += ["--certificate", lab.certificate, "--key", lab.key] if lab.door.tls else []
         subprocess.run([*command, *options], check=True, timeout=patient(60))
         self.text = (folder / "piece").read_text()
-
-    def gate_answers(self) -> bool:
-        """The gate does, through it."""
-        return request(self.port, "/_gate/health", address=HOST).status == 200
+        if lab.door.tls and self.kind == "traefik":  # whose certificates stand beside the piece
+            self.text += f"tls: {{certificates: [{{certFile: {lab.certificate}, keyFile: {lab.key}}}]}}\n"
 
 
 class Person:
     """Somebody who signs in once, and opens what he may."""
 
-    def __init__(self, place: Place, origin: str, name: str, provider: Provider | None) -> None:
-        self.place, self.name, self._provider = place, name, provider
-        self.browser = place.hub.login(name) if provider is None else provider.sign_in(place.hub, name)
-        self._origin, self.sign_out_seconds = origin, 0.0
+    def __init__(self, lab: Lab, name: str) -> None:
+        self.place, self.name, self._provider = lab.place, name, lab.provider
+        hub = lab.place.hub
+        self.browser = hub.login(name) if lab.provider is None else lab.provider.sign_in(hub, name)
+        self._origin, self.sign_out_seconds = lab.door.origin, 0.0
 
     def open_all(self, apps: Sequence[RunningApp]) -> int:
         """As a browser does; how many forms were filled in for it: the hub's alone, before."""
@@ -277,17 +155,17 @@ class Person:
         self.sign_out_seconds = time.monotonic() - began
 
 
-def open_socket(app: RunningApp, port: int, who: Sequence[str]) -> socket.socket | None:
+def open_socket(app: RunningApp, door: Door, who: Sequence[str]) -> socket.socket | None:
     """A WebSocket that stays open, as the app's own page opens it; None: it did not open.
 
     Bokeh closes at once what does not bring the token of a page of its own.
     """
-    page = request(port, app.path + app.app.page, (*NAVIGATION, *who), address=HOST).body.decode("utf-8", "replace")
+    page = door.ask(app.path + app.app.page, (*NAVIGATION, *who)).body.decode("utf-8", "replace")
     token = re.search(r'"token":\s*"([^"]+)"', page)
     protocols = f"bokeh, {token[1]}" if token else "bokeh"
-    lines = [f"GET {app.path}{app.app.socket} HTTP/1.1", f"Host: {HOST}:{port}", *SOCKET, *who]
-    lines += [f"Sec-WebSocket-Protocol: {protocols}", f"Origin: http://{HOST}:{port}", "", ""]
-    connection = socket.create_connection((HOST, port), timeout=patient(30))
+    lines = [f"GET {app.path}{app.app.socket} HTTP/1.1", f"Host: {door.address}:{door.port}", *SOCKET, *who]
+    lines += [f"Sec-WebSocket-Protocol: {protocols}", f"Origin: {door.origin}", "", ""]
+    connection = door.connect()
     connection.sendall("\r\n".join(lines).encode())
     head = b""
     while not head.endswith(b"\r\n\r\n") and (letter := connection.recv(1)):
@@ -307,17 +185,17 @@ def frame_of(file: BinaryIO) -> int | None:
     return head[0] & 15
 
 
-def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
+def print_sign_out(ada: Person, apps: Sequence[RunningApp], door: Door) -> None:
     """Seconds from the click until the last request for each thing was sent that was still let in; what an app takes to
     answer it is not the gate's. Of an open WebSocket, until it was closed."""
     who = ada.headers
     asks = {
         (app.app.name, kind): ask
         for app in apps
-        for kind, ask in app.kinds(HOST, port, who).items()
+        for kind, ask in app.kinds(door, who).items()
         if kind != "POST" and ask().status in (101, 200)
     }
-    held = [(app, open_socket(app, port, who)) for app in apps if app.app.socket]
+    held = [(app, open_socket(app, door, who)) for app in apps if app.app.socket]
     closed: dict[tuple[str, str], float] = {}
     began = time.monotonic()
 
@@ -348,10 +226,11 @@ def print_sign_out(ada: Person, apps: Sequence[RunningApp], port: int) -> None:
         print(f"{key[0]:<12} {key[1]:<18} {f'{closed[key]:.2f} s' if key in closed else 'still open'}", flush=True)
 
 
-def print_audit(place: Place, apps: Sequence[RunningApp]) -> None:
+def print_audit(lab: Lab) -> None:
     """What ``gate audit`` says of them: how many results, each that is open, and why each other was not tried."""
-    settings = GateSettings.load(place.state / SETTINGS_FILE)
-    results = asyncio.run(AuditRun(audit_of(settings, *(app.app.name for app in apps))).results())
+    settings = GateSettings.load(lab.place.state / SETTINGS_FILE)
+    more = {"cookie_name": "__Host-gate"} if lab.door.tls else {}
+    results = asyncio.run(AuditRun(audit_of(settings, *(app.app.name for app in lab.apps), **more)).results())
     count = Counter(result.outcome.value for result in results)
     print(f"audit: {', '.join(f'{count[each]} {each}' for each in ('open', 'safe', 'not tried'))}", flush=True)
     for result in results:
@@ -368,38 +247,26 @@ def print_audit(place: Place, apps: Sequence[RunningApp]) -> None:
         print(f"  not tried: {case} {', '.join(names)}: {tried}: {why}", flush=True)
 
 
-@dataclass(frozen=True)
-class Lab:
-    """What runs before any proxy does. `provider` None: the hub's form takes any password."""
-
-    folder: Path
-    place: Place
-    origin: str
-    apps: Sequence[RunningApp]
-    provider: Provider | None
-
-
 def behind(lab: Lab, word: str, audits: bool) -> None:
     """This proxy before the apps: who opens what, and a sign-out."""
-    place, origin, apps = lab.place, lab.origin, lab.apps
-    port = int(origin.rpartition(":")[2])
-    proxy = LabProxy(word, lab.folder / word, place, port)
+    apps, door = lab.apps, lab.door
+    proxy = LabProxy(word, lab.folder / word, lab)
     try:
         proxy.start()
-        until(proxy.gate_answers, 60, "the gate answers")
-        ada, ben = (Person(place, origin, name, lab.provider) for name in ("ada", "ben"))
+        until(lambda: door.ask("/_gate/health").status == 200, 60, "the gate answers")
+        ada, ben = (Person(lab, name) for name in ("ada", "ben"))
         opened = {"ada": ada.open_all(apps), "ben": ben.open_all(apps)}
         people: Mapping[str, Sequence[str]] = {"a stranger": (), "ada (lab)": ada.headers, "ben (ops)": ben.headers}
         title = f"Behind {word}, one login each: {', '.join(f'{who} opens {n} apps' for who, n in opened.items())}"
-        print_table(title, apps, HOST, {app.app.name: port for app in apps}, people)
+        print_table(title, apps, lambda _: door, people)
         for person in (ada, ben):
             print(f"\nBehind {word}, from {person.name}'s sign-out at the hub until nothing was let in any more")
-            print_sign_out(person, apps, port)
+            print_sign_out(person, apps, door)
             if person is ada:
-                still = sum(app.kinds(HOST, port, ben.headers)["page"]().status == 200 for app in apps)
+                still = sum(app.kinds(door, ben.headers)["page"]().status == 200 for app in apps)
                 print(f"ben still opens {still}")
         if audits:
-            print_audit(place, apps)
+            print_audit(lab)
     finally:
         proxy.stop()
 
@@ -416,6 +283,14 @@ def started(path: str, folder: Path, provider: Provider | None, stack: ExitStack
     for running in apps:
         stack.enter_context(running.running())
     return apps
+
+
+def certificates(folder: Path) -> tuple[str, str]:
+    """Certificate and key of the apps' host, and their authority, which this process takes for its machine's own."""
+    authority = Authority(folder, "the lab's own")
+    certificate, key = authority.issue("apps", HOST, addresses=[HOST])
+    os.environ |= dict.fromkeys(("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), str(authority.certificate))
+    return str(certificate), str(key)
 
 
 def hub_of(folder: Path, origin: str, apps: Sequence[RunningApp], provider: Provider | None) -> Place:
@@ -436,6 +311,7 @@ def main(words: Sequence[str]) -> None:
     parser.add_argument("--programs", help="folders with programs of apps, before those on the path")
     parser.add_argument("--keycloak", type=Path, help="an unpacked and built Keycloak, where people sign in then")
     parser.add_argument("--audit", action="store_true", help="audit each proxy, too")
+    parser.add_argument("--https", action="store_true", help="the apps' host by https, of an authority made for it")
     parser.add_argument("--proxy", dest="proxies", action="append", choices=LAB_PROXIES, help="repeated; else all")
     options = parser.parse_args(words)
     path = os.pathsep.join(filter(None, (options.programs, os.environ.get("PATH"))))
@@ -444,13 +320,13 @@ def main(words: Sequence[str]) -> None:
         provider = stack.enter_context(provider_at(options.keycloak, folder))
         apps = started(path, folder, provider, stack)
         print(f"load {os.getloadavg()[0]:.1f}")
-        ports = {app.app.name: app.port for app in apps}
-        print_table("The apps themselves, without a gate", apps, "127.0.0.1", ports, {"a stranger": ()})
-        origin = f"http://{HOST}:{free_port(HOST)}"
-        place = stack.enter_context(hub_of(folder, origin, apps, provider).open())
+        print_table("The apps themselves, without a gate", apps, lambda app: app.own_door, {"a stranger": ()})
+        files = certificates(folder / "tls") if options.https else ("", "")
+        door = Door(HOST, free_port(HOST), ssl.create_default_context() if options.https else None)
+        place = stack.enter_context(hub_of(folder, door.origin, apps, provider).open())
         for word in options.proxies or LAB_PROXIES:
             if proxy_program(word):
-                behind(Lab(folder, place, origin, apps, provider), word, options.audit)
+                behind(Lab(folder, place, door, apps, provider, *files), word, options.audit)
             else:
                 print(f"\nnot started: {word}")
 

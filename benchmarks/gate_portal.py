@@ -16,7 +16,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.gate_lab import LabProxy
+from benchmarks.gate_lab import Lab, LabProxy
+from benchmarks.gate_lab_apps import Door
 from tests.gate.apps_lab import HOST
 from tests.loop.place import THREE_SMALL, Place
 from tests.machine_needs import CHROMIUM_FLAGS
@@ -74,7 +75,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="so often is each page opened (default: %(default)s)")
     rounds = parser.parse_args().rounds
-    origin = f"http://{HOST}:{free_port(HOST)}"
+    door = Door(HOST, free_port(HOST))
+    origin = door.origin
     entries = {
         f"app-{n}": {
             "title": f"App {n}", "where": f"{origin}/app-{n}/", "upstream": "http://127.0.0.1:9",
@@ -86,11 +88,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gate-portal-") as name, sync_playwright() as play:
         folder = Path(name)
         with Place(folder / "hub", layout=THREE_SMALL, config=config, lab=False).open() as place:
-            proxy = LabProxy("nginx", folder / "nginx", place, int(origin.rpartition(":")[2]))
+            proxy = LabProxy("nginx", folder / "nginx", Lab(folder, place, door, (), None))
             proxy.start()
             browser = play.chromium.launch(executable_path=os.environ.get("CHROMIUM_PATH"), args=CHROMIUM_FLAGS)
             try:
-                until(proxy.gate_answers, 60, "the gate answers")
+                until(lambda: door.ask("/_gate/health").status == 200, 60, "the gate answers")
                 page = signed_in(browser, place)
                 page.goto(origin)
                 shown = page.locator("a[href*='/app-']").count()

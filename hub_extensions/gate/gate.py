@@ -27,6 +27,7 @@ from hub_extensions.core.sign_on.access import (
     RequestFacts,
     SessionLimits,
     SilentRound,
+    is_public,
     judge_session,
     judge_token,
     opens,
@@ -184,6 +185,8 @@ class Gate:
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
+        if app.public and is_public(request.facts, app, request.uri):
+            return self._of_nobody(request, app)
         if "Authorization" in request.headers and _bearer(request.headers) is not None:
             return None
         cookie = cookie_in(request.headers.get_list("Cookie"), self.cookie_name)
@@ -196,7 +199,7 @@ class Gate:
         return None
 
     async def answer(self, request: CheckedRequest) -> CheckAnswer:
-        """The answer, for which the hub may be asked."""
+        """The answer where `answer_now` has none: the hub may be asked for it."""
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
@@ -242,6 +245,12 @@ class Gate:
             return self._refused(request, verdict)
         return self._passed(request, verdict, owner, known.passports)
 
+    def _of_nobody(self, request: CheckedRequest, app: App) -> CheckAnswer:
+        """What is open to everybody is told of nobody, whoever asks."""
+        self.passages[Passage.PASS] += 1
+        headers = headers_of(CallerIdentity(""), app.header_family, "")
+        return CheckAnswer(PassageVerdict(Passage.PASS), app, (*headers.items(), (COOKIE, _cookies_for(request))))
+
     def _refused(
         self, request: CheckedRequest, verdict: PassageVerdict, facts: RequestFacts | None = None
     ) -> CheckAnswer:
@@ -265,8 +274,12 @@ class Gate:
             headers = headers_of(identity, app.header_family, self.signer.sign(identity, app.name))
             passport = Passport(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))
             passports[app.name] = passport
-        cookies = without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
-        return CheckAnswer(verdict, app, (*passport.headers, (COOKIE, cookies)))
+        return CheckAnswer(verdict, app, (*passport.headers, (COOKIE, _cookies_for(request))))
+
+
+def _cookies_for(request: CheckedRequest) -> str:
+    """The app's own."""
+    return without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
 
 
 def limits_of(settings: GateSettings) -> SessionLimits:

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import ipaddress
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -86,6 +86,7 @@ def add_gate(
         return None
     hub_url = _public_hub(c, around.base_url)
     _refuse_wrong_place(c, config, hub_url)
+    _refuse_no_network(config.trusted_proxies)
     limited = _limited(c, config, sign_on, notes)
     settings = _settings(c, limited, sign_on, around, hub_url, may_write=may_write)
     apps, doubts = _apps(c, settings, around, may_write=may_write)
@@ -160,6 +161,16 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")
+
+
+def _refuse_no_network(proxies: Iterable[str]) -> None:
+    for each in proxies:
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            raise GateSettingsWrong(
+                f"c.SignOnGate.trusted_proxies has {each!r}, which is no address and no network such as 10.0.0.0/8."
+            ) from None
 
 
 # ------------------------------------------------------------------ what it is told

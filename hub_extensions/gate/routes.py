@@ -23,6 +23,7 @@ from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
 from hub_extensions.core.sign_on.access import RequestFacts
 from hub_extensions.core.sign_on.audit import AUDIT_PATH
 from hub_extensions.core.sign_on.return_address import origin_of
+from hub_extensions.core.sign_on.sessions import address_of_browser, short_address
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.pages import EVERY, JSON, PAGE, PageFacts, message, page
@@ -100,6 +101,13 @@ class GatePage(RequestHandler):
         ours = {origin_of(app) for app in self.gate.apps.values()}
         return named if named in ours else self.gate.settings.origin
 
+    @property
+    def network(self) -> str:
+        """Where the browser is, as the log has it: a network, and no person's address."""
+        forwarded = ",".join(self.request.headers.get_list("X-Forwarded-For"))
+        found = address_of_browser(self.request.remote_ip or "", forwarded, self.gate.settings.trusted_proxies)
+        return short_address(found) or "an unknown address"
+
     def cookie(self, name: str) -> str:
         """See `cookie_in`."""
         return cookie_in(self.request.headers.get_list("Cookie"), name)
@@ -160,9 +168,11 @@ class CallbackPage(GatePage):
                 before,
             )
         except SignInFailed as problem:
+            log.info("a sign-in failed (%s), from %s", problem.reason, self.network)
             self.refuse(problem.reason, problem.status)
             return
         if done.cookie:
+            log.info("%r signed in, from %s", done.user, self.network)
             self.give_cookie(self.gate.cookie_name, done.cookie)
         self.redirect(done.address)
 

@@ -47,10 +47,14 @@ class SignInFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """It worked. `cookie`: of the new session; "": nothing was done yet. `address`: where the browser goes on to."""
+    """It worked. `cookie`: of the new session; "": nothing was done yet. `address`: where the browser goes on to.
+
+    `user`: who signed in.
+    """
 
     cookie: str
     address: str
+    user: str = ""
 
 
 class SignIns:
@@ -92,8 +96,8 @@ class SignIns:
             raise SignInFailed("other-browser", 400)
         if not await self._gate.sessions.finish_sign_in(kept.state):
             raise SignInFailed("sign-in-over", 400)
-        cookie = await self._session_for(code, verifier_of(state, browser), kept, before)
-        return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/")
+        cookie, user = await self._session_for(code, verifier_of(state, browser), kept, before)
+        return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/", user)
 
     async def for_audit(self, token: str, expired: bool) -> str:
         """The cookie of a session, `expired` or not, for an account that an audit has made. Raises SignInFailed."""
@@ -103,7 +107,10 @@ class SignIns:
         cookie, _ = await self._gate.sessions.begin(owner.name, owner.session, token, None, expired=expired)
         return cookie
 
-    async def _session_for(self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None) -> str:
+    async def _session_for(
+        self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None
+    ) -> tuple[str, str]:
+        """Its cookie, and whose it is."""
         gate = self._gate
         try:
             token = await gate.hub.redeem(code, verifier)
@@ -115,7 +122,7 @@ class SignIns:
         # its answer is not kept: a sign-out may have come in between, and the next check asks once more
         rounds = {kept.app: SilentRound(gate.now(), owner.groups)} if kept.app else {}
         cookie, _ = await gate.sessions.begin(owner.name, owner.session, token, before, rounds)
-        return cookie
+        return cookie, owner.name
 
     async def _owner_of(self, token: str) -> TokenOwner:
         try:

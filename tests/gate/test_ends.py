@@ -113,12 +113,16 @@ async def test_a_sign_out_is_the_hubs_and_only_from_a_page_of_ours(standing: Sta
     assert len(standing.gate.sessions) == 0
 
 
-async def test_a_token_that_the_hub_takes_back_ends_the_session(tmp_path: Path, hub: GateHub) -> None:
+@pytest.mark.parametrize("to_whom", ["nobody", "somebody else"])
+async def test_a_token_that_the_hub_takes_back_ends_the_session(tmp_path: Path, hub: GateHub, to_whom: str) -> None:
     async with a_gate(tmp_path / "gate", hub, cache=timedelta(0)) as standing:
         ada = standing.browser()
         await ada.sign_in()
         assert (await ada.check()).status == 200
-        hub.revoke("ada")
+        if to_whom == "nobody":
+            hub.revoke("ada")
+        else:  # the hub says that the token is another person's now
+            hub.users["ada"]["name"] = "ben"
         assert (await ada.check(kind="answer")).status == 302
         assert len(standing.gate.sessions) == 0
 
@@ -202,6 +206,15 @@ async def test_a_database_that_is_killed_keeps_nobody_out_who_is_in_and_lets_nob
             await ada.sign_in()
             hub.signed_in = "eve"
             await eve.sign_in()
+            with server.standing_still():
+                assert (await ada.check()).status == 200
+                assert (await ben.check(**FETCH)).status == 401
+                ben.jars = {"apps.example.org": {SECURE_COOKIE: "b" * 43}}
+                waits = asyncio.ensure_future(ben.check(**FETCH))  # another gate may have made it
+                assert (await ada.check("board", kind="answer")).status == 302
+                assert not waits.done() or waits.result().status == 503
+            assert (await waits).status in (401, 503)
+            ben.jars = {}
             await asyncio.to_thread(server.stop)  # immediate: as by kill -9
             assert (await ada.check()).status == 200
             assert (await ben.check(**FETCH)).status == 401

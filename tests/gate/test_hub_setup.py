@@ -170,6 +170,11 @@ def test_a_gate_at_a_wrong_place_is_refused_by_the_settings_name(
     assert not (Path(c.GpuService.state_dir) / "gate.json").exists()
 
 
+def test_a_proxy_that_is_no_address_is_refused_by_its_settings_name(c: Config) -> None:
+    c.SignOnGate.trusted_proxies = ["10.0.0.0/8", "proxy.example"]
+    assert "c.SignOnGate.trusted_proxies has 'proxy.example'" in refusal(c)
+
+
 def test_a_wrong_app_stops_the_hubs_start_with_its_name(c: Config) -> None:
     c.SignOnGate.apps = {"mlflow": {**APPS["mlflow"], "where": "https://hub.example.org/mlflow/"}}
     assert "c.SignOnGate.apps: app 'mlflow', where: hub.example.org is the hub's host" in refusal(c)

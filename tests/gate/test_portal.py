@@ -123,6 +123,8 @@ def test_a_hub_that_cannot_say_who_may_open_what_shows_no_app(lab: PortalLab) ->
     status, _, page = get(lab, "ada")
     assert status == 503
     assert "You stay signed in." in page and "It has not answered for 3 d." in page and "mlflow" not in page.lower()
+    lab.gate.away_since = NOW + timedelta(hours=1)  # it is less than a second, however long the test takes
+    assert "has not answered for" not in get(lab, "ada")[2], "for 0 s says nothing"
 
 
 def test_who_is_not_signed_in_is_led_to_it_and_a_script_is_not(lab: PortalLab) -> None:

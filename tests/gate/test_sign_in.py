@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,6 +22,24 @@ async def test_a_page_leads_to_the_hub_and_back_to_where_it_was_wanted(standing:
     passed = await ada.check()
     assert (passed.status, passed["X-Auth-Request-User"], passed["X-Auth-Request-Groups"]) == (200, "ada", "lab")
     assert passed["Cookie"] == "", "the gate's own cookies are for nobody else"
+
+
+async def test_the_log_says_who_signed_in_and_from_which_network_and_nothing_that_opens(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="hub_extensions.gate")
+    told = {"X-Forwarded-For": "203.0.113.5, 192.0.2.9"}
+    for trusted, network in (((), "127.0.0.0/24"), (("127.0.0.1",), "192.0.2.0/24")):
+        monkeypatch.setattr(standing.gate, "settings", replace(standing.gate.settings, trusted_proxies=trusted))
+        ada = standing.browser()
+        out = await ada.get(f"{ORIGIN}/_gate/start?app=mlflow")
+        back = await ada.at_the_hub(out["Location"])
+        await ada.get(back, **told)
+        assert caplog.messages[-1] == f"'ada' signed in, from {network}"
+        await ada.get(back, **told)
+        assert caplog.messages[-1] == f"a sign-in failed (sign-in-over), from {network}"
+        sent = [value for values in parse_qs(urlsplit(back).query).values() for value in values]
+        assert not [each for each in (ada.cookie, *sent) if each in caplog.text]
 
 
 async def test_each_sign_in_has_a_new_cookie_and_the_one_before_is_worth_nothing(standing: Standing) -> None:

@@ -28,7 +28,7 @@ BARE = App("bare", "Bare", f"{URL}/bare/", "http://bare.apps.svc.cluster.local:8
 DASK = App("dask", "Dask", f"{URL}/dask/", "http://dask.apps:8787", relay=True)
 APPS = (MLFLOW, BOARD, BARE, DASK)
 WITHOUT_RELAY = (*APPS[:3], replace(DASK, relay=False))
-RELAYING = ("nginx", "caddy", "envoy", "traefik")
+RELAYING = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes")
 
 
 def apps_for(proxy: str) -> tuple[App, ...]:
@@ -62,7 +62,7 @@ def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_th
     for app in APPS:
         assert re.search(rf"/_gate/(check|answer)/{app.name}\b", text), app.name
     for name in copied_names():
-        spelled = name.lower().replace("-", "[-_.]") if proxy == "traefik" else name
+        spelled = name.lower().replace("-", "[-_.]") if proxy.startswith("traefik") else name
         assert re.search(rf"\b{re.escape(spelled)}\b", text, re.IGNORECASE), name
     for name in TO_THE_GATE:
         assert re.search(re.escape(name), text, re.IGNORECASE), name
@@ -90,16 +90,41 @@ def test_each_app_has_a_policy_that_lets_in_proxy_and_gate_alone() -> None:
     ]
 
 
-@pytest.mark.parametrize("proxy", ["traefik", "gateway-api", "ingress", "envoy"])
+@pytest.mark.parametrize("proxy", ["traefik", "traefik-kubernetes", "gateway-api", "ingress", "envoy"])
 def test_what_is_yaml_can_be_read(proxy: str) -> None:
     parts = [part for part in yaml.safe_load_all(render(proxy, apps_for(proxy), SETTINGS)) if part]
     named = [
         (part["kind"], part["metadata"]["namespace"], part["metadata"]["name"]) for part in parts if "kind" in part
     ]
     assert len(named) == len(set(named))
-    routes = [name for kind, _, name in named if kind in ("HTTPRoute", "Ingress")]
+    routes = [name for kind, _, name in named if kind in ("HTTPRoute", "Ingress", "IngressRoute")]
     if named:
         assert sorted(routes) == ["app-bare", "app-board", "app-dask", "app-mlflow", "gate-1", "gate-2"]
+
+
+@pytest.mark.parametrize("proxy", ["traefik", "traefik-kubernetes"])
+def test_no_apps_name_makes_a_part_of_another_app(proxy: str) -> None:
+    """Where two parts had one name, the one would replace the other: a check, for one."""
+    names = [
+        "a",
+        "ask",
+        "public",
+        "closed",
+        *(f"a-{end}" for end in ("app", "away", "path", "slash", "relay")),
+        "away-a",
+    ]
+    apps = [App(name, name, f"{URL}/{name}/", f"http://{name}.apps:80", prefix=False, relay=True) for name in names]
+    parts = [each for each in yaml.safe_load_all(render(proxy, apps, SETTINGS)) if each]
+    made = [each["spec"] for each in parts if each.get("kind") == "Middleware"]
+    for kind in ("forwardAuth", "errors", "stripPrefix", "redirectRegex", "addPrefix"):
+        found = [each for each in made or parts[0]["http"]["middlewares"].values() if kind in each]
+        assert len(found) == len(names), kind
+    named = [each["metadata"]["name"] for each in parts if each.get("kind") == "Middleware"]
+    assert len(named) == len(set(named))
+    routers = parts[0].get("http", {}).get("routers") or [
+        one for each in parts for one in each["spec"].get("routes", ())
+    ]
+    assert len(routers) == 2 + 3 * len(names)
 
 
 SPOILED: list[tuple[dict[str, Any], str]] = [
@@ -245,7 +270,7 @@ def test_the_middlewares_of_traefik_ask_replace_and_take_out_in_this_order() -> 
     """A stand-in for what Traefik documents: custom headers with "" go, what matches is the answer's or goes."""
     http = yaml.safe_load(render("traefik", APPS, SETTINGS))["http"]
     chain = http["routers"]["app-mlflow"]["middlewares"]
-    assert chain[:3] == ["gate-ask", "gate-mlflow", "gate-mlflow-app"]
+    assert chain[:3] == ["gate-ask", "gate-check-mlflow", "gate-told-mlflow"]
     spelled = [name.replace("-", mark) for name in all_names() for mark in "-_."]
     headers = {canonical(name): "mallory" for name in [*spelled, "X-Auth_Request.User", "Authorization", *TO_THE_GATE]}
     headers |= {"X-Own": "mallory", "X-Forwarded-Prefix": "mallory", "Cookie": "__Host-gate=1; a=2"}

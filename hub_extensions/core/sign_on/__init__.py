@@ -11,6 +11,7 @@ from hub_extensions.core.sign_on.session_end import EndPlan, EndReport, ServerFa
 from hub_extensions.core.sign_on.sessions import (
     EndCause,
     SignOnSession,
+    address_of_browser,
     browser_text,
     browser_words,
     end_words,
@@ -29,6 +30,7 @@ __all__ = [
     "SignOnEvent",
     "SignOnSession",
     "StopOrder",
+    "address_of_browser",
     "browser_text",
     "browser_words",
     "end_words",

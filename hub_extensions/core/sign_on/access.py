@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.sign_on.apps import App, address_of, is_plain
 
 EVERY_APP = "access:services"
 OF_SERVER = "access:servers!server="
@@ -131,6 +131,18 @@ class PersonFacts:
     is_over: bool = False
     away: datetime | None = None
     last_round: SilentRound | None = None
+
+
+def is_public(request: RequestFacts, app: App, uri: str) -> bool:
+    """Anybody may read this without a sign-in, as the catalogue says. A path that can be read as another one is not.
+
+    `uri`: as the proxy had it of the browser.
+    """
+    path, place = uri.partition("?")[0], address_of(app.where)
+    if request.method not in ("GET", "HEAD") or request.upgrade or place is None or not is_plain(path):
+        return False
+    named = [place.path.rstrip("/") + each for each in app.public]
+    return any(path == each or (each.endswith("/") and path.startswith(each)) for each in named)
 
 
 def judge_session(

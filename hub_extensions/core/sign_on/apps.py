@@ -38,6 +38,7 @@ class App:
         relay: the gate carries the app's WebSockets, and ends them with the session.
         health: path asked for its state; "": not asked, so its state is not known.
         servers: a user's server may call it with the server's own token.
+        public: paths of it, as `/version` or `/static/` with all below, that anybody may read without a sign-in.
         offers: it is shown only to those who may choose one of these offers; (): to all that may open it.
     """
 
@@ -53,6 +54,7 @@ class App:
     relay: bool = False
     health: str = ""
     servers: bool = False
+    public: tuple[str, ...] = ()
     offers: tuple[str, ...] = ()
 
     @property
@@ -189,7 +191,7 @@ def _of_place(
     app: App, hub: WebAddress | None, servers: WebAddress | None, gate: WebAddress | None
 ) -> Iterator[AppProblem]:
     place = address_of(app.where)
-    if place is None or not place.path.endswith("/") or not _is_plain(place.path):
+    if place is None or not place.path.endswith("/") or not is_plain(place.path):
         text = "it has to be an address such as https://apps.example.org/mlflow/, with a slash at its end"
         yield AppProblem(app.name, "where", text)
         return
@@ -247,11 +249,16 @@ def _of_upstream(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress |
 
 
 def _of_paths(app: App) -> Iterator[AppProblem]:
-    if app.health and not _is_plain(app.health):
+    if app.health and not is_plain(app.health):
         yield AppProblem(app.name, "health", "it has to be a plain path, such as /health")
+    for path in app.public:
+        if path == "/":
+            yield AppProblem(app.name, "public", "/ would open the whole app to everybody: name the paths that may be")
+        elif not is_plain(path):
+            yield AppProblem(app.name, "public", f"{path!r} has to be a plain path, such as /version, or /static/")
 
 
-def _is_plain(path: str) -> bool:
+def is_plain(path: str) -> bool:
     """Nobody reads it as another path."""
     return bool(_PATH.fullmatch(path)) and "//" not in path and not {".", ".."} & set(path.split("/"))
 

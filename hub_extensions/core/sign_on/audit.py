@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App
+from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App, address_of
 from hub_extensions.core.sign_on.identity_headers import all_names, spellings
 
 AuditCaller = Literal["stranger", "outsider", "member", "browser", "other-browser"]
@@ -40,6 +40,7 @@ class Rule(Enum):
 
     REFUSED: it has to be refused, by the gate. ODD: also an answer that it cannot be read, or that nothing is there.
     HIDDEN: nothing may be there, not even a refusal. UNBELIEVED: the app may not speak of the canary.
+    LISTED: whatever comes back, it is said.
     """
 
     REFUSED = "refused"
@@ -47,6 +48,7 @@ class Rule(Enum):
     HIDDEN = "hidden"
     UNBELIEVED = "unbelieved"
     UNFRAMED = "unframed"
+    LISTED = "listed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
     yield from _headers(app, path)
     yield from _cookies(app, path, cookie_name)
     yield from _tricks(app, path)
+    yield from _public(app, path)
     yield from _check_route(app)
     advice = "Let the check see Sec-Fetch-Dest and Sec-Fetch-Site, or the app say frame-ancestors 'self'."
     for site, headers in FRAMES.items():
@@ -215,6 +218,27 @@ def _tricks(app: App, path: str) -> Iterator[Probe]:
         yield Probe("A8", app.name, "its path in other spellings", way, way, advice, Rule.ODD, headers=PAGE)
 
 
+def _public(app: App, path: str) -> Iterator[Probe]:
+    """Each path that the catalogue opens to everybody is said, and tried as a way to the rest of the app."""
+    advice = "What is public leads to the rest: let the proxy pass paths on as they came, or take it out of `public`."
+    for each in app.public:
+        at = path.rstrip("/") + each
+        said = f"public, as the catalogue says: {each}"
+        yield Probe("A8", app.name, said, "a stranger", at, "", Rule.LISTED, headers=PAGE)
+        base = at.rstrip("/")
+        ways = (f"{base}/..{path}", f"{base}/%2e%2e{path}", f"{base}/..%2f..{path}", f"{base}/%252e%252e{path}")
+        marks = (
+            f"{base}/..;{path}",
+            f"{base};/..{path}",
+            f"{base}/;/../..{path}",
+            f"{base}//../..{path}",
+            f"{base}/%00",
+        )
+        for way in (*ways, *marks, f"{base}%5c..%5c", f"{path}?{each}", f"{path}%23{each}"):
+            tried = f"past what is public, by {each}"
+            yield Probe("A8", app.name, tried, way, way, advice, Rule.ODD, headers=PAGE)
+
+
 def _check_route(app: App) -> Iterator[Probe]:
     advice = "The proxy may not pass these paths on, and the gate has to listen where only the proxy reaches it."
     asked = (f"{RESERVED}/{each}/{app.name}" for each in ("answer", "away", "relay"))
@@ -236,6 +260,8 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     status = answer.status
     if status is None or (status >= 500 and probe.rule is not Rule.UNBELIEVED):
         return Outcome.NOT_TRIED
+    if probe.rule is Rule.LISTED:
+        return Outcome.SAFE
     if probe.rule is Rule.UNBELIEVED:
         return _believed(answer, plain, owner)
     if probe.rule is Rule.HIDDEN:
@@ -347,6 +373,22 @@ def certificate_result(origin: str, code: int | None, words: str) -> AuditResult
 
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
 """Of ``X509_V_ERR_…``: issuers that cannot be got, self-signed ones, and a chain that cannot be followed."""
+
+
+def known_limits(apps: Sequence[App]) -> Iterator[AuditResult]:
+    """What no request can show, and is not safe all the same: apps of one origin, and logins that are not the hub's."""
+    origins: dict[tuple[str, int], list[str]] = {}
+    for app in apps:
+        if (place := address_of(app.where)) is not None:
+            origins.setdefault(place.origin, []).append(app.name)
+    for names in (each for each in origins.values() if len(each) > 1):
+        advice = "Give what shows users' own content, TensorBoard or notebooks, a host of its own."
+        why = "a script of one may read the others in its reader's name"
+        yield AuditResult("A14", EVERYWHERE, f"apps of one origin: {', '.join(names)}", why, Outcome.NOT_TRIED, advice)
+    for app in (each for each in apps if each.mode == "none"):
+        why = "mode none: its own accounts are not the hub's, and behind the gate a sign-out does not end them"
+        advice = "Switch its own login off; where it can only be hidden (Portainer's), give it a password nobody types."
+        yield AuditResult("A3", app.name, "a login of its own", why, Outcome.NOT_TRIED, advice)
 
 
 def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:

@@ -60,6 +60,11 @@ class GateConfig:
         name="lifetime_hours",
         least=0.1,
     )
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        "Addresses and networks of proxies, whose X-Forwarded-For is believed, for the log alone: 10.0.0.0/8. Without "
+        "them the log has the address that asked the gate, which is the proxy's.",
+    )
     portal: bool = setting(True, "The front page of the apps' host shows the apps that its reader may open.")
     audit: timedelta = setting(
         timedelta(minutes=60),

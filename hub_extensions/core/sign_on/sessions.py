@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -94,6 +94,27 @@ def short_address(address: str) -> str:
     if found.version == 6 and found.ipv4_mapped is not None:
         found = found.ipv4_mapped
     return str(ipaddress.ip_network((found, 24 if found.version == 4 else 48), strict=False))
+
+
+def address_of_browser(peer: str, forwarded: str, trusted: Collection[str]) -> str:
+    """Where a request came from, for the log alone: ``X-Forwarded-For`` counts as far as `trusted` wrote it.
+
+    `peer`: who is at the other end of the connection. `trusted`: addresses and networks of proxies.
+    """
+    networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
+    found = peer
+    for each in reversed(forwarded.split(",")):
+        if not _is_in(found, networks):
+            break
+        found = each.strip()
+    return found
+
+
+def _is_in(address: str, networks: Collection[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    try:
+        return any(ipaddress.ip_address(address) in network for network in networks)
+    except ValueError:
+        return False
 
 
 _BROWSERS = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hub_extensions.gate.settings import GateSettings
 
 DEFAULT_GATE = "http://127.0.0.1:8192"
-PROXIES = ("nginx", "caddy", "envoy", "traefik", "gateway-api", "ingress")
+PROXIES = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "gateway-api", "ingress")
 POLICIES = "policies"
 """No proxy: what keeps everybody else from the apps on Kubernetes."""
 _file = click.Path(exists=True, dir_okay=False)
@@ -43,8 +43,9 @@ _file = click.Path(exists=True, dir_okay=False)
     "--websocket-minutes",
     default=15,
     show_default=True,
-    type=click.IntRange(1),
-    help="So long a WebSocket lives; its page connects again, or is signed out. Caddy and Envoy only.",
+    type=click.IntRange(0),
+    help="So long a WebSocket lives; its page connects again, or is signed out. Caddy and Envoy only. 0: it has no "
+    "end, as in Caddy 2.6.",
 )
 @click.option("--namespace", default="apps", show_default=True, help="Of the Gateway, or of the ConfigMaps.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False), help="A file, which only its owner may read.")

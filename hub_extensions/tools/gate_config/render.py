@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import indent
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -28,12 +29,13 @@ TEMPLATES = {
     "caddy": "Caddyfile.j2",
     "envoy": "envoy.yaml.j2",
     "traefik": "traefik.yaml.j2",
+    "traefik-kubernetes": "traefik-kubernetes.yaml.j2",
     "gateway-api": "gateway-api.yaml.j2",
     "ingress": "ingress.yaml.j2",
     "policies": "policies.yaml.j2",
 }
 """Proxy, or what the apps have of their own on Kubernetes -> its template."""
-RELAYING = ("nginx", "caddy", "envoy", "traefik", "policies")
+RELAYING = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "policies")
 """Proxies whose WebSockets can go through the gate, and what is the same for any proxy."""
 PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
 """The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
@@ -52,7 +54,8 @@ class ProxySettings:
         gate: where the proxy asks. secret: by which it may; letters, digits, - and _.
         listen: the address that the proxy listens on; "": all of the machine.
         certificate, key: files, of hosts with https.
-        body_megabytes: the longest upload. websocket_minutes: how long a WebSocket lives, where a proxy ends any.
+        body_megabytes: the longest upload.
+        websocket_minutes: how long a WebSocket lives, where a proxy ends any; 0: it is not ended.
         namespace: of Kubernetes, where the gate's Service is.
     """
 
@@ -120,12 +123,18 @@ def _environment() -> Environment:
     environment.filters["variable"] = _variable
     environment.filters["any_mark"] = lambda name: name.lower().replace("-", "[-_.]")
     environment.filters["service"] = _service
+    environment.filters["within"] = _within
     return environment
 
 
 def _variable(name: str) -> str:
     """A header's or an app's name as nginx' variables have it."""
     return name.lower().replace("-", "_")
+
+
+def _within(text: str, spaces: int) -> str:
+    """A piece as a part of something else: without its last line's end, and each line so far to the right."""
+    return indent(text.rstrip("\n"), " " * spaces)
 
 
 def _by_port(sites: Sequence[Site]) -> list[tuple[int, list[Site]]]:

@@ -32,6 +32,7 @@ _KUBERNETES = "k8s.io/kubernetes/cmd/"
 _CONTAINERD = "github.com/containerd/containerd/v2/cmd/"
 _OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 ENVOY_GATEWAY_KINDS = "charts/gateway-helm/crds/generated"
+TRAEFIK_KINDS = "docs/content/reference/dynamic-configuration"
 
 
 class CannotBuild(Exception):
@@ -67,6 +68,7 @@ PINNED = (
     Program("prometheus-operator", "prometheus-operator", "", (_OPERATOR, "example/prometheus-operator-crd")),
     Program("gateway-api", "gateway-api", "", ("sigs.k8s.io/gateway-api", "config/crd/standard")),
     Program("envoy-gateway", "envoy-gateway", "", ("github.com/envoyproxy/gateway", ENVOY_GATEWAY_KINDS)),
+    Program("traefik", "traefik", "", ("github.com/traefik/traefik/v3", TRAEFIK_KINDS)),
 )
 """Of other projects. A folder beside this file with a ``main.go`` is a program of ours, named like the folder."""
 
@@ -75,7 +77,7 @@ def programs(*names: str) -> Path:
     """The folder with the programs (all of them unless named), built first where missing.
 
     ``<folder>/kueue-files/config`` holds the manifests of the pinned Kueue, ``<folder>/prometheus-operator-files``,
-    ``gateway-api-files`` and ``envoy-gateway-files`` the kinds of those.
+    ``gateway-api-files``, ``envoy-gateway-files`` and ``traefik-files`` the kinds of those.
 
     Raises:
         CannotBuild: Go is missing or too old, or a build failed; the text says which and why.

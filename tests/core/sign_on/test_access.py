@@ -15,6 +15,7 @@ from hub_extensions.core.sign_on.access import (
     RequestFacts,
     SessionLimits,
     SilentRound,
+    is_public,
     judge_session,
     judge_token,
 )
@@ -35,6 +36,33 @@ CURL = RequestFacts("GET", accept="*/*")
 LINK = replace(PAGE, site="cross-site")
 AJAX = replace(OLD_PAGE, by_script=True)
 P = Passage
+
+
+OPEN_APP = replace(APP, public=("/version", "/static/"))
+OPEN_PATHS = (
+    "/mlflow/version",
+    "/mlflow/version?a=/../x",
+    "/mlflow/static/",
+    "/mlflow/static/a/b.js",
+    "/mlflow/static/x~1",
+)
+CLOSED_PATHS = (
+    "", "/", "/mlflow/", "/mlflow/static", "/mlflow/versions", "/mlflow/version/", "/version", "/static/a",
+    "/mlflow/Version", "/mlflow/static/../x", "/mlflow/static/..", "/mlflow/static/./x", "/mlflow/static//x",
+    "//mlflow/static/x", "/mlflow/static/..;/x", "/mlflow/static/;/x", "/mlflow/static/%2e%2e/x",
+    "/mlflow/static/..%2fx", "/mlflow/%73tatic/x", "/mlflow/static/\\..\\x", "/mlflow/static/\tx",
+    "/mlflow/static/x\n", "/mlflow/x?/mlflow/static/", "/mlflow/#/static/", "http://apps.example.org/mlflow/static/x",
+    "/mlflow/static/x,/mlflow/x", "/dask/static/x",
+)  # fmt: skip
+
+
+def test_what_is_public_is_read_by_anybody_and_no_other_spelling_is() -> None:
+    for path in OPEN_PATHS:
+        assert is_public(PAGE, OPEN_APP, path) and is_public(CURL, OPEN_APP, path), path
+        assert not is_public(PAGE, APP, path), "there is none by itself"
+        assert not any(is_public(each, OPEN_APP, path) for each in (POST, FORM, SOCKET, replace(CURL, method="PUT")))
+    for path in CLOSED_PATHS:
+        assert not is_public(PAGE, OPEN_APP, path), path
 
 
 @pytest.mark.parametrize(

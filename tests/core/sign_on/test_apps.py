@@ -55,6 +55,11 @@ def test_nothing_is_wrong_with_apps_on_a_path_and_on_a_host_of_their_own() -> No
         ("upstream", {"upstream": "http://[2001:4860:4860::8888]:5000"}, "is public"),
         ("header_family", {"header_family": None}, "needs one"),
         ("health", {"health": "health"}, "plain path"),
+        ("public", {"public": ("/",)}, "the whole app"),
+        *(
+            ("public", {"public": (path,)}, "plain path")
+            for path in ("version", "/a/../b", "//x", "/a;b", "/%61", "/a?b", "/a b", "")
+        ),
     ],
 )
 def test_an_app_that_cannot_be_is_refused_by_name(key: str, change: dict[str, Any], said: str) -> None:

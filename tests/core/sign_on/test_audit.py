@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hub_extensions.core.sign_on.apps import App
@@ -15,6 +17,7 @@ from hub_extensions.core.sign_on.audit import (
     certificate_result,
     cookie_faults,
     framing_of,
+    known_limits,
     merged,
     probes_of,
     unmatched,
@@ -163,6 +166,21 @@ def test_every_header_is_tried_in_every_spelling_by_a_stranger_and_by_somebody_s
     assert {each.case for each in probes_of(APP, "/mlflow/", "x")} == {"A1", "A2", "A3", "A4", "A8", "A9", "A11", "A14"}
 
 
+def test_each_public_path_is_said_and_tried_as_a_way_to_the_rest() -> None:
+    probes = [
+        each for each in probes_of(replace(APP, public=("/version", "/static/")), "/mlflow/", "x") if each.case == "A8"
+    ]
+    said = [each for each in probes if each.rule is Rule.LISTED]
+    assert [(each.target, each.tried[-9:].strip()) for each in said] == [
+        ("/mlflow/version", "/version"),
+        ("/mlflow/static/", "/static/"),
+    ]
+    assert {verdict(each, ProbeAnswer(status)) for each in said for status in (200, 302, 404)} == {SAFE}
+    ways = [each for each in probes if each.tried == "past what is public, by /static/"]
+    assert len(ways) > 10 and {verdict(each, ProbeAnswer(200), ProbeAnswer(401)) for each in ways} == {OPEN}
+    assert any("%2e%2e" in each.target for each in ways) and any(";" in each.target for each in ways)
+
+
 def test_ways_that_came_to_the_same_are_one_line_and_what_is_open_says_what_to_do() -> None:
     refused, opened = ProbeAnswer(401), ProbeAnswer(200)
     lines = merged([(ANY, refused, SAFE), (ANY, ProbeAnswer(403), SAFE), (ANY, opened, OPEN)])
@@ -184,6 +202,16 @@ def test_ways_that_came_to_the_same_are_one_line_and_what_is_open_says_what_to_d
 )
 def test_a_cookie_for_all_hosts_is_a_fault_of_any_app(cookie: str, secure: bool, faults: tuple[str, ...]) -> None:
     assert cookie_faults(cookie, secure) == faults
+
+
+def test_apps_of_one_origin_and_a_login_that_is_not_the_hubs_are_never_called_safe() -> None:
+    board = App("board", "Board", "https://board.example.org/", "http://b:1", mode="oidc")
+    assert list(known_limits((APP, board))) == []
+    portainer = App("portainer", "P", "https://BOARD.example.org:443/p/", "http://p:1", mode="none")
+    shared, own = known_limits((APP, board, portainer))
+    assert (shared.case, shared.tried, shared.outcome) == ("A14", "apps of one origin: board, portainer", NOT_TRIED)
+    assert (own.case, own.app, own.outcome) == ("A3", "portainer", NOT_TRIED)
+    assert "host of its own" in shared.advice and "password" in own.advice
 
 
 def test_an_app_that_the_other_side_does_not_know_is_named() -> None:

@@ -13,6 +13,7 @@ from hub_extensions.core.sign_on import (
     EndCause,
     SignOnConfig,
     SignOnSession,
+    address_of_browser,
     browser_words,
     end_words,
     limit_passed,
@@ -94,6 +95,26 @@ def test_never_more_sessions_are_left_than_allowed_and_never_fewer_than_possible
 )
 def test_an_address_is_kept_as_its_network(address: str, short: str) -> None:
     assert short_address(address) == short
+
+
+@pytest.mark.parametrize(
+    ("peer", "forwarded", "trusted", "found"),
+    [
+        ("10.0.0.7", "192.0.2.9", (), "10.0.0.7"),
+        ("10.0.0.7", "192.0.2.9", ("10.0.0.0/8",), "192.0.2.9"),
+        ("10.0.0.7", "192.0.2.9", ("10.0.0.7",), "192.0.2.9"),
+        ("198.51.100.1", "192.0.2.9", ("10.0.0.0/8",), "198.51.100.1"),  # nobody's word but a proxy's
+        ("10.0.0.7", "203.0.113.5, 192.0.2.9", ("10.0.0.0/8",), "192.0.2.9"),  # the first is the browser's own word
+        ("10.0.0.7", "192.0.2.9, 10.1.1.1", ("10.0.0.0/8",), "192.0.2.9"),
+        ("::1", " 2001:db8::1 ", ("::1/128",), "2001:db8::1"),
+        ("10.0.0.7", "x\r\ny", ("10.0.0.0/8",), "x\r\ny"),  # which is no address, and logged as none
+        ("10.0.0.7", "", ("10.0.0.0/8",), ""),
+    ],
+)
+def test_where_a_browser_is_is_what_trusted_proxies_say(
+    peer: str, forwarded: str, trusted: tuple[str, ...], found: str
+) -> None:
+    assert address_of_browser(peer, forwarded, trusted) == found
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,10 +37,13 @@ class Answer:
         return [value for each, value in self.json["headers"] if each.lower() == name.lower()]
 
 
-def send(port: int, data: bytes, seconds: float = 20, address: str = "127.0.0.1") -> Answer:
+def send(
+    port: int, data: bytes, seconds: float = 20, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
+) -> Answer:
     """Send bytes on a connection of their own, and read one answer, if one comes."""
+    plain = socket.create_connection((address, port), timeout=patient(seconds))
     with (
-        socket.create_connection((address, port), timeout=patient(seconds)) as connection,
+        tls.wrap_socket(plain, server_hostname=address) if tls else plain as connection,
         connection.makefile("rb") as file,
     ):
         connection.sendall(data)
@@ -57,12 +61,13 @@ def request(
     body: bytes = b"",
     host: str = "",
     address: str = "127.0.0.1",
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """A request with these header lines, each as it is."""
     length = [f"Content-Length: {len(body)}"] if body or method == "POST" else []
     close = [] if any(each.startswith("Upgrade:") for each in headers) else ["Connection: close"]
     head = [f"{method} {target} HTTP/1.1", f"Host: {host or f'{address}:{port}'}", *headers, *length, *close, "", ""]
-    return send(port, "\r\n".join(head).encode("latin-1") + body, address=address)
+    return send(port, "\r\n".join(head).encode("latin-1") + body, address=address, tls=tls)
 
 
 def open_socket(port: int, target: str, headers: Sequence[str] = ()) -> Answer:
