@@ -111,14 +111,14 @@ def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]
 
 
 def failed_view(
-    overview: UserOverview | None, server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
+    known: Iterable[FailedStart], server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
 ) -> FailedView | None:
     """The failed start of a server; None: nobody knows of one.
 
     Args:
-        hub_message: this hub's own sentence, of a start of its time; "": it knows none. options: of the last start.
+        known: starts that failed, of all servers. options: of the last start.
+        hub_message: this hub's own sentence, of a start of its time; "": it knows none.
     """
-    known = overview.failed if overview is not None else ()
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
     if start is not None and hub_message and not sentence(start.reason, start.offer).startswith(hub_message):

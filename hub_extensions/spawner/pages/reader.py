@@ -54,7 +54,9 @@ class PageReader:
         if spawner._gpu_record is not None:
             return NotRunningView(KEPT)
         known = await overview_of(spawner)
-        failed = failed_view(known, spawner.name, hub_message or "", spawner.user_options or {}, t)
+        failed = failed_view(
+            known.failed if known is not None else (), spawner.name, hub_message or "", spawner.user_options or {}, t
+        )
         return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:

@@ -211,7 +211,7 @@ def pending(start: Start | None) -> Callable[[], str]:
 
 
 def failed() -> str:
-    view = failed_view(UserOverview((), (), (), (FAILURE,)), "", "", {"offer": "mig-2g.10gb"})
+    view = failed_view((FAILURE,), "", "", {"offer": "mig-2g.10gb"})
     return page_of("not_running.html", failed=True, failed_message="", **a_user(None, NotRunningView("", view)))
 
 
@@ -219,6 +219,7 @@ STATES: dict[str, Callable[[], str]] = {
     "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
     "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
     "form-12": spawn(form(SMALL, full(MEDIUM), LARGE, *MANY, NO_GPU)),
+    "form-failed": spawn(form(SMALL, MEDIUM, NO_GPU, failed=(FAILURE,))),
     "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU), notice_hint="yes"),
     "form-unknown": spawn(form(SMALL, MEDIUM, NO_GPU), away_since="2026-11-20T14:02:00Z"),
     "asking": pending(None),

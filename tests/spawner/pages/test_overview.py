@@ -52,12 +52,13 @@ def test_the_latest_of_what_is_over_counts_and_nothing_of_a_server_that_is_back(
 def test_a_failed_start_reads_alike_whoever_knows_of_it(
     known: FailedStart | None, hub_message: str, text: str, kept: bool
 ) -> None:
-    overview = None if known is None else replace(NOTHING, failed=(known,))
-    view = failed_view(overview, "", hub_message, {"offers": ["mig-2g.10gb", "cpu"], "notify_when_ready": True})
+    starts = () if known is None else (known,)
+    options = {"offers": ["mig-2g.10gb", "cpu"], "notify_when_ready": True}
+    view = failed_view(starts, "", hub_message, options)
     assert view is not None and view.text == text and bool(view.kept) == kept
     assert view.again == (("offer", "mig-2g.10gb"), ("also", "cpu"), ("notify_when_ready", "1"))
-    assert failed_view(overview, "", text, {"profile": "torch"}).again == (), "only the form has its fields"  # type: ignore[union-attr]
-    assert failed_view(NOTHING, "", "", {}) is None
+    assert failed_view(starts, "", text, {"profile": "torch"}).again == (), "only the form has its fields"  # type: ignore[union-attr]
+    assert failed_view((), "", "", {}) is None
 
 
 def test_a_place_is_kept_none_or_not_known() -> None:
