@@ -71,10 +71,11 @@ class FailedView:
 
 @dataclass(frozen=True, slots=True)
 class NotRunningView:
-    """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE."""
+    """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE. `ended`: what was last said of its end."""
 
     place: str
     failed: FailedView | None = None
+    ended: HomeEntry | None = None
 
 
 async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
@@ -133,6 +134,13 @@ def failed_view(
         None if start.kept_until is None else _moment(start.kept_until),
         start.before > 0,
     )
+
+
+def ended_view(overview: UserOverview | None, server: str) -> HomeEntry | None:
+    """What was said last of this server in the last day; None: nothing, or it is not known."""
+    said = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
+    last = max(said, key=lambda notice: notice.at, default=None)
+    return None if last is None else HomeEntry(server, "ended", last.text, at=_moment(last.at))
 
 
 def home_entries(

@@ -43,7 +43,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.translation import ENGLISH, halves
-from hub_extensions.spawner.pages.overview import NotRunningView, failed_view, home_entries
+from hub_extensions.spawner.pages.overview import NotRunningView, ended_view, failed_view, home_entries
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES, form_html
 from hub_extensions.spawner.pages.start_progress import Start, report_starting, report_unanswered, report_waiting
 from tests.browser.live_page import axe_source
@@ -57,7 +57,7 @@ HUB = "http://hub.test/hub/"
 STOCK = Path(DATA_FILES_PATH)
 PICTURES = os.environ.get("PICTURES", "")
 MOST_BYTES = 25_000
-AXE = """only => axe.run([['#spawn_form'], ['.gpu-waiting'], ['#gpu-home'], ['#gpu-refused']]
+AXE = """only => axe.run([['#spawn_form'], ['.gpu-waiting'], ['#gpu-home'], ['#gpu-refused'], ['#gpu-ended']]
   .filter(([each]) => document.querySelector(each)),
   {resultTypes: ['violations'], ...(only.length ? {runOnly: only} : {})})
   .then(found => found.violations.flatMap(
@@ -215,6 +215,11 @@ def failed() -> str:
     return page_of("not_running.html", failed=True, failed_message="", **a_user(None, NotRunningView("", view)))
 
 
+def stopped() -> str:
+    view = NotRunningView("", ended=ended_view(OVERVIEW, "old"))
+    return page_of("not_running.html", failed=False, **a_user(None, view))
+
+
 STATES: dict[str, Callable[[], str]] = {
     "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
     "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
@@ -230,6 +235,7 @@ STATES: dict[str, Callable[[], str]] = {
     "away": pending(away(True)),
     "away-not-kept": pending(away(False)),
     "failed": failed,
+    "stopped": stopped,
     "home": lambda: page_of("home.html", **a_user()),
 }
 
