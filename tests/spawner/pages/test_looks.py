@@ -97,7 +97,7 @@ LARGE = an_offer("mig-3g.20gb", free=1, total=2, gib=19.62, name="Large GPU", pr
 WHOLE = an_offer("gpu", free=1, total=1, gib=39.4, kind="whole", title="Whole GPU", product="A100", sm_count=98)
 NO_GPU = replace(an_offer("cpu", free=None, total=None, gib=None), description=cpu_offer().description)
 NOT_KNOWN = replace(WHOLE, free=None, wait=replace(LONG, p10_seconds=None, at_most_seconds=None,
-                                                   reason=explain("unknown-inventory", ahead=0.0)))  # fmt: skip
+                                                   reason=explain("not-known-which-free")))  # fmt: skip
 TITLES = {OfferId("mig-1g.5gb"): "Small GPU", OfferId("mig-2g.10gb"): "Medium GPU"}
 OF_A_COURSE = "Course notebooks: small is enough."
 MANY = tuple(replace(WHOLE, title=f"Course {number}", description=OF_A_COURSE) for number in range(8))
@@ -316,6 +316,11 @@ def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_
     show(tab, STATES["asking"]())
     assert tab.inner_text("#gpu-headline") == "Asking for your GPU …"
     assert "kept" not in tab.inner_text("#gpu-card") and tab.title() == "Waiting – JupyterHub"
+    for state, words in (("asking", "Cancel the start …"), ("away-not-kept", "Cancel the start …"),
+                         ("away", "Leave the line …")):  # fmt: skip
+        show(tab, STATES[state]())
+        tab.wait_for_selector(f"#gpu-leave-words:has-text('{words}')")
+        assert tab.inner_text("#gpu-leave-words") == words, "a place that is not known is not left"
     show(tab, STATES["starting"]())
     assert "kept" not in tab.inner_text("#gpu-card")
     tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text('(12 s, usually 20 s)')")
