@@ -369,6 +369,9 @@ def test_without_script_and_with_forced_colours_everything_is_said_and_has_a_way
     assert page.get_attribute("#gpu-leave-ask a:visible", "href") == "/services/gpu/"
     show(page, STATES["failed"]())
     assert page.locator("#gpu-refused form[method=post] button").is_visible()
+    show(page, STATES["stopped"]())
+    assert "its GPU was idle for 30 min" in page.inner_text("#gpu-ended")
+    assert page.get_attribute("#gpu-without", "href") == "/hub/spawn/ben?opt-offer=cpu"
     show(page, STATES["form-full"]())
     assert page.locator("input[name=offer]:checked").count() == 0 and page.is_visible("#spawn_form [type=submit]")
     assert page.evaluate("getComputedStyle(document.querySelector('.gpu-pill')).borderTopColor") != "rgba(0, 0, 0, 0)"
