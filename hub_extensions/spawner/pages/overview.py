@@ -183,7 +183,7 @@ def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeEntry:
         return HomeEntry(server.server, "running", text)
     left = about(max(0.0, (end.stops_at - now).total_seconds()), t)
     return HomeEntry(
-        server.server, "running", text, t("stops in %1: %2", left, translated(end.reason, t)), keep=end.can_keep
+        server.server, "running", text, t("stops in %1. %2", left, translated(end.reason, t)), keep=end.can_keep
     )
 
 

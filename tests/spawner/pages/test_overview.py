@@ -25,7 +25,7 @@ def test_each_server_has_one_entry_and_what_is_over_comes_last() -> None:
     ]  # fmt: skip
     assert entries[0].text == "You are 2nd in line for MIG 2g.10gb"
     assert entries[0].more == "likely 25 min to 1 h 10 min, wait at most 2 h 10 min"
-    assert (entries[2].more, entries[2].keep) == ("stops in 8 min: Idle for 22 min.", True)
+    assert (entries[2].more, entries[2].keep) == ("stops in 8 min. Idle for 22 min.", True)
     assert home_entries(NOTHING, {}, NOW) == ()
     (away,) = home_entries(None, {}, NOW)
     assert away.kind == "away"
