@@ -306,9 +306,6 @@ class Culler(ServerEvidence):
 
     async def _stopped(self, facts: ServerFacts, decision: CullDecision, evidence: str) -> None:
         async with self.transaction() as transaction:
-            current = self.state.facts.get((facts.user, facts.server))
-            if current is None or current.started != facts.started:
-                return  # a hub takes its time for an answer: who saw the end before it has written it
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()

@@ -5,15 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import StopAnswer
 from hub_extensions.core.messages import Stopped
 from tests.fakes.machine import small
-from tests.hub_service.engine.room import Hands, HubAsTold, Room, room, settings
+from tests.hub_service.engine.room import Hands, Room, room, settings
 from tests.hub_service.engine.test_culler import minutes, stops_finish
 from tests.hub_service.engine.test_returns import HubThatFallsSilent, idle_end, is_free, never, told
 
@@ -40,31 +38,6 @@ async def test_a_stop_whose_answer_was_lost_is_written_by_whoever_sees_its_end(t
             await stops_finish(r)
         await is_free(r)
         await minutes(r, 2)
-        await stops_finish(r)
-        await is_written_once(r)
-
-
-class HubThatAnswersLate(HubAsTold):
-    """Everybody sees the end of a server before it answers to the question for it."""
-
-    ended: Callable[[], Awaitable[None]]
-
-    async def stop(self, user: str, server: str) -> StopAnswer:
-        answer = await super().stop(user, server)
-        await self.ended()
-        return answer
-
-
-async def test_a_stop_whose_end_is_seen_before_its_answer_is_written_once(tmp_path: Path) -> None:
-    hub = HubThatAnswersLate()
-    async with room(tmp_path, small(0), culling=settings(tmp_path).culling, hub=hub) as r:
-
-        async def ended() -> None:
-            await r.engine.stopped(Stopped("ada", "", asked=True))
-            await is_free(r)
-
-        hub.ended = ended
-        await idle_end(r)
         await stops_finish(r)
         await is_written_once(r)
 
