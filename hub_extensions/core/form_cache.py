@@ -37,4 +37,5 @@ def form_for(groups: Iterable[str], kept: Mapping[Groups, FormState]) -> FormSta
         last_offers=(),
         in_line=(),
         peak_memory_bytes=None,
+        failed=(),
     )

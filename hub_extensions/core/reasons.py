@@ -323,6 +323,9 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     "start-failed": "The server did not start.",
     "start-failed-why": "{why}",
+    "start-crashed": (
+        "Your server was started and ended by itself before it answered. Settings or packages of your own may be why."
+    ),
     "start-too-slow": "Your server did not start within {seconds:duration}, so its start was ended.",
     "start-no-answer": "Your server was started and did not answer within {seconds:duration}, so it was ended.",
     "server-stopped": "Your server was stopped.",

@@ -28,6 +28,9 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 
+LOOK_SECONDS = 1.0
+"""Who waits for a first answer looks this often whether the process is still there."""
+
 
 class _KnownProcess(GpuSpawnerMixin):
     """A local process, known by pid and start time."""
@@ -75,7 +78,31 @@ class _KnownProcess(GpuSpawnerMixin):
         if start.grant is not None and start.grant.lease:
             await asyncio.to_thread(_end_earlier_attempts, start.grant.lease)
         with self._gpu_log_of_its_own():
-            return await super()._gpu_launch(start)
+            address = await super()._gpu_launch(start)
+        self._gpu_end_with_its_process()
+        return address
+
+    def _gpu_end_with_its_process(self) -> None:
+        """The hub asks for a first answer as long as `http_timeout`, also of a server that has ended: not this one."""
+        server: Any = self.server
+        if server is None:
+            return  # no hub waits for it
+        ask = server.wait_up
+
+        async def wait_up(*args: Any, **named: Any) -> Any:
+            del server.wait_up  # for this start alone
+            answer = asyncio.ensure_future(ask(*args, **named))
+            try:
+                while not answer.done():
+                    await asyncio.wait({answer}, timeout=LOOK_SECONDS)
+                    status = None if answer.done() else await self.poll()
+                    if status is not None:
+                        raise spawn_errors.ServerEnded(self._log_name, status)
+                return answer.result()
+            finally:
+                answer.cancel()
+
+        server.wait_up = wait_up
 
     @contextmanager
     def _gpu_log_of_its_own(self) -> Iterator[None]:

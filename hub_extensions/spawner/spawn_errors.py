@@ -22,7 +22,7 @@ from tornado.log import app_log
 from hub_extensions.adapters.gpu_service import ServiceRefused
 from hub_extensions.core.messages import Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.failed_starts import LOG_LENGTH, NO_ANSWER, TOO_SLOW, failure, sentence
+from hub_extensions.core.queue.failed_starts import CRASHED, LOG_LENGTH, NO_ANSWER, TOO_SLOW, failure, sentence
 from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later
@@ -161,6 +161,8 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
         message, seconds = error.why, 0.0 if error.why else error.limit
     elif isinstance(error, asyncio.TimeoutError):
         cause, seconds = NO_ANSWER, http_seconds
+    elif isinstance(error, ServerEnded):
+        cause = CRASHED
     elif error is not None and not message:
         log = "".join(traceback.format_exception(error))[-LOG_LENGTH:]
     reason = failure(cause, message, seconds)
@@ -168,7 +170,7 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
         text = sentence(reason, offer)
         shown: Any = error  # the hub shows these two
         shown.jupyterhub_message, shown.jupyterhub_html_message = text, escape(text)
-        shown.gpu_explained = isinstance(error, asyncio.TimeoutError)
+        shown.gpu_explained = isinstance(error, (asyncio.TimeoutError, ServerEnded))
     return Ended(0, "failed", message, cause, seconds, log)
 
 
@@ -182,6 +184,15 @@ class StartTookTooLong(asyncio.TimeoutError):
         self.limit = seconds
         self.why = f"{why} {failure(TOO_SLOW, '', seconds).message}" if why else ""
         super().__init__(self.why or failure(TOO_SLOW, "", seconds).message)
+
+
+class ServerEnded(Exception):
+    """A server's process that was over before it had answered: a failed start, and counted as one."""
+
+    gpu_explained = True
+
+    def __init__(self, log_name: str, status: int) -> None:
+        super().__init__(f"{log_name} ended by itself with status {status} before it answered")
 
 
 def spare_the_count(spawner: Any, error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.form_cache import form_for
-from hub_extensions.core.messages import FormState, Notice
+from hub_extensions.core.messages import FailedStart, FormState, Notice
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.queue.failed_starts import failure
 from tests.fakes.service import an_offer
 
 NOW = datetime(2026, 1, 5, 10, 0, tzinfo=timezone.utc)
@@ -20,7 +23,8 @@ FOR = {"gpu": None, "mig-1g.5gb": "vision", "mig-2g.10gb": "thesis"}
 def shown_to(*groups: str) -> tuple[frozenset[str], FormState]:
     offers = tuple(an_offer(offer, free=1, total=2) for offer, group in FOR.items() if group in (None, *groups))
     notices = (Notice(NOW, "", "Yours was stopped."),)
-    return frozenset(groups), FormState(offers, False, NOW, "", ("exam",), notices, ("gpu",), "", ("exam",))  # type: ignore[arg-type]
+    form = FormState(offers, False, NOW, "", ("exam",), notices, ("gpu",), "", ("exam",))  # type: ignore[arg-type]
+    return frozenset(groups), replace(form, failed=(FailedStart(NOW, "ada", "", CPU, "", failure("crashed", "")),))
 
 
 @pytest.mark.parametrize(
@@ -50,4 +54,5 @@ def test_nobody_sees_an_offer_of_another_group_or_anything_of_another_person(
     if found is not None:
         assert {FOR[str(offer.id)] for offer in found.offers} <= {None, *mine}
         assert (found.gpu_servers, found.notices, found.last_offers, found.in_line) == ((), (), (), ())
+        assert found.failed == ()
         assert found.peak_memory_bytes is None, "of the one who was shown it"

@@ -108,6 +108,7 @@ class EngineInMemory:
     def __init__(self) -> None:
         self.queue: dict[str, messages.TicketStatus] = {}
         self.ended_by: list[str] = []
+        self.failed: tuple[messages.FailedStart, ...] = ()
         self.servers: dict[tuple[str, str], messages.ServerState] = {}
         self.held: list[messages.LeaseInfo] = []
         self.cluster_info: messages.ClusterInfo | None = None
@@ -231,7 +232,8 @@ class EngineInMemory:
         self.told.append(("form", user, server, tuple(groups), admin))
         names = tuple(name for owner, name in self.servers if owner == user)
         notices = (messages.Notice(NOON, "old", WAS_IDLE.message, (WAS_IDLE,)),) if user == "ada" else ()
-        return messages.FormState(self.offers, True, self.as_of, "Stops when idle for 30 min.", names, notices)
+        culling = "Stops when idle for 30 min."
+        return messages.FormState(self.offers, True, self.as_of, culling, names, notices, failed=self.failed)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
         found = self.queue.get(ticket)

@@ -23,7 +23,9 @@ TOKEN = "token-of-this-server"
 GIB = 1024**3
 
 
-def offer(offer_id: str, title: str, wait: Wait, *, free: int | None = 0, waiting: int = 0) -> OfferState:
+def offer(
+    offer_id: str, title: str, wait: Wait, *, name: str = "", free: int | None = 0, waiting: int = 0
+) -> OfferState:
     return OfferState(
         id=offer_id,
         kind="mig",
@@ -45,6 +47,7 @@ def offer(offer_id: str, title: str, wait: Wait, *, free: int | None = 0, waitin
         lost=0,
         waiting=waiting,
         wait=wait,
+        name=name,
     )
 
 
@@ -58,6 +61,7 @@ def a_state(**changes: Any) -> ServerState:
         server="",
         offer="mig-1g.5gb",
         title="MIG 1g.5gb",
+        name="Small GPU",
         uuid="MIG-00000000-0000-0000-0000-000000000001",
         share=1.0,
         memory_bytes=int(4.75 * GIB),
@@ -70,7 +74,7 @@ def a_state(**changes: Any) -> ServerState:
         save=False,
         warnings=(),
         waits=(
-            offer("mig-2g.10gb", "MIG 2g.10gb", busy, waiting=1),
+            offer("mig-2g.10gb", "MIG 2g.10gb", busy, name="Medium GPU", waiting=1),
             offer("gpu-0.5", "Half of a GPU", unknown, free=None),
             replace(offer("cpu", "CPU only", now, free=None), share=0.0),
         ),

@@ -138,14 +138,15 @@ def test_a_start_that_takes_too_long_after_admission_says_so_and_is_told(
     logs = tmp_path / "logs"
     more = f"""
 c.Spawner.start_timeout = 1
-c.Spawner.cmd = ["sh", "-c", "echo no module named torch >&2; exec sleep 600"]
+c.Spawner.cmd = ["sh", "-c", "echo no module named torch >&2; [ $JUPYTERHUB_USER = ada ] || exit 3; exec sleep 600"]
 c.GpuDemoSpawner.gpu_log_folder = {str(logs)!r}
 from hub_extensions.spawner.local import GpuDemoSpawner
 import asyncio
 class SlowToLaunch(GpuDemoSpawner):
     async def _gpu_launch(self, start):
-        await super()._gpu_launch(start)
-        await asyncio.sleep(30)
+        address = await super()._gpu_launch(start)
+        await asyncio.sleep(30 if self.user.name == "ada" else 0)
+        return address
 c.JupyterHub.spawner_class = SlowToLaunch
 """
     with hub_with(tmp_path, service, more) as hub:
@@ -159,6 +160,11 @@ c.JupyterHub.spawner_class = SlowToLaunch
         page = hub.login("ada").get(f"{hub.url}/hub/spawn-pending/ada").text
         assert "Your server did not start within 1 s" in page
         assert "failed to start in 1 seconds" in hub.log()
+        hub.spawn("ben", {"offer": ONE})
+        crashed = until(lambda: service.told_of(Ended)[1:], what="a process that has ended is not waited for")[0]
+        assert (crashed.how, crashed.reason, crashed.log) == ("failed", "crashed", "no module named torch\n")
+        page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben").text
+        assert "ended by itself before it answered" in page and "Your GPU was given back." in page
         assert faults(hub.log()) == []
 
 

@@ -23,7 +23,7 @@ from hub_extensions.core.messages.admin import (
     TicketInfo,
 )
 from hub_extensions.core.messages.errors import Problem
-from hub_extensions.core.messages.forms import FormState, Notice, OfferState, Wait
+from hub_extensions.core.messages.forms import FailedStart, FormState, Notice, OfferState, Wait
 from hub_extensions.core.messages.hub import (
     RETURNS_HEADER,
     Ask,
@@ -36,7 +36,7 @@ from hub_extensions.core.messages.hub import (
     TicketStatus,
 )
 from hub_extensions.core.messages.notices import WebhookNotice
-from hub_extensions.core.messages.overview import FailedStart, FailedStarts, UserOverview
+from hub_extensions.core.messages.overview import FailedStarts, UserOverview
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
 from hub_extensions.core.messages.server import Countdown, Figures, GiveBack, Keep, Progress, Report, ServerState
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord

@@ -86,6 +86,31 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class FailedStart:
+    """An admitted start that failed.
+
+    Attributes:
+        user: None for anybody but its owner and admins.
+        offer: that it was admitted to; ``cpu``: without a GPU. title: of it, in the admin's words.
+        reason: what happened. cause: a word for it, as the metric has it; "": not known.
+        before: how many starts of this server had failed in a row before this one.
+        kept_until: its user's place is kept until then; None: it is not.
+        log: the last lines of the server's log, for admins; "": not known, or not the reader's.
+    """
+
+    at: datetime
+    user: str | None
+    server: str
+    offer: OfferId
+    title: str
+    reason: Reason
+    cause: str = ""
+    before: int = 0
+    kept_until: datetime | None = None
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class FormState:
     """Everything the spawn form needs, for one user, in one answer.
 
@@ -100,6 +125,7 @@ class FormState:
         default_offer: what the admin has preselected for whoever has not chosen before; None: nothing.
         rule: what `culling` says, as a reason; None: "", or an older service.
         peak_memory_bytes: the most GPU memory that one of the user's last three uses held; None: not known.
+        failed: the user's last starts that failed, one a server, and after which none was ready.
     """
 
     offers: tuple[OfferState, ...]
@@ -115,3 +141,4 @@ class FormState:
     default_offer: OfferId | None = None
     rule: Reason | None = None
     peak_memory_bytes: int | None = None
+    failed: tuple[FailedStart, ...] = ()

@@ -6,38 +6,10 @@ Not here: what may be chosen (``forms.py``), and what a server's own panel shows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
-from hub_extensions.core.messages.forms import Notice
+from hub_extensions.core.messages.forms import FailedStart, Notice
 from hub_extensions.core.messages.hub import TicketStatus
 from hub_extensions.core.messages.server import ServerState
-from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
-
-
-@dataclass(frozen=True, slots=True)
-class FailedStart:
-    """An admitted start that failed.
-
-    Attributes:
-        user: None for anybody but its owner and admins.
-        offer: that it was admitted to; ``cpu``: without a GPU. title: of it, in the admin's words.
-        reason: what happened. cause: a word for it, as the metric has it; "": not known.
-        before: how many starts of this server had failed in a row before this one.
-        kept_until: its user's place is kept until then; None: it is not.
-        log: the last lines of the server's log, for admins; "": not known, or not the reader's.
-    """
-
-    at: datetime
-    user: str | None
-    server: str
-    offer: OfferId
-    title: str
-    reason: Reason
-    cause: str = ""
-    before: int = 0
-    kept_until: datetime | None = None
-    log: str = ""
 
 
 @dataclass(frozen=True, slots=True)

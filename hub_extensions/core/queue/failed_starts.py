@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.messages.overview import FailedStart
+from hub_extensions.core.messages.forms import FailedStart
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import WantedOffer
 from hub_extensions.core.reasons import Reason, explain, translated
@@ -23,8 +23,8 @@ SHOWN_FOR = timedelta(days=2)
 MOST = 200
 """So many are kept: what came before is in the journal."""
 LOG_LENGTH = 2000
-TOO_SLOW, NO_ANSWER = "too-slow", "no-answer"
-OWN_FAULT = frozenset({"image", "crashed", "out-of-memory", "misconfigured"})
+TOO_SLOW, NO_ANSWER, CRASHED = "too-slow", "no-answer", "crashed"
+OWN_FAULT = frozenset({"image", CRASHED, "out-of-memory", "misconfigured"})
 """Causes that the user's own choice or files can have: started again, it would fail again, and hold others up."""
 
 
@@ -57,6 +57,8 @@ def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
         return explain("start-no-answer", seconds=seconds, log_message=log_message)
     if message:
         return explain("start-failed-why", why=message, log_message=log_message)
+    if cause == CRASHED:
+        return explain("start-crashed", log_message=log_message)
     return explain("start-failed", log_message=log_message)
 
 

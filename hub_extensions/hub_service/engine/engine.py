@@ -297,6 +297,7 @@ class Engine:
             default_offer=next((offer for offer in offers if offer == self.state.offer_config.default_offer), None),
             rule=culling.culling_rule(*policies),
             peak_memory_bytes=self.state.foresight.past.peak_of(user),
+            failed=overview.failed_of(self.state, user),
         )
 
     async def hear_language(self, user: str, language: str) -> None:

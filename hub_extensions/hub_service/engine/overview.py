@@ -22,16 +22,20 @@ def overview(
     state: State, user: str, tickets: Iterable[messages.TicketStatus], servers: Iterable[messages.ServerState]
 ) -> messages.UserOverview:
     """What this user's home and the pages of a start show."""
-    clock = state.clock
-    failed = (replace(_start(each, clock), log="") for each in shown_to(state.notices.failures, user, clock.utc_now()))
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),
         notices=tuple(
             messages.Notice(each.at, each.server, each.text, each.reasons) for each in state.recent_notices(user)
         ),
-        failed=tuple(failed),
+        failed=failed_of(state, user),
     )
+
+
+def failed_of(state: State, user: str) -> tuple[messages.FailedStart, ...]:
+    """This user's last starts that failed, without the servers' logs, which are for admins."""
+    shown = shown_to(state.notices.failures, user, state.clock.utc_now())
+    return tuple(replace(_start(each, state.clock), log="") for each in shown)
 
 
 def failed_starts(state: State) -> messages.FailedStarts:

@@ -71,10 +71,11 @@ class FailedView:
 
 @dataclass(frozen=True, slots=True)
 class NotRunningView:
-    """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE."""
+    """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE. `ended`: what was last said of its end."""
 
     place: str
     failed: FailedView | None = None
+    ended: HomeEntry | None = None
 
 
 async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
@@ -111,14 +112,14 @@ def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]
 
 
 def failed_view(
-    overview: UserOverview | None, server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
+    known: Iterable[FailedStart], server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
 ) -> FailedView | None:
     """The failed start of a server; None: nobody knows of one.
 
     Args:
-        hub_message: this hub's own sentence, of a start of its time; "": it knows none. options: of the last start.
+        known: starts that failed, of all servers. options: of the last start.
+        hub_message: this hub's own sentence, of a start of its time; "": it knows none.
     """
-    known = overview.failed if overview is not None else ()
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
     if start is not None and hub_message and not sentence(start.reason, start.offer).startswith(hub_message):
@@ -133,6 +134,13 @@ def failed_view(
         None if start.kept_until is None else _moment(start.kept_until),
         start.before > 0,
     )
+
+
+def ended_view(overview: UserOverview | None, server: str) -> HomeEntry | None:
+    """What was said last of this server in the last day; None: nothing, or it is not known."""
+    said = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
+    last = max(said, key=lambda notice: notice.at, default=None)
+    return None if last is None else HomeEntry(server, "ended", last.text, at=_moment(last.at))
 
 
 def home_entries(
@@ -178,7 +186,7 @@ def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeEntry:
         return HomeEntry(server.server, "running", text)
     left = about(max(0.0, (end.stops_at - now).total_seconds()), t)
     return HomeEntry(
-        server.server, "running", text, t("stops in %1: %2", left, translated(end.reason, t)), keep=end.can_keep
+        server.server, "running", text, t("stops in %1. %2", left, translated(end.reason, t)), keep=end.can_keep
     )
 
 

@@ -20,6 +20,7 @@ from hub_extensions.spawner.pages.overview import (
     KEPT,
     HomeEntry,
     NotRunningView,
+    ended_view,
     failed_view,
     home_entries,
     last_offers,
@@ -54,8 +55,11 @@ class PageReader:
         if spawner._gpu_record is not None:
             return NotRunningView(KEPT)
         known = await overview_of(spawner)
-        failed = failed_view(known, spawner.name, hub_message or "", spawner.user_options or {}, t)
-        return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed)
+        failed = failed_view(
+            known.failed if known is not None else (), spawner.name, hub_message or "", spawner.user_options or {}, t
+        )
+        ended = None if failed else ended_view(known, spawner.name)
+        return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed, ended)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
         """The block of the hub's home."""

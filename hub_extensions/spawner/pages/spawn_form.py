@@ -39,7 +39,7 @@ from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, pa
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, spoken, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
-from hub_extensions.spawner.pages.overview import last_offers, offers_in
+from hub_extensions.spawner.pages.overview import failed_view, last_offers, offers_in
 from hub_extensions.spawner.pages.reader import catalogue_of, spoken_by
 from hub_extensions.spawner.pages.texts import (
     clock,
@@ -154,6 +154,7 @@ async def render_form(spawner: Any) -> str:
         notice_hint=spawner.gpu_notice_hint,
         notify=notify,
         help_url=f"{urlsplit(spawner.gpu_service_url).path}/help",
+        server=spawner.name,
         t=t,
     )
 
@@ -166,6 +167,7 @@ def form_html(
     notice_hint: str = "",
     notify: bool = False,
     help_url: str = "",
+    server: str = "",
     t: Catalogue = ENGLISH,
 ) -> str:
     """The form from what is known, in the language of a catalogue.
@@ -177,6 +179,7 @@ def form_html(
         notice_hint: how users can be told that their GPU is ready; "": the form does not ask. notify: this one wants
             it.
         help_url: one screen for whoever does not know all this; "": there is no link.
+        server: its name: why its last start failed is said.
     """
     offers = _known_offers(state, saved, away=bool(away_since))
     listed = {offer.id for offer in offers}
@@ -202,6 +205,7 @@ def form_html(
         halves=halves,
         notices=[_notice(each, t) for each in (state.notices if state else ())],
         notify_key=NOTIFY,
+        failed=failed_view(state.failed, server, "", {}, t) if state else None,
         notice_hint=notice_hint,
         notify=notify,
         help_url=help_url,

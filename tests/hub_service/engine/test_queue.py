@@ -126,7 +126,11 @@ async def test_who_had_no_fault_in_a_failed_start_keeps_the_place_once_also_over
         assert r.positions() == {"ben": 0, "cleo": 1}, "the device went to the next"
         (told,) = r.engine.overview("ada").failed
         assert told.reason.reason == "start-no-answer" and told.kept_until is not None and told.log == ""
-        assert r.engine.overview("ben").failed == () and r.engine.overview("ben").tickets[0].grant is None
+        assert r.engine.form("ada", "", (), False).failed == (told,)
+        assert (
+            r.engine.overview("ben").failed == r.engine.form("ben", "", (), False).failed == ()
+            and r.engine.overview("ben").tickets[0].grant is None
+        )
     async with room(tmp_path, small(0)) as r:
         assert r.engine.overview("ada").failed[0].kept_until is not None
         ada = await r.ask("ada", "mig-1g.5gb")

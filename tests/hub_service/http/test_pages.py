@@ -19,6 +19,7 @@ from hub_extensions.core import messages
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health, TicketInfo, Wait
 from hub_extensions.core.offer_texts import ahead, free_text, place_text, wait_text
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.http.pages import labels
@@ -417,6 +418,21 @@ async def test_one_reads_when_how_long_how_busy_and_how_the_last_ten_uses_ended(
     assert 'href="/jh/hub/spawn?opt-offer=mig-1g.5gb">Start again</a>' in text
     service.engine.run_server("ada", "thesis")
     assert "Start again" not in await page(service, "ada-token")
+
+
+async def test_a_start_that_failed_is_told_in_the_sentence_of_the_waiting_page(service: Running) -> None:
+    """It has lost no variables, and says what became of its GPU."""
+    service.engine.uses = (record("failed", 1, ready=None),)
+    offer = OfferId("mig-1g.5gb")
+    service.engine.failed = (messages.FailedStart(NOON, "ada", "", offer, "Small GPU", failure("crashed", "")),)
+    said = " ".join(re.sub(r"<[^>]+>", " ", await page(service, "ada-token")).split())
+    assert "ended by itself before it answered." in said and "Your GPU was given back. It failed at" in said
+    assert "variables are lost" not in said and "Your server was not started" in said
+
+
+async def test_the_bar_of_an_offer_is_as_long_as_its_share_of_the_card(service: Running) -> None:
+    bars = Outline(await page(service, "ada-token")).all("rect")
+    assert bars and all(0 < float(str(bar["width"])) <= 100 for bar in bars)
 
 
 @pytest.mark.parametrize(

@@ -130,7 +130,7 @@ def _render(name: str, *, place: str = "", **more: Any) -> str:
     """As JupyterHub renders it: asynchronously, ours before its own."""
 
     async def gpu_not_running(hub_message: str, t: Catalogue) -> NotRunningView:
-        return NotRunningView(place, failed_view(None, "", hub_message, {"offer": "mig-1g.5gb"}))
+        return NotRunningView(place, failed_view((), "", hub_message, {"offer": "mig-1g.5gb"}))
 
     spawner = SimpleNamespace(
         name="",

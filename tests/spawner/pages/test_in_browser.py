@@ -192,30 +192,3 @@ def test_both_pages_work_without_script(hub: Hub, service: GpuServiceInATest, br
     assert "</span> full" in form and "1 of 1 free" in form
     cem.post(f"{hub.url}/hub/spawn?_xsrf={cem.headers['X-XSRFToken']}", data={"offer": BIG})
     hub.wait_ready("cem")
-
-
-@pytest.mark.whole
-def test_pictures_of_form_and_waiting_page(
-    hub: Hub, service: GpuServiceInATest, browser: Browser, tmp_path: Path
-) -> None:
-    fill(hub, service)
-    service.simulated = True
-
-    def pictures(name: str) -> None:
-        for scheme in ("light", "dark"):
-            page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
-            page.evaluate("scheme => document.documentElement.setAttribute('data-bs-theme', scheme)", scheme)
-            file = tmp_path / f"{name}-{scheme}.png"
-            page.screenshot(path=file, full_page=True)
-            assert file.stat().st_size > 1000
-
-    with browser_page(browser) as page:
-        log_in(page, hub, "cem")
-        pictures("form")
-        assert page.is_visible("text=simulated GPU")
-        hub.spawn("ben", {"offer": ONE})
-        until(lambda: ("ben", "") in service.tickets)
-        page.check(f"input[value='{ONE}']")
-        page.click("#spawn_form [type=submit]")
-        page.wait_for_function("document.title.startsWith('(2) in line')")
-        pictures("waiting")

@@ -43,7 +43,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.translation import ENGLISH, halves
-from hub_extensions.spawner.pages.overview import NotRunningView, failed_view, home_entries
+from hub_extensions.spawner.pages.overview import NotRunningView, ended_view, failed_view, home_entries
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES, form_html
 from hub_extensions.spawner.pages.start_progress import Start, report_starting, report_unanswered, report_waiting
 from tests.browser.live_page import axe_source
@@ -57,7 +57,7 @@ HUB = "http://hub.test/hub/"
 STOCK = Path(DATA_FILES_PATH)
 PICTURES = os.environ.get("PICTURES", "")
 MOST_BYTES = 25_000
-AXE = """only => axe.run([['#spawn_form'], ['.gpu-waiting'], ['#gpu-home'], ['#gpu-refused']]
+AXE = """only => axe.run([['#spawn_form'], ['.gpu-waiting'], ['#gpu-home'], ['#gpu-refused'], ['#gpu-ended']]
   .filter(([each]) => document.querySelector(each)),
   {resultTypes: ['violations'], ...(only.length ? {runOnly: only} : {})})
   .then(found => found.violations.flatMap(
@@ -97,7 +97,7 @@ LARGE = an_offer("mig-3g.20gb", free=1, total=2, gib=19.62, name="Large GPU", pr
 WHOLE = an_offer("gpu", free=1, total=1, gib=39.4, kind="whole", title="Whole GPU", product="A100", sm_count=98)
 NO_GPU = replace(an_offer("cpu", free=None, total=None, gib=None), description=cpu_offer().description)
 NOT_KNOWN = replace(WHOLE, free=None, wait=replace(LONG, p10_seconds=None, at_most_seconds=None,
-                                                   reason=explain("unknown-inventory", ahead=0.0)))  # fmt: skip
+                                                   reason=explain("not-known-which-free")))  # fmt: skip
 TITLES = {OfferId("mig-1g.5gb"): "Small GPU", OfferId("mig-2g.10gb"): "Medium GPU"}
 OF_A_COURSE = "Course notebooks: small is enough."
 MANY = tuple(replace(WHOLE, title=f"Course {number}", description=OF_A_COURSE) for number in range(8))
@@ -211,14 +211,20 @@ def pending(start: Start | None) -> Callable[[], str]:
 
 
 def failed() -> str:
-    view = failed_view(UserOverview((), (), (), (FAILURE,)), "", "", {"offer": "mig-2g.10gb"})
+    view = failed_view((FAILURE,), "", "", {"offer": "mig-2g.10gb"})
     return page_of("not_running.html", failed=True, failed_message="", **a_user(None, NotRunningView("", view)))
+
+
+def stopped() -> str:
+    view = NotRunningView("", ended=ended_view(OVERVIEW, "old"))
+    return page_of("not_running.html", failed=False, **a_user(None, view))
 
 
 STATES: dict[str, Callable[[], str]] = {
     "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
     "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
     "form-12": spawn(form(SMALL, full(MEDIUM), LARGE, *MANY, NO_GPU)),
+    "form-failed": spawn(form(SMALL, MEDIUM, NO_GPU, failed=(FAILURE,))),
     "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU), notice_hint="yes"),
     "form-unknown": spawn(form(SMALL, MEDIUM, NO_GPU), away_since="2026-11-20T14:02:00Z"),
     "asking": pending(None),
@@ -229,6 +235,7 @@ STATES: dict[str, Callable[[], str]] = {
     "away": pending(away(True)),
     "away-not-kept": pending(away(False)),
     "failed": failed,
+    "stopped": stopped,
     "home": lambda: page_of("home.html", **a_user()),
 }
 
@@ -309,6 +316,11 @@ def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_
     show(tab, STATES["asking"]())
     assert tab.inner_text("#gpu-headline") == "Asking for your GPU …"
     assert "kept" not in tab.inner_text("#gpu-card") and tab.title() == "Waiting – JupyterHub"
+    for state, words in (("asking", "Cancel the start …"), ("away-not-kept", "Cancel the start …"),
+                         ("away", "Leave the line …")):  # fmt: skip
+        show(tab, STATES[state]())
+        tab.wait_for_selector(f"#gpu-leave-words:has-text('{words}')")
+        assert tab.inner_text("#gpu-leave-words") == words, "a place that is not known is not left"
     show(tab, STATES["starting"]())
     assert "kept" not in tab.inner_text("#gpu-card")
     tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text('(12 s, usually 20 s)')")
@@ -357,6 +369,9 @@ def test_without_script_and_with_forced_colours_everything_is_said_and_has_a_way
     assert page.get_attribute("#gpu-leave-ask a:visible", "href") == "/services/gpu/"
     show(page, STATES["failed"]())
     assert page.locator("#gpu-refused form[method=post] button").is_visible()
+    show(page, STATES["stopped"]())
+    assert "its GPU was idle for 30 min" in page.inner_text("#gpu-ended")
+    assert page.get_attribute("#gpu-without", "href") == "/hub/spawn/ben?opt-offer=cpu"
     show(page, STATES["form-full"]())
     assert page.locator("input[name=offer]:checked").count() == 0 and page.is_visible("#spawn_form [type=submit]")
     assert page.evaluate("getComputedStyle(document.querySelector('.gpu-pill')).borderTopColor") != "rgba(0, 0, 0, 0)"

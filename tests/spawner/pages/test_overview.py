@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.core.messages import FailedStart, Notice, UserOverview
 from hub_extensions.core.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.spawner.pages.overview import KEPT, NONE, UNKNOWN, failed_view, home_entries, place_in
+from hub_extensions.spawner.pages.overview import KEPT, NONE, UNKNOWN, ended_view, failed_view, home_entries, place_in
 from tests.fakes.service import GIB
 from tests.spawner.pages.test_looks import FAILURE, LARGE, MEDIUM, NOW, OVERVIEW, SMALL, a_server, ticket
 
@@ -25,7 +25,7 @@ def test_each_server_has_one_entry_and_what_is_over_comes_last() -> None:
     ]  # fmt: skip
     assert entries[0].text == "You are 2nd in line for MIG 2g.10gb"
     assert entries[0].more == "likely 25 min to 1 h 10 min, wait at most 2 h 10 min"
-    assert (entries[2].more, entries[2].keep) == ("stops in 8 min: Idle for 22 min.", True)
+    assert (entries[2].more, entries[2].keep) == ("stops in 8 min. Idle for 22 min.", True)
     assert home_entries(NOTHING, {}, NOW) == ()
     (away,) = home_entries(None, {}, NOW)
     assert away.kind == "away"
@@ -52,12 +52,22 @@ def test_the_latest_of_what_is_over_counts_and_nothing_of_a_server_that_is_back(
 def test_a_failed_start_reads_alike_whoever_knows_of_it(
     known: FailedStart | None, hub_message: str, text: str, kept: bool
 ) -> None:
-    overview = None if known is None else replace(NOTHING, failed=(known,))
-    view = failed_view(overview, "", hub_message, {"offers": ["mig-2g.10gb", "cpu"], "notify_when_ready": True})
+    starts = () if known is None else (known,)
+    options = {"offers": ["mig-2g.10gb", "cpu"], "notify_when_ready": True}
+    view = failed_view(starts, "", hub_message, options)
     assert view is not None and view.text == text and bool(view.kept) == kept
     assert view.again == (("offer", "mig-2g.10gb"), ("also", "cpu"), ("notify_when_ready", "1"))
-    assert failed_view(overview, "", text, {"profile": "torch"}).again == (), "only the form has its fields"  # type: ignore[union-attr]
-    assert failed_view(NOTHING, "", "", {}) is None
+    assert failed_view(starts, "", text, {"profile": "torch"}).again == (), "only the form has its fields"  # type: ignore[union-attr]
+    assert failed_view((), "", "", {}) is None
+
+
+def test_a_server_that_was_stopped_says_so_on_its_own_page_too() -> None:
+    """The latest of what was said of this server; nothing where the service does not answer."""
+    said = [Notice(NOW + timedelta(minutes=each), "", f"Stopped, {each}.") for each in (1, 3, 2)]
+    overview = replace(NOTHING, notices=(*said, Notice(NOW + timedelta(hours=1), "exam", "Of another one.")))
+    view = ended_view(overview, "")
+    assert view is not None and view.text == "Stopped, 3."
+    assert ended_view(overview, "thesis") is ended_view(None, "") is None
 
 
 def test_a_place_is_kept_none_or_not_known() -> None:

@@ -11,9 +11,10 @@ import pytest
 from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.core.culling import CullPolicy, culling_sentence
 from hub_extensions.core.glossary import SENTENCES, WORDS
-from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
+from hub_extensions.core.messages import FailedStart, FormState, Notice, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_user_options
+from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from hub_extensions.core.translation import ENGLISH
 from hub_extensions.spawner.pages.spawn_form import form_html, user_options_from_form
@@ -211,6 +212,17 @@ def test_the_signs_never_stand_alone() -> None:
 def test_notices_stand_on_top_and_the_culling_sentence_last() -> None:
     html = form_html(state(SMALL, CPU, notices=(Notice(NOW, "", "Your server was idle."),), culling="Stops when idle."))
     assert html.index("Your server was idle.") < html.index("What the server gets") < html.index("stops when idle.")
+
+
+def test_why_the_last_start_of_this_server_failed_stands_on_top() -> None:
+    failed = FailedStart(NOW, "ada", "", OfferId("mig-1g.5gb"), "Small GPU", failure("no-answer", "", 120.0))
+    html = form_html(state(SMALL, CPU, failed=(failed,)))
+    text = "did not answer within 2 min, so it was ended. Your GPU was given back."
+    assert text in html and html.index(text) < html.index("What the server gets")
+    assert f'It failed at <time datetime="{NOW:%Y-%m-%dT%H:%M}' in html and "Your place is kept until" not in html
+    kept = form_html(state(SMALL, CPU, failed=(replace(failed, kept_until=NOW),)))
+    assert "Your place is kept until <time" in kept
+    assert text not in form_html(state(SMALL, CPU, failed=(failed,)), server="exam")
 
 
 def test_the_fields_become_one_choice_in_order() -> None:

@@ -24,7 +24,10 @@ STARTS_ANEW = frozenset({"idle", "unopened", "lifetime", "failed", "lost", "node
 
 @dataclass(frozen=True, slots=True)
 class OwnUse:
-    """One line. `began` and `ended` are moments; the rest is words. `unasked`: not its user's wish."""
+    """One line. `began` and `ended` are moments; the rest is words.
+
+    `unasked`: not its user's wish. `never_ran`: it is a start that failed.
+    """
 
     began: datetime
     ended: datetime
@@ -35,6 +38,7 @@ class OwnUse:
     busy: str
     end: str
     unasked: bool
+    never_ran: bool
 
 
 def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: Catalogue) -> tuple[OwnUse, ...]:
@@ -60,7 +64,12 @@ def _own_use(record: UsageRecord, titles: Mapping[OfferId, str], t: Catalogue) -
         busy=busy_text(record, t),
         end=end_text(record, t),
         unasked=record.end in STARTS_ANEW,
+        never_ran=_never_ran(record),
     )
+
+
+def _never_ran(record: UsageRecord) -> bool:
+    return record.end == "failed" and record.ready is None
 
 
 def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
@@ -79,7 +88,7 @@ def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
 
 def end_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
     """How it ended."""
-    if record.end == "failed" and record.ready is None:
+    if _never_ran(record):
         return t("the start failed")
     return {
         "user": t("stopped by hand"),

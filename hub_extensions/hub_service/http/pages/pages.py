@@ -26,6 +26,7 @@ from hub_extensions.core import offer_texts, wording
 from hub_extensions.core.access import ApiAction, Person
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.queue.failed_starts import sentence
 from hub_extensions.core.reasons import Reason, spoken, translated
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.hub_service.http.api.base import Parts, Route
@@ -311,6 +312,7 @@ def make_environment(base_url: str) -> Environment:
         "hub_extensions.hub_service.http.pages",
         base_url,
         labels=labels,
+        sentence=sentence,
         wording=wording,
         offer_texts=offer_texts,
         spoken=spoken,

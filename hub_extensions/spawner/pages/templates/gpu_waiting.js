@@ -249,6 +249,7 @@
     noFigures();
     el("gpu-why").textContent = why;
     alternatives([], []);
+    asks(gpu.kept, "");
     promise(false);
     title(t("Waiting"));
     say(why);
