@@ -288,12 +288,14 @@ class _Slots:
     def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
         self._now: FloatArray = np.zeros(count)
         self._free = np.zeros((count, slots))
+        self._rows, self._next = np.arange(count), np.zeros(count, dtype=np.int64)
         for at, each in enumerate(held):
             self._free[:, at] = left.get(each.id, NEVER)
 
     def peek(self, share: int, devices: int) -> FloatArray:
         """When one is free."""
-        at: FloatArray = np.maximum(self._free.min(axis=1), self._now)
+        self._next = self._free.argmin(axis=1)
+        at: FloatArray = np.maximum(self._free[self._rows, self._next], self._now)
         return at
 
     def earliest(self, share: int, devices: int) -> FloatArray:
@@ -307,8 +309,8 @@ class _Slots:
         self._now = np.maximum(self._now, moment)
 
     def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, worlds: Places) -> None:
-        """One, at this moment, for as long, in these worlds."""
-        self._free[worlds, self._free[worlds].argmin(axis=1)] = at[worlds] + life[worlds]
+        """The one of the last look, at this moment, for as long, in these worlds."""
+        self._free[worlds, self._next[worlds]] = at[worlds] + life[worlds]
 
 
 class _Pool:
