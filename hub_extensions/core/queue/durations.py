@@ -250,6 +250,28 @@ class Draws:
         del siblings[SIBLINGS:]
         return lives
 
+    def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
+        """The same of many, in this order; those by the curve alone at once, since nobody's is another's."""
+        found = [self.life(each) if not self._is_of_the_curve(each) else None for each in holders]
+        some = [each for each in holders if self._is_of_the_curve(each)]
+        if some:
+            drawn = iter(self._many_of_the_curve(some))
+            found = [next(drawn) if each is None else each for each in found]
+        return [each for each in found if each is not None]
+
+    def _is_of_the_curve(self, holder: UseHolder) -> bool:
+        return self._by_curve and holder.left is None and self._curve.beyond(holder.age or 0.0) > 0
+
+    def _many_of_the_curve(self, holders: Sequence[UseHolder]) -> FloatArray:
+        drawn = np.array([(self._even(), self._random.standard_normal(self._count)) for _ in holders])
+        ages = np.array([each.age or 0.0 for each in holders])[:, None]
+        limits = np.array([np.inf if each.limit is None else each.limit for each in holders])[:, None]
+        waits = np.array([each.age is None for each in holders])[:, None]
+        lives = np.minimum(self._curve.lives(drawn[:, 0], ages), limits) * np.exp(COPY * drawn[:, 1])
+        lives = np.maximum(lives, np.where(waits, SHORTEST, ages + SHORTEST))
+        within: FloatArray = np.minimum(lives, np.maximum(limits, ages))
+        return within
+
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
         if self._by_curve:
@@ -331,16 +353,13 @@ class _Curve:
     def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
         self._lives, self._sure = lives, np.concatenate((np.zeros(1), masses.cumsum()))
 
-    def _below(self, age: float) -> float:
-        return float(self._sure[self._lives.searchsorted(age, side="right")])
-
     def beyond(self, age: float) -> float:
         """How likely one is longer than this."""
-        return float(self._sure[-1]) - self._below(age)
+        return float(self._sure[-1] - self._sure[self._lives.searchsorted(age, side="right")])
 
-    def lives(self, points: FloatArray, age: float) -> FloatArray:
+    def lives(self, points: FloatArray, age: float | FloatArray) -> FloatArray:
         """Of those that are longer than `age`, of which there is one, that at each point from 0 to 1."""
-        below = self._below(age)
+        below = self._sure[self._lives.searchsorted(age, side="right")]
         at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
         found: FloatArray = self._lives[np.minimum(at, len(self._lives) - 1)]
         return found

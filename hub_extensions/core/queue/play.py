@@ -26,6 +26,8 @@ DRAWS = 200
 FEWEST_DRAWS = 64
 LIVES = 30_000
 """Lives drawn for one pool at most, about: with more servers and tickets fewer worlds are played."""
+TOGETHER = 50
+"""Lives drawn between two looks whether anybody still wants the answer."""
 NEVER = np.inf
 
 Life = Callable[["Wish"], FloatArray]
@@ -148,15 +150,25 @@ def play(
     held = sorted(state.held, key=lambda each: (each.holder.asked, each.id))
     left = {}
     pool_of = {device: pool for pool, devices in state.pools.items() for device in devices}
+    in_pool: dict[str, list[HeldShares]] = {}
     for each in held:
-        if not go_on():
-            raise GivenUp
         pool = next((pool_of[device] for device, _ in each.shares if device in pool_of), "")
         if pool in draws and each.frees:
-            left[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
+            in_pool.setdefault(pool, []).append(each)
+    for pool, some in in_pool.items():
+        for part in range(0, len(some), TOGETHER):
+            if not go_on():
+                raise GivenUp
+            holders = [each.holder for each in some[part : part + TOGETHER]]
+            for each, lives in zip(some[part : part + TOGETHER], draws[pool].lives(holders), strict=True):
+                left[each.id] = lives - (each.holder.age or 0.0)
+    known: dict[int, FloatArray] = {}
+    for pool in set(by_curve) & draws.keys():
+        wishes = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
+        known |= zip(map(id, wishes), draws[pool].lives([wish.holder for wish in wishes]), strict=True)
 
     def life(wish: Wish) -> FloatArray:
-        return draws[wish.pool].life(wish.holder)
+        return known[id(wish)] if id(wish) in known else draws[wish.pool].life(wish.holder)
 
     starts, asked = play_lives(replace(state, held=tuple(held)), left, life, count, asks, go_on)
     return Worlds(starts, asked, left)
