@@ -226,8 +226,9 @@ class Draws:
         self._random = np.random.default_rng(seed)
         self._drawn: dict[str, list[tuple[Hashable, float, FloatArray]]] = {}
         self._known: dict[Hashable, tuple[FloatArray, NDArray[np.bool_]]] = {}
-        self._pool_lives, self._pool_masses = kaplan_meier(
-            history.pool(), [holder.age for holder in holders if holder.age is not None]
+        self._within: dict[tuple[Hashable, float], FloatArray] = {}
+        self._curve = _Curve(
+            *kaplan_meier(history.pool(), [holder.age for holder in holders if holder.age is not None])
         )
 
     def life(self, holder: UseHolder) -> FloatArray:
@@ -242,15 +243,39 @@ class Draws:
             lives = np.maximum(lives, age + SHORTEST if holder.age is not None else SHORTEST)
         if holder.limit is not None:
             lives = np.minimum(lives, max(holder.limit, age))
+        if self._by_curve:
+            return lives
         siblings = self._drawn.setdefault(holder.user, [])
         siblings.insert(0, (holder.offer, holder.asked, lives))
         del siblings[SIBLINGS:]
         return lives
 
+    def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
+        """The same of many, in this order; those by the curve alone at once, since nobody's is another's."""
+        found = [self.life(each) if not self._is_of_the_curve(each) else None for each in holders]
+        some = [each for each in holders if self._is_of_the_curve(each)]
+        if some:
+            drawn = iter(self._many_of_the_curve(some))
+            found = [next(drawn) if each is None else each for each in found]
+        return [each for each in found if each is not None]
+
+    def _is_of_the_curve(self, holder: UseHolder) -> bool:
+        return self._by_curve and holder.left is None and self._curve.beyond(holder.age or 0.0) > 0
+
+    def _many_of_the_curve(self, holders: Sequence[UseHolder]) -> FloatArray:
+        drawn = np.array([(self._even(), self._random.standard_normal(self._count)) for _ in holders])
+        ages = np.array([each.age or 0.0 for each in holders])[:, None]
+        limits = np.array([np.inf if each.limit is None else each.limit for each in holders])[:, None]
+        waits = np.array([each.age is None for each in holders])[:, None]
+        lives = np.minimum(self._curve.lives(drawn[:, 0], ages), limits) * np.exp(COPY * drawn[:, 1])
+        lives = np.maximum(lives, np.where(waits, SHORTEST, ages + SHORTEST))
+        within: FloatArray = np.minimum(lives, np.maximum(limits, ages))
+        return within
+
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
         if self._by_curve:
-            return self._of_the_pool(holder.limit, age)
+            return self._of_the_curve(self._even(), holder) if self._curve.beyond(age) > 0 else self._beyond(age)
         history, limit = self._history, holder.limit
         siblings = self._drawn.get(holder.user, [])
         own, same = history.of(holder.user), history.of_offer(holder.offer)
@@ -260,34 +285,42 @@ class Draws:
         weights = trust[:4] @ profiles(holder.offer, holder.asked, looked, over)
         of_same = np.full(len(same), trust[POOL_OFFER]) / len(same)
         lives = np.concatenate(
-            (
-                self._lives(("user", holder.user), own, limit),
-                self._lives(("offer", holder.offer), same, limit),
-                _clipped(self._pool_lives, limit),
-            )
+            (self._lives(("user", holder.user), own, limit), self._lives(("offer", holder.offer), same, limit))
         )
-        masses = np.concatenate((weights[len(siblings) :], of_same, trust[POOL] * self._pool_masses))
-        masses *= lives > age
-        total = masses.sum()
-        sure = masses.cumsum()
+        sure = (np.concatenate((weights[len(siblings) :], of_same)) * (lives > age)).cumsum()
+        of_curve = trust[POOL] * self._curve.beyond(age) if limit is None or age < limit else 0.0
+        total = (sure[-1] if len(sure) else 0.0) + of_curve
         drawn = self._even()
         if not siblings:
-            return self._from(lives, sure, drawn * total, age) if total > 0 else self._beyond(age)
+            return self._from(lives, sure, drawn * total, total, holder)
         of_siblings = np.array([each for _, _, each in siblings])
         steps = ((of_siblings > age) * weights[: len(siblings), None]).cumsum(axis=0)
         point = drawn * (steps[-1] + total)
         chosen = np.minimum((steps <= point).sum(axis=0), len(siblings) - 1)
         copied = of_siblings[chosen, np.arange(self._count)]
-        others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), age) if total > 0 else self._beyond(age)
+        others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), total, holder)
         picked: FloatArray = np.where(point < steps[-1], copied, others)
         return picked
 
-    def _of_the_pool(self, limit: float | None, age: float) -> FloatArray:
-        masses = self._pool_masses * (self._pool_lives > age)
-        sure = masses.cumsum()
-        if not masses.sum() > 0:
-            return self._beyond(age)
-        return self._from(_clipped(self._pool_lives, limit), sure, self._even() * sure[-1], age)
+    def _from(
+        self, lives: FloatArray, sure: FloatArray, points: FloatArray, total: float, holder: UseHolder
+    ) -> FloatArray:
+        """The life at each point up to `total`: first these, up to the last of `sure`, then the curve's."""
+        if not total > 0:
+            return self._beyond(holder.age or 0.0)
+        known = sure[-1] if len(sure) else 0.0
+        if not total > known:
+            return lives[np.minimum(sure.searchsorted(points, side="right"), len(lives) - 1)]
+        by_curve = self._of_the_curve(np.maximum(points - known, 0.0) / (total - known), holder)
+        if not known > 0:
+            return by_curve
+        found: FloatArray = np.where(
+            points < known, lives[np.minimum(sure.searchsorted(points, side="right"), len(lives) - 1)], by_curve
+        )
+        return found
+
+    def _of_the_curve(self, points: FloatArray, holder: UseHolder) -> FloatArray:
+        return _clipped(self._curve.lives(points, holder.age or 0.0), holder.limit)
 
     def _even(self) -> FloatArray:
         """One number from 0 to 1 for each world, one of each `count`-th part (Latin hypercube: McKay and others 1979).
@@ -305,17 +338,31 @@ class Draws:
             known = self._known[whose] = lasted, np.array([use.at_limit for use in uses], dtype=np.bool_)
         if limit is None:
             return known[0]
-        lives: FloatArray = np.where(known[1], limit, np.minimum(known[0], limit))
-        return lives
-
-    @staticmethod
-    def _from(lives: FloatArray, sure: FloatArray, points: FloatArray, age: float) -> FloatArray:
-        found: FloatArray = np.take(lives, np.searchsorted(sure, points, side="right"), mode="clip")
-        return found
+        if (whose, limit) not in self._within:
+            self._within[whose, limit] = np.where(known[1], limit, np.minimum(known[0], limit))
+        return self._within[whose, limit]
 
     def _beyond(self, age: float) -> FloatArray:
         """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
+
+
+class _Curve:
+    """Lives of a pool, the shortest first, and how likely each is: asked often, added up once."""
+
+    def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
+        self._lives, self._sure = lives, np.concatenate((np.zeros(1), masses.cumsum()))
+
+    def beyond(self, age: float) -> float:
+        """How likely one is longer than this."""
+        return float(self._sure[-1] - self._sure[self._lives.searchsorted(age, side="right")])
+
+    def lives(self, points: FloatArray, age: float | FloatArray) -> FloatArray:
+        """Of those that are longer than `age`, of which there is one, that at each point from 0 to 1."""
+        below = self._sure[self._lives.searchsorted(age, side="right")]
+        at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
+        found: FloatArray = self._lives[np.minimum(at, len(self._lives) - 1)]
+        return found
 
 
 def _clipped(lives: FloatArray, limit: float | None) -> FloatArray:

@@ -7,13 +7,14 @@ time err alike: as long as few came true one after the other, the play counts as
 Where most uses last to their limit the limit itself foretells best. So the median is the mean of the play, the moved
 play and the limit, each by how well it foretold lately (exponential weights: Cesa-Bianchi and Lugosi 2006), and P90 is
 that of a wait that is at the limit as often as the limit is believed. How long the first in line has waited foretells
-the wait of who joins, too (Ibrahim and Whitt 2009): where that was surely the better P90, it is told. Pure. Times are
-seconds.
+the wait of who joins, too (Ibrahim and Whitt 2009): where that was surely the better P90, it is told, and where a mean
+with it was surely the better median, that. Pure. Times are seconds.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -63,7 +64,7 @@ def read(starts: Iterable[float], others: Iterable[float] = ()) -> Interval | No
     count = len(ordered)
     if not count or math.isinf(_at(ordered, HIGH)) or (other and math.isinf(_at(other, HIGH))):
         return None
-    within = tuple(sum(1 for start in ordered if start <= soon) / count for soon in SOON)
+    within = tuple(bisect_right(ordered, soon) / count for soon in SOON)
     low, high = _at(ordered, LOW), _at(ordered, HIGH)
     middle = _at(sorted([*ordered, *other]), 0.5)
     return Interval(min(low, middle), middle, max(high, middle), within)
@@ -180,17 +181,21 @@ class _HeadOfQueue:
         self._spans: deque[tuple[float, float]] = deque(maxlen=LONGEST_QUEUE)
         self._errors: deque[tuple[float, float]] = deque(maxlen=MATURED)
         self._better: deque[float] = deque(maxlen=MATURED)
+        self._closer: deque[float] = deque(maxlen=MATURED)
 
-    def matured(self, joined: float, waited: float, shown: float) -> None:
-        """A wait is over; `shown`: what P90 was by the play."""
+    def matured(self, joined: float, waited: float, shown: Interval, at_most: float | None, trust: Trust) -> None:
+        """A wait is over; `shown`: what was told by the play, but for what is enforced."""
         first = min((began for began, over in self._spans if began < joined < over), default=None)
         self._spans.append((joined, joined + waited))
         if first is None:
             return
         by_first = self._p90(joined - first, joined)
         self._errors.append((_log(waited) - _log(joined - first), joined + waited))
+        both = (shown, with_first(shown, joined - first))
+        told, other = (limited(each, at_most, trust) for each in both)
         if by_first is not None:
-            self._better.append(_loss(shown, waited) - _loss(by_first, waited))
+            self._better.append(_loss(told.p90, waited) - _loss(by_first, waited))
+        self._closer.append(abs(_log(told.p50) - _log(waited)) - abs(_log(other.p50) - _log(waited)))
 
     def _p90(self, waits: float, known: float = math.inf) -> float | None:
         errors = sorted(off for off, came in self._errors if came <= known)
@@ -199,6 +204,23 @@ class _HeadOfQueue:
     def p90(self, waits: float) -> float | None:
         """Of the whole wait of who joins behind one who waits so long; None: the play is not surely worse."""
         return self._p90(waits) if surely_better(self._better) else None
+
+    @property
+    def helps(self) -> bool:
+        """The mean with it was surely the better median: the play does not know all that it knows."""
+        return surely_better(self._closer)
+
+
+def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
+    """The median becomes the mean, in log time, with what the first in line has waited, less what one has waited.
+
+    At the join both count alike (Bates and Granger 1969); the nearer one is to the first, the less his wait says.
+    """
+    if not 0.0 <= waited < first:
+        return shown
+    share = (1 - waited / first) / 2
+    p50 = math.expm1((1 - share) * _log(shown.p50) + share * _log(first - waited)) * UNIT
+    return replace(shown, p10=min(shown.p10, p50), p50=p50, p90=max(shown.p90, p50))
 
 
 def surely_better(gains: Collection[float]) -> bool:
@@ -253,7 +275,7 @@ class Correction:
             self._limits.append((play, other, limit))
         self._true.append(_True(shown, waited, joined + waited))
         if math.isfinite(joined):
-            self._first.matured(joined, waited, corrected(shown, moves, at_most, trust).p90)
+            self._first.matured(joined, waited, corrected(shown, moves, None, trust), at_most, trust)
         if joined >= self._apart_until:  # it has no moment in common with those that are counted
             self._apart, self._apart_until = self._apart + 1, joined + waited
 
@@ -264,6 +286,11 @@ class Correction:
     def p90_behind(self, waits: float) -> float | None:
         """P90 of the whole wait of who joins behind one who waits so long; None: the play tells it as well."""
         return self._first.p90(waits)
+
+    @property
+    def first_helps(self) -> bool:
+        """The mean with what the first in line has waited was surely the better median: see `with_first`."""
+        return self._first.helps
 
     @property
     def trust(self) -> Trust:

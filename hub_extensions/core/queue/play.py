@@ -26,6 +26,8 @@ DRAWS = 200
 FEWEST_DRAWS = 64
 LIVES = 30_000
 """Lives drawn for one pool at most, about: with more servers and tickets fewer worlds are played."""
+TOGETHER = 50
+"""Lives drawn between two looks whether anybody still wants the answer."""
 NEVER = np.inf
 
 Life = Callable[["Wish"], FloatArray]
@@ -148,15 +150,25 @@ def play(
     held = sorted(state.held, key=lambda each: (each.holder.asked, each.id))
     left = {}
     pool_of = {device: pool for pool, devices in state.pools.items() for device in devices}
+    in_pool: dict[str, list[HeldShares]] = {}
     for each in held:
-        if not go_on():
-            raise GivenUp
         pool = next((pool_of[device] for device, _ in each.shares if device in pool_of), "")
         if pool in draws and each.frees:
-            left[each.id] = draws[pool].life(each.holder) - (each.holder.age or 0.0)
+            in_pool.setdefault(pool, []).append(each)
+    for pool, some in in_pool.items():
+        for part in range(0, len(some), TOGETHER):
+            if not go_on():
+                raise GivenUp
+            holders = [each.holder for each in some[part : part + TOGETHER]]
+            for each, lives in zip(some[part : part + TOGETHER], draws[pool].lives(holders), strict=True):
+                left[each.id] = lives - (each.holder.age or 0.0)
+    known: dict[int, FloatArray] = {}
+    for pool in set(by_curve) & draws.keys():
+        wishes = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
+        known |= zip(map(id, wishes), draws[pool].lives([wish.holder for wish in wishes]), strict=True)
 
     def life(wish: Wish) -> FloatArray:
-        return draws[wish.pool].life(wish.holder)
+        return known[id(wish)] if id(wish) in known else draws[wish.pool].life(wish.holder)
 
     starts, asked = play_lives(replace(state, held=tuple(held)), left, life, count, asks, go_on)
     return Worlds(starts, asked, left)
@@ -288,12 +300,14 @@ class _Slots:
     def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
         self._now: FloatArray = np.zeros(count)
         self._free = np.zeros((count, slots))
+        self._rows, self._next = np.arange(count), np.zeros(count, dtype=np.int64)
         for at, each in enumerate(held):
             self._free[:, at] = left.get(each.id, NEVER)
 
     def peek(self, share: int, devices: int) -> FloatArray:
         """When one is free."""
-        at: FloatArray = np.maximum(self._free.min(axis=1), self._now)
+        self._next = self._free.argmin(axis=1)
+        at: FloatArray = np.maximum(self._free[self._rows, self._next], self._now)
         return at
 
     def earliest(self, share: int, devices: int) -> FloatArray:
@@ -307,8 +321,8 @@ class _Slots:
         self._now = np.maximum(self._now, moment)
 
     def give(self, share: int, devices: int, at: FloatArray, life: FloatArray, worlds: Places) -> None:
-        """One, at this moment, for as long, in these worlds."""
-        self._free[worlds, self._free[worlds].argmin(axis=1)] = at[worlds] + life[worlds]
+        """The one of the last look, at this moment, for as long, in these worlds."""
+        self._free[worlds, self._next[worlds]] = at[worlds] + life[worlds]
 
 
 class _Pool:

@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from hub_extensions.core.queue.durations import DurationHistory, FloatArray
-from hub_extensions.core.queue.interval import PLAY_ALONE, Correction, Moves, Trust, corrected, limited, read
+from hub_extensions.core.queue.interval import (
+    PLAY_ALONE,
+    Correction,
+    Moves,
+    Trust,
+    corrected,
+    limited,
+    read,
+    with_first,
+)
 from hub_extensions.core.queue.outlook import FEW, Likely
 from hub_extensions.core.queue.play import SimulationState, Waiting, Wish, always, play
 
@@ -87,6 +98,7 @@ class _PoolView:
     Attributes:
         first: the first in line. behind: P90 of the whole wait of whoever is behind him, where his is surely better.
         nameless: people are not told apart, so the median is also of what the pool's curve plays.
+        with_first: they are, and the mean with what the first in line has waited is surely the better median.
     """
 
     moves: Moves | None
@@ -94,6 +106,7 @@ class _PoolView:
     first: Waiting | None
     behind: float | None
     nameless: bool
+    with_first: bool = False
 
     @staticmethod
     def of(correction: Correction | None, first: Waiting | None, nameless: bool) -> _PoolView:
@@ -101,23 +114,31 @@ class _PoolView:
         if correction is None:
             return _PoolView(None, PLAY_ALONE, first, None, nameless)
         behind = None if first is None else correction.p90_behind(first.waited)
-        return _PoolView(correction.moves(), correction.trust, first, behind, nameless)
+        helps = first is not None and not nameless and correction.first_helps
+        return _PoolView(correction.moves(), correction.trust, first, behind, nameless, helps)
 
     def likely(
         self, played: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
     ) -> Likely | None:
         """What is told of these worlds; None: too many of them never start. `ticket`: None for who would come last."""
-        found = read(played.tolist(), by_curve.tolist() if by_curve is not None and self.nameless else ())
+        others = by_curve if self.nameless else None
+        found = read(np.sort(played).tolist(), () if others is None else np.sort(others).tolist())
         if found is None:
             return None
-        shown = corrected(found, self.moves, most, self.trust)
-        if self.behind is None or ticket is self.first:
+        shown = corrected(found, self.moves, None, self.trust)
+        if self.first is None or ticket is self.first:
+            return Likely(found, limited(shown, most, self.trust), self.trust)
+        waited = 0.0 if ticket is None else ticket.waited
+        if self.with_first:
+            shown = with_first(shown, self.first.waited, waited)
+        shown = limited(shown, most, self.trust)
+        if self.behind is None:
             return Likely(found, shown, self.trust)
-        left = self.behind - (0.0 if ticket is None else ticket.waited)
         by_first = replace(self.trust, limit=0.0, first=True)  # the limit has had its share of the median
-        return Likely(found, limited(replace(shown, p90=left), most, by_first), replace(self.trust, first=True))
+        shown = limited(replace(shown, p90=self.behind - waited), most, by_first)
+        return Likely(found, shown, replace(self.trust, first=True))
 
 
 def _middle(worlds: FloatArray) -> float:
-    ordered = sorted(worlds.tolist())
-    return float(ordered[len(ordered) // 2])
+    middle = len(worlds) // 2
+    return float(np.partition(worlds, middle)[middle])

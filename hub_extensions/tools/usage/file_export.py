@@ -142,10 +142,11 @@ def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
 
 @contextmanager
 def _new_file(out: Path) -> Iterator[IO[str]]:
-    """A file that only its owner reads, whole or not at all; ``-`` is the standard output."""
+    """A file that only its owner reads, whole or not at all, in a folder that may be new; ``-`` is standard output."""
     if str(out) == "-":
         yield sys.stdout
         return
+    out.parent.mkdir(mode=0o700, exist_ok=True)
     part = out.with_name(f"{out.name}.part")
     part.unlink(missing_ok=True)
     handle = os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)

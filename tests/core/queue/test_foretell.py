@@ -280,6 +280,28 @@ def test_forecasts_that_came_true_move_the_next() -> None:
     assert after.played == before.played and after.shown.p90 > 2 * before.shown.p90
 
 
+def test_who_has_waited_already_is_told_what_is_left_of_the_wait() -> None:
+    """Of the whole wait that the first in line foretells; the play begins now for everybody."""
+    teller = Foreteller()
+    teller.learn(stays())
+    for number in range(42):
+        ahead, joined = (3600.0, 36000.0)[number % 2], number * 3.6e6
+        for at, waited in ((0.0, 1.5 * ahead), (ahead, 2 * ahead)):
+            teller.matured(SMALL, Interval(3600.0, 10800.0, 32400.0), waited, joined=joined + at)
+    tickets = tuple(
+        replace(ticket(n + 1, SMALL), joined=NOW - hours * 60 * MINUTE) for n, hours in enumerate((50, 30, 0))
+    )
+    snap = snapshot((small(0),), tickets, (lease(small(0)),))
+    assert [each.waited for each in line(snap).waiting] == [180000.0, 108000.0, 0.0]
+    found = teller.answer(Question(snap, NOW), 1)
+    second, third, asked = found.tickets["t2"].shown, found.tickets["t3"].shown, found.offers[SMALL].shown
+    assert third.p90 == asked.p90 == pytest.approx(360000.0, rel=0.01)  # twice as long as the first up to now
+    assert third.p90 - second.p90 == pytest.approx(108000.0)
+    just_joined = replace(snap, tickets=tuple(replace(each, joined=NOW) for each in snap.tickets))
+    now = teller.answer(Question(just_joined, NOW), 1).tickets
+    assert all(found.tickets[name].played == now[name].played for name in now)
+
+
 def test_who_is_to_stop_stops() -> None:
     teller = Foreteller()
     teller.learn(stays())

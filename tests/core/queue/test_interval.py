@@ -16,6 +16,7 @@ from hub_extensions.core.queue.interval import (
     read,
     surely_better,
     weights,
+    with_first,
 )
 
 NEVER = math.inf
@@ -266,6 +267,31 @@ def test_p90_follows_the_first_in_line_where_that_is_surely_better(
 ) -> None:
     found = behind(pairs, known=known).p90_behind(5 * HOUR)
     assert found == (hours and pytest.approx(hours * HOUR, rel=0.01))
+
+
+@pytest.mark.parametrize(("pairs", "known", "helps"), [(19, False, False), (20, False, True), (60, True, False)])
+def test_the_first_in_line_helps_where_the_play_does_not_know_what_he_tells(
+    pairs: int, known: bool, helps: bool
+) -> None:
+    """Waits of 2 and 20 hours behind one who has waited 1 and 10: 3 hours are always told, or what is true."""
+    assert behind(pairs, known=known).first_helps is helps
+
+
+@pytest.mark.parametrize(
+    ("first", "waited", "told"),
+    [
+        (7200.0, 0.0, 60 * (math.sqrt(11 * 121) - 1)),  # at the join both count alike, in log time
+        (7200.0, 3600.0, 60 * (11**0.75 * 61**0.25 - 1)),  # half of the way: a quarter, and of what is left
+        (7200.0, 7200.0, 600.0),  # as long as the first: the play knows better
+        (7200.0, 9000.0, 600.0),
+        (0.0, 0.0, 600.0),
+        (60.0, 0.0, 60 * (math.sqrt(11 * 2) - 1)),  # the ends give way
+    ],
+)
+def test_the_median_of_the_play_and_the_first_in_line(first: float, waited: float, told: float) -> None:
+    found = with_first(Interval(500.0, 600.0, 700.0, (0.1, 0.2, 0.3)), first, waited)
+    assert (found.p10, found.p50, found.p90) == pytest.approx((min(500.0, told), told, max(700.0, told)))
+    assert found.within == (0.1, 0.2, 0.3)
 
 
 IN_A_ROW = [1.0] * 30 + [-0.3] * 50

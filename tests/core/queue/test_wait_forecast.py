@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, PastUse, UseHolder, kaplan_meier
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import Correction, Interval, read
+from hub_extensions.core.queue.interval import Correction, Interval, read, with_first
 from hub_extensions.core.queue.outlook import PoolView, with_likely
 from hub_extensions.core.queue.play import (
     Brake,
@@ -364,6 +364,26 @@ def test_who_is_behind_somebody_is_told_by_how_long_the_first_has_waited() -> No
     assert first.shown.p90 < 40 * HOUR and not first.trust.first and second.trust.first
     told = likely_waits(line, {"p": history()}, {"p": correction}, seed=1, at_most={"w1": 2 * HOUR}).tickets["w1"]
     assert told is not None and told.shown.p50 <= told.shown.p90 <= 2 * HOUR
+
+
+def test_the_median_counts_the_first_in_line_where_he_surely_helps_and_people_are_told_apart() -> None:
+    correction = Correction()
+    for number in range(20):
+        ahead, joined = (1.0, 10.0)[number % 2] * HOUR, number * 1000 * HOUR
+        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 1.5 * ahead, joined=joined)
+        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 2 * ahead, joined=joined + ahead)
+    line = full(waiting=3)
+    since = (50 * HOUR, 30 * HOUR, 0.0)
+    line = replace(line, waiting=tuple(replace(each, waited=by) for each, by in zip(line.waiting, since, strict=True)))
+    for users in (10, 1):
+        found = likely_waits(line, {"p": history(users=users, each=40 // users)}, {"p": correction}, seed=1).tickets
+        for name, waited in zip(("w0", "w1", "w2"), since, strict=True):
+            likely = found[name]
+            assert likely is not None
+            plain = correction.correct(likely.played)
+            helped = with_first(plain, 50 * HOUR, waited) if users == 10 and name != "w0" else plain
+            assert likely.shown.p50 == pytest.approx(helped.p50)
+            assert (likely.shown.p50 == plain.p50) is (helped is plain)
 
 
 def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
