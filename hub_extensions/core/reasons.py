@@ -8,13 +8,14 @@ seconds, ``{since:time}`` a UTC time, ``{ahead:people}`` the sentence on how man
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
 
 from hub_extensions.core.admin_sentences import TO_ADMINS
+from hub_extensions.core.journal_sentences import OF_THE_JOURNAL
 from hub_extensions.core.plural import Plural, Text
 from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, number
 from hub_extensions.core.wording import duration
@@ -333,6 +334,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     "server-token": "A server's token is good for its own server (api/server); this needs a user's token.",
     "no-access": "This needs a login at the hub, or a token with the scope access:services!service=gpu.",
     **TO_ADMINS,
+    **OF_THE_JOURNAL,
     # of the spawn form
     "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
     "service-not-asked": "Only the running service knows what is free.",
@@ -375,6 +377,19 @@ def translated(reason: Reason, t: Catalogue) -> str:
     if t.known(key_of(text)) is None or any(name not in reason.params for name, _ in params):
         return reason.message
     return _written(text, reason.params, t)
+
+
+def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
+    """A reason of which code and parameters were kept; None: this version does not know it so."""
+    text = SENTENCES.get(reason)
+    if text is None or any(name not in params for name, _ in parameters(text)):
+        return None
+    return Reason(reason, _written(text, params, ENGLISH), params)
+
+
+def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
+    """Several reasons as one text."""
+    return between.join(translated(each, t) for each in reasons)
 
 
 REASON = "reason"

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core.culling import Cause, ServerFacts
-from hub_extensions.hub_service.engine import presenters
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.state import State
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -20,18 +20,19 @@ log = logging.getLogger("hub_extensions.hub_service")
 CULLED = "culled"
 SERVICE = "service"
 WHY: Mapping[Cause, str] = {
-    Cause.IDLE: "Its GPU was idle for too long.",
-    Cause.LIFETIME: "Its time limit had ended.",
-    Cause.UNOPENED: "Nobody had opened it.",
-    Cause.CPU_IDLE: "It had not been used for too long.",
+    Cause.IDLE: "was-idle",
+    Cause.LIFETIME: "was-at-its-limit",
+    Cause.UNOPENED: "was-unopened",
+    Cause.CPU_IDLE: "was-quiet",
 }
-"""Of an end that nobody ordered. How long it was is not known any more."""
+"""The reason of an end that nobody ordered. How long it was is not known any more."""
 
 
-def stopped_text(server: str, why: str) -> str:
-    """What a user reads on every page until it is over."""
-    which = presenters.server_text(server)
-    return f"{which[:1].upper()}{which[1:]} was stopped. {why} Your files are kept."
+def stopped_notice(row: JournalRow) -> NoticeRow:
+    """What the user of a stop that stands in the journal reads on every page until it is over."""
+    user, server = row.user or "", row.server or ""
+    which = explain("server-stopped", server=server) if server else explain("your-server-stopped")
+    return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
 
 
 def with_begun_stops(state: State, changes: Changes) -> Changes:
@@ -45,7 +46,7 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
     for facts in over:
         row = _row(state, facts)
         rows.append(row)
-        notices.append(NoticeRow(row.at, facts.user, facts.server, stopped_text(facts.server, row.text)))
+        notices.append(stopped_notice(row))
         state.count_cull(facts.cause, state.rule_of(facts.user, facts.offer))
         log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
     return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
@@ -53,9 +54,7 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
 
 def _row(state: State, facts: ServerFacts) -> JournalRow:
     assert facts.cause is not None and facts.stopping is not None
-    why = facts.drain.reason.message if facts.drain is not None else WHY.get(facts.cause, "Its time had come.")
-    begun = state.clock.wall(facts.stopping).isoformat(timespec="seconds")
-    evidence = f"its stop had begun at {begun}, and its end was seen later"
-    return JournalRow(
-        state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why, SERVICE, evidence
-    )
+    why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, "was-to-end"))
+    begun = explain("seen-stop-begun", at=state.clock.wall(facts.stopping))
+    about = (facts.lease, facts.user, facts.server)
+    return JournalRow.because(state.clock.utc_now(), CULLED, about, [why], SERVICE, [begun])

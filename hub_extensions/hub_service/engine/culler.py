@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
-from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
 from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
@@ -24,8 +24,9 @@ from hub_extensions.core.notices import Delivery, warning_channels, warning_noti
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.reasons import Reason
 from hub_extensions.core.usage import end_of_cull
-from hub_extensions.hub_service.engine.begun_stops import CULLED, stopped_text
+from hub_extensions.hub_service.engine.begun_stops import CULLED, stopped_notice
 from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
@@ -116,7 +117,7 @@ class Culler(ServerEvidence):
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
             figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
-            rows = warned_rows(self.state, self.evidence_text, judged)
+            rows = warned_rows(self.state, self.grounds, judged)
             await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
@@ -301,35 +302,26 @@ class Culler(ServerEvidence):
             if not changes.empty:
                 await transaction.write(changes)
 
-    def _evidence_of(self, facts: ServerFacts) -> str:
-        return self.evidence_text(facts, self.state.leases.get(facts.lease or ""))
+    def _evidence_of(self, facts: ServerFacts) -> tuple[Reason, ...]:
+        return self.grounds(facts, self.state.leases.get(facts.lease or ""))
 
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision, evidence: str) -> None:
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision, grounds: tuple[Reason, ...]) -> None:
         async with self.transaction() as transaction:
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            why = decision.reason.message if decision.reason else ""
-            row = JournalRow(
-                wall,
-                CULLED,
-                None,
-                facts.lease,
-                facts.user,
-                facts.server,
-                why,
-                SERVICE,
-                evidence,
-            )
+            why = (decision.reason,) if decision.reason else ()
+            about = (facts.lease, facts.user, facts.server)
+            row = JournalRow.because(wall, CULLED, about, why, SERVICE, grounds)
             self.state.touch(facts.user, facts.server)
             self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
-            log.info("culled: %s", why, extra={"user": facts.user, "server": facts.server})
+            log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
                     leases=(ending,) if isinstance(ending, Lease) else (),
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
-                    notices=(NoticeRow(wall, facts.user, facts.server, stopped_text(facts.server, why)),),
+                    notices=(stopped_notice(row),),
                     end=end_of_cull(decision.cause),
                 )
             )

@@ -289,7 +289,7 @@ class Engine:
             gpu_servers=tuple(
                 lease.server for lease in self.state.leases.values() if lease.user == user and lease.state in held
             ),
-            notices=tuple(messages.Notice(n.at, n.server, n.text) for n in self.state.recent_notices(user)),
+            notices=presenters.notices(self.state.recent_notices(user)),
             last_offers=tuple(offer for offer in self.state.last_offers_by_user.get(user, ()) if offer in offers),
             caution=self._caution(),
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
@@ -422,7 +422,7 @@ class Engine:
 
     async def culling(self) -> messages.CullingView:
         """What would happen to each running server now, and the stops that have failed, for admins."""
-        servers = await culled_servers(self.state, self.culler.decision, self.culler.evidence_text)
+        servers = await culled_servers(self.state, self.culler.decision, self.culler.grounds)
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:

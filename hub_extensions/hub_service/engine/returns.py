@@ -17,8 +17,7 @@ from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerFacts, ServerReturn
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.reasons import Reason
-from hub_extensions.hub_service.engine import presenters
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.cull_audit import NOT_RETURNED, RETURNED
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import RETURNS, write_returns
@@ -29,11 +28,8 @@ from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 2.0
-NOT_FREE = "its GPU was not free in time"
-NO_ROOM = "there is no room for it now, or its start failed"
-SIGNED_OUT = "you were signed out"
-AGAIN = "Start it on this page."
-"""Stands on its user's page, not in the journal."""
+NOT_FREE, NO_ROOM, SIGNED_OUT = "not-back-in-time", "not-back-no-room", "not-back-signed-out"
+"""Why it does not come back: codes of reasons."""
 
 
 def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
@@ -62,7 +58,7 @@ def without_returns_of(state: State, user: str) -> Changes:
     if not pending:
         return Changes()
     stopped = [each for each in pending if (user, each.server) not in state.facts]
-    outcomes = [_outcome(state, each, NOT_RETURNED, _why_not(SIGNED_OUT)) for each in stopped]
+    outcomes = [_outcome(state, each, NOT_RETURNED, *_why_not(explain(SIGNED_OUT))) for each in stopped]
     kept = tuple(each for each in state.returns.values() if each not in pending)
     return Changes(
         meta={RETURNS: write_returns(kept)},
@@ -71,19 +67,19 @@ def without_returns_of(state: State, user: str) -> Changes:
     )
 
 
-def _outcome(state: State, back: ServerReturn, kind: str, text: str) -> Changes:
+def _outcome(state: State, back: ServerReturn, kind: str, *why: Reason) -> Changes:
     """How it went, for the journal and for its user's page."""
     at, key = state.clock.utc_now(), (back.user, back.server)
-    which = presenters.server_text(back.server)
-    to_do = f" {AGAIN}" if kind == NOT_RETURNED else ""
-    notice = NoticeRow(at, *key, f"{which[:1].upper()}{which[1:]} lost its GPU. {text}{to_do}")
-    row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
-    log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
+    which = explain("server-lost-gpu", server=back.server) if back.server else explain("your-server-lost-gpu")
+    to_do = (explain("start-it-here"),) if kind == NOT_RETURNED else ()
+    notice = NoticeRow.because(at, *key, which, *why, *to_do)
+    row = JournalRow.because(at, kind, (None, *key), why, SERVICE, [explain("seen-try", tries=back.tries)])
+    log.info("%s: %s", kind, row.text, extra={"user": back.user, "server": back.server})
     return Changes(notices=(notice,), journal=(row,))
 
 
-def _why_not(why: str) -> str:
-    return f"It could not come back without a GPU: {why}."
+def _why_not(why: Reason) -> tuple[Reason, Reason]:
+    return explain("not-back"), why
 
 
 class Returns:
@@ -121,9 +117,9 @@ class Returns:
         if step is ReturnStep.START:
             await self._start(replace(back, asked=now, tries=back.tries + 1))
         elif step is ReturnStep.BACK and facts is not None:
-            await self._write(replace(back, run=facts.started), RETURNED, "It runs again, without a GPU.")
+            await self._write(replace(back, run=facts.started), RETURNED, (explain("runs-again"),))
         elif step is ReturnStep.GIVE_UP:
-            await self._give_up(back, NOT_FREE if back.asked is None else NO_ROOM)
+            await self._give_up(back, explain(NOT_FREE if back.asked is None else NO_ROOM))
         elif step is ReturnStep.FORGET:
             await self._drop(back)
 
@@ -132,7 +128,7 @@ class Returns:
         if refused is UNANSWERED:
             return
         if isinstance(refused, Reason):
-            await self._give_up(asked, refused.message.rstrip("."))
+            await self._give_up(asked, refused)
             return
         if not await self._kept(asked):
             return
@@ -140,17 +136,17 @@ class Returns:
             await self.hub.start(asked.user, asked.server, asked.options, returns=True)
         except StartRefused as problem:
             if problem.status < 500 and problem.status != 429:
-                await self._give_up(asked, problem.message.rstrip("."))
+                await self._give_up(asked, explain("not-back-hub-said", answer=problem.message))
             else:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 
-    async def _give_up(self, back: ServerReturn, why: str) -> None:
+    async def _give_up(self, back: ServerReturn, why: Reason) -> None:
         await self._write(back, NOT_RETURNED, _why_not(why), over=True)
 
-    async def _write(self, back: ServerReturn, kind: str, text: str, *, over: bool = False) -> None:
+    async def _write(self, back: ServerReturn, kind: str, why: tuple[Reason, ...], *, over: bool = False) -> None:
         async with self.transaction() as transaction:
             meta = {RETURNS: write_returns(_others(self.state, back))} if over else with_return(self.state, back)
-            await transaction.write(replace(_outcome(self.state, back, kind, text), meta=meta))
+            await transaction.write(replace(_outcome(self.state, back, kind, *why), meta=meta))
 
     async def _kept(self, back: ServerReturn) -> bool:
         """False: a sign-out came meanwhile."""

@@ -107,7 +107,7 @@ class Tickets:
         answer = await self._answer(ask, transaction)
         if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
             now = self.state.clock.utc_now()
-            notice = NoticeRow(now, ask.user, ask.server, answer.reason.message)  # nobody waits for the answer
+            notice = NoticeRow.because(now, ask.user, ask.server, answer.reason)  # nobody waits for the answer
             await transaction.write(Changes(notices=(notice,)))
         return answer
 
@@ -332,7 +332,7 @@ class Tickets:
             await transaction.end_ticket(ticket, Event.REFUSED, why)
             return
         kept = explain("right-lost", offer=why.params["offer"])
-        notice = NoticeRow(self.state.clock.utc_now(), ticket.user, ticket.server, kept.message)
+        notice = NoticeRow.because(self.state.clock.utc_now(), ticket.user, ticket.server, kept)
         row = transaction.ticket_row("right-lost", step.ticket, offer, evidence=why.log_message)
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 

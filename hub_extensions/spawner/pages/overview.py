@@ -150,7 +150,10 @@ def home_entries(
     over = {each.server: (each.at, _failed(each, t)) for each in overview.failed}
     for notice in sorted(overview.notices, key=lambda notice: notice.at):
         if notice.server not in over or over[notice.server][0] < notice.at:
-            over[notice.server] = notice.at, HomeEntry(notice.server, "ended", notice.text, at=_moment(notice.at))
+            over[notice.server] = (
+                notice.at,
+                HomeEntry(notice.server, "ended", notice.in_language(t), at=_moment(notice.at)),
+            )
     past = (over[server][1] for server in sorted(over) if server not in live)
     return (*(live[server] for server in sorted(live)), *past)
 

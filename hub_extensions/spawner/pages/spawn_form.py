@@ -200,7 +200,9 @@ def form_html(
         culling=culling_text(translated(state.rule, t) if state.rule else state.culling, t) if state else "",
         held_by=_held_by(state.gpu_servers if state else (), t),
         halves=halves,
-        notices=[(utc(notice.at), clock(notice.at), notice.text) for notice in (state.notices if state else ())],
+        notices=[
+            (utc(notice.at), clock(notice.at), notice.in_language(t)) for notice in (state.notices if state else ())
+        ],
         notify_key=NOTIFY,
         notice_hint=notice_hint,
         notify=notify,

@@ -26,6 +26,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many
@@ -251,6 +252,17 @@ async def test_a_user_reads_own_notices_only_and_not_the_old_ones(store: Store) 
     rows = [NoticeRow(NOW - timedelta(hours=hours), user, "", f"{user} {hours}") for user in "ab" for hours in (30, 1)]
     await store.commit(Changes(notices=tuple(rows)))
     assert await store.notices("a", NOW - timedelta(hours=24)) == (rows[1],)
+
+
+async def test_what_a_row_says_by_codes_comes_back_unless_a_code_is_not_known(store: Store) -> None:
+    seen = [explain("seen-use", percent=0.5, source="nvml"), explain("seen-no-use")]
+    told = JournalRow.because(NOW, "culled", ("l1", "a", ""), [explain("idle", idle=60.0)], "service", seen)
+    later = replace(told, reasons=(Reason("of-a-later-version", "Because."),))
+    notice = NoticeRow.because(NOW, "a", "", explain("files-kept"))
+    await store.commit(Changes(journal=(told, later), notices=(notice,)))
+    assert (told.text, told.evidence) == ("Idle for 1 min.", "use 0.5 % by nvml, use not known")
+    assert await store.journal() == (replace(told, reasons=()), told)
+    assert await store.notices("a", NOW) == (notice,)
 
 
 async def test_usage_records_come_back_last_ended_first_and_by_user(store: Store) -> None:
