@@ -313,6 +313,9 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     # over
     "ended": "Your place in line has ended. Choose again.",
+    "starting": "Its server is starting. Stop the server instead.",
+    "not-your-ticket": "There is no such ticket of yours.",
+    "unknown-ticket": "There is no such ticket any more.",
     "left": "You left the line.",
     "ended-by-admin": "An administrator ended your place in line.",
     "ended-by-admin-because": "An administrator ended your place in line: {why}",

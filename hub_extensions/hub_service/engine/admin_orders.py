@@ -164,7 +164,7 @@ class AdminOrders:
     def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
         lease = self.state.leases.get(lease_id)
         if lease is None:
-            raise Refused(404, "There is no such lease any more.", "lease", "unknown-lease")
+            raise Refused.because(404, explain("unknown-lease"), "lease")
         facts = self.state.facts.get((lease.user, lease.server))
         if facts is None or facts.lease != lease.id:
             raise Refused.because(409, explain("not-running"), "lease")

@@ -311,13 +311,13 @@ class ClusterLeases:
         """
         lease = self.state.leases.get(lease_id)
         if lease is None:
-            raise Refused(404, "There is no such lease.", "lease", "unknown-lease")
+            raise Refused.because(404, explain("unknown-lease"), "lease")
         pod = self.pod_of(lease)
         lost = lease.state is LeaseState.LOST
         if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
             lost = self._node_lost(pod, self.cluster.view(self.state.clock.utc_now())) is True
         if not lost or pod is None:
-            raise Refused(409, "Its machine answers. Stop the server instead.", "lease", "not-lost")
+            raise Refused.because(409, explain("not-lost"), "lease")
         try:
             await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
         except ClusterError as problem:

@@ -24,6 +24,7 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine import drains, overview, presenters
 from hub_extensions.hub_service.engine.admin_orders import AdminOrders
 from hub_extensions.hub_service.engine.admin_view import AdminView
@@ -440,7 +441,7 @@ class Engine:
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
         """See `ClusterLeases.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
         if self.cluster_leases is None:
-            raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
+            raise Refused.because(404, explain("local"), "lease")
         await self.cluster_leases.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:

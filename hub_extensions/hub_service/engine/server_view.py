@@ -24,6 +24,8 @@ from hub_extensions.hub_service.engine.server_evidence import ServerEvidence
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
 
+UNKNOWN = "This server is not known to run."
+
 
 class ServerView:
     """Between a server and the service: its reports, its state, its keeps."""
@@ -76,7 +78,7 @@ class ServerView:
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))
             if facts is None:
-                raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+                raise Refused(404, UNKNOWN, "server", "unknown-server")
             lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
             policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
             kept = culling.keep(self.evidence.evidence(facts), facts, policy, now, pressed)

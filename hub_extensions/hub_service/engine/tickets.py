@@ -265,9 +265,9 @@ class Tickets:
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
             if ticket is None or (user is not None and ticket.user != user):
-                raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
+                raise Refused.because(404, explain("not-your-ticket"), "ticket")
             if ticket.state is TicketState.ADMITTED:
-                raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
+                raise Refused.because(409, explain("starting"), "ticket")
             reason = presenters.why_left(user, why)
             who = "user" if user else f"admin {admin}".strip()
             await transaction.end_ticket(ticket, Event.LEFT, reason, actor=who)
@@ -484,7 +484,7 @@ class Tickets:
     def _live(self, ticket_id: str, attempt: int) -> Ticket:
         ticket = self.state.tickets.get(ticket_id)
         if ticket is None or ticket.attempt != attempt:
-            raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
+            raise Refused.because(404, explain("unknown-ticket"), "ticket")
         return ticket
 
 
