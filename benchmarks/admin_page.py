@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import gzip
 import tempfile
 import time
@@ -45,6 +46,8 @@ async def measure(cards: int, waiting: int, rounds: int) -> None:
         async with room(Path(folder), *devices, queue=limits) as r:
             await fill(r, cards, waiting)
             await records(r, USES)
+            gc.set_threshold(20_000, 20, 50)  # as the service does
+            gc.freeze()  # what a service has loaded at its start
             environment, data, processor, pages, weights = make_environment("/"), [], [], [], []
             for number in range(rounds):
                 r.gpus.used[f"GPU-{number % cards:04}"] = float(number % 100)

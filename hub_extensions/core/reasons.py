@@ -8,13 +8,14 @@ seconds, ``{since:time}`` a UTC time, ``{ahead:people}`` the sentence on how man
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from functools import lru_cache
 from typing import Any
 
 from hub_extensions.core.admin_sentences import TO_ADMINS
+from hub_extensions.core.journal_sentences import OF_THE_JOURNAL
 from hub_extensions.core.plural import Plural, Text
 from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, number
 from hub_extensions.core.wording import duration
@@ -312,6 +313,9 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     # over
     "ended": "Your place in line has ended. Choose again.",
+    "starting": "Its server is starting. Stop the server instead.",
+    "not-your-ticket": "There is no such ticket of yours.",
+    "unknown-ticket": "There is no such ticket any more.",
     "left": "You left the line.",
     "ended-by-admin": "An administrator ended your place in line.",
     "ended-by-admin-because": "An administrator ended your place in line: {why}",
@@ -328,24 +332,6 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     "start-too-slow": "Your server did not start within {seconds:duration}, so its start was ended.",
     "start-no-answer": "Your server was started and did not answer within {seconds:duration}, so it was ended.",
-    "server-stopped": "Your server was stopped.",
-    "named-server-stopped": "Server {server} was stopped.",
-    "was-idle": "Its GPU was idle for too long.",
-    "limit-had-ended": "Its time limit had ended.",
-    "was-unopened": "Nobody had opened it.",
-    "was-not-used": "It had not been used for too long.",
-    "time-had-come": "Its time had come.",
-    "files-kept": "Your files are kept.",
-    "server-returned": "Your server runs again, without a GPU.",
-    "named-server-returned": "Server {server} runs again, without a GPU.",
-    "server-not-returned": "Your server could not come back without a GPU.",
-    "named-server-not-returned": "Server {server} could not come back without a GPU.",
-    "gpu-not-free-in-time": "Its GPU was not free in time.",
-    "no-room-to-return": "There is no room for it now, or its start failed.",
-    "were-signed-out": "You were signed out.",
-    "start-here": "Start it on this page.",
-    "admin-stops-server": "An administrator stops your server. {why}",
-    "letter-from-admin": "From an administrator: {text}",
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
     # not the caller's right
@@ -354,6 +340,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     "server-token": "A server's token is good for its own server (api/server); this needs a user's token.",
     "no-access": "This needs a login at the hub, or a token with the scope access:services!service=gpu.",
     **TO_ADMINS,
+    **OF_THE_JOURNAL,
     # of the spawn form
     "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
     "service-not-asked": "Only the running service knows what is free.",
@@ -398,9 +385,17 @@ def translated(reason: Reason, t: Catalogue) -> str:
     return _written(text, reason.params, t)
 
 
-def spoken(text: str, reasons: Sequence[Reason], t: Catalogue) -> str:
-    """What is made of several sentences, in the language of a catalogue; `text` where it is made of none of ours."""
-    return " ".join(translated(each, t) for each in reasons) or text
+def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
+    """A reason of which code and parameters were kept; None: this version does not know it so."""
+    text = SENTENCES.get(reason)
+    if text is None or any(name not in params for name, _ in parameters(text)):
+        return None
+    return Reason(reason, _written(text, params, ENGLISH), params)
+
+
+def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
+    """Several reasons as one text."""
+    return between.join(translated(each, t) for each in reasons)
 
 
 REASON = "reason"

@@ -304,7 +304,7 @@ def test_a_lost_node_keeps_the_lease_until_it_is_back_or_an_admin_gives_it_up(
         assert "its kubelet has not been heard of: it does not answer" in [x["why"] for x in cluster(place)["left_out"]]
         (notice,) = place.service("hub/form?user=ada").json()["notices"]
         print(notice["text"])
-        assert notice["text"].startswith("The machine that your server runs on does not answer.")
+        assert notice["text"].startswith("The machine that your default server runs on does not answer.")
         assert give_up(place, "no-such-lease") == 404
         played_nodes.set_ready(NODE, "True")
         until(lambda: (lease(place, "ada") or {})["state"] == "running", 20)

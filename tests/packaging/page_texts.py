@@ -70,6 +70,7 @@ NAMED = {
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
+    PACKAGE / "hub_service" / "engine" / "server_view.py": ("UNKNOWN",),
     PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS",),
     PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow
-from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, JsonColumn, UtcTime
-from hub_extensions.core.reasons import Reason
+from hub_extensions.adapters.store.schema import METADATA, SERIAL, CleanText, ReasonsColumn, UtcTime
 
 JOURNAL = sa.Table(
     "gpu_journal",
@@ -25,6 +24,8 @@ JOURNAL = sa.Table(
     sa.Column("text", CleanText, nullable=False),
     sa.Column("actor", CleanText, nullable=False, server_default=""),
     sa.Column("evidence", CleanText, nullable=False, server_default=""),
+    sa.Column("reasons", ReasonsColumn),
+    sa.Column("grounds", ReasonsColumn),
     sa.Index("gpu_journal_by_time", "at"),
     sa.Index("gpu_journal_by_user", "user", "id"),
 )
@@ -37,7 +38,7 @@ NOTICES = sa.Table(
     sa.Column("user", CleanText, nullable=False),
     sa.Column("server", CleanText, nullable=False),
     sa.Column("text", CleanText, nullable=False),
-    sa.Column("reasons", JsonColumn, nullable=False, server_default="[]"),
+    sa.Column("reasons", ReasonsColumn),
     sa.Index("gpu_notices_by_user", "user", "at"),
 )
 
@@ -45,9 +46,13 @@ NOTICES = sa.Table(
 def write(connection: Connection, changes: Changes) -> None:
     """Add the journal rows and notices of `changes`."""
     if changes.journal:
-        connection.execute(sa.insert(JOURNAL), [asdict(each) for each in changes.journal])
+        connection.execute(sa.insert(JOURNAL), [_columns(each) for each in changes.journal])
     if changes.notices:
-        connection.execute(sa.insert(NOTICES), [asdict(each) for each in changes.notices])
+        connection.execute(sa.insert(NOTICES), [_columns(each) for each in changes.notices])
+
+
+def _columns(row: JournalRow | NoticeRow) -> dict[str, object]:
+    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[JournalRow, ...]:

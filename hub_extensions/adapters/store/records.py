@@ -5,7 +5,7 @@ Not here: tables, SQL, and what a row means for a decision. All times are aware 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 
@@ -14,7 +14,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
 from hub_extensions.core.queue.outlook import Given
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.reasons import Reason, as_text
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 
 
@@ -61,6 +61,8 @@ class JournalRow:
         kind: a code (``admitted``, ``stopped``). text: why.
         actor: who did it: ``user``, ``admin <name>``, ``hub``, ``service``; "" in rows of before 0003.
         evidence: on what: figures, their age, who measured them; "" where there is nothing more to say.
+        reasons: what `text` says, for readers of other languages; none: it is shown as it stands.
+        grounds: the same of `evidence`.
     """
 
     at: datetime
@@ -72,6 +74,22 @@ class JournalRow:
     text: str
     actor: str = ""
     evidence: str = ""
+    reasons: tuple[Reason, ...] = ()
+    grounds: tuple[Reason, ...] = ()
+
+    @classmethod
+    def because(
+        cls,
+        at: datetime,
+        kind: str,
+        about: tuple[str | None, str | None, str | None],
+        reasons: Sequence[Reason],
+        actor: str,
+        grounds: Sequence[Reason] = (),
+    ) -> JournalRow:
+        """A row whose texts are made of reasons. `about`: lease, user and server."""
+        text, evidence = as_text(reasons), as_text(grounds, ", ")
+        return cls(at, kind, None, *about, text, actor, evidence, tuple(reasons), tuple(grounds))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +109,9 @@ class JournalFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """Something to tell a user at the next page. `server` is "" for the default server.
+    """Something to tell a user at the next page.
 
-    Attributes:
-        text: in English. reasons: the sentences that it is made of, for other languages; none: it is not made of ours.
+    `server` is "" for the default server; `reasons` are as those of `JournalRow`.
     """
 
     at: datetime
@@ -104,9 +121,9 @@ class NoticeRow:
     reasons: tuple[Reason, ...] = ()
 
     @classmethod
-    def of(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
-        """These sentences, one after the other."""
-        return cls(at, user, server, " ".join(each.message for each in reasons), reasons)
+    def because(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
+        """A notice whose text is made of reasons."""
+        return cls(at, user, server, as_text(reasons), reasons)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Not here: the tables themselves (``queue.py``, ``servers.py``, ``history.py``).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
 
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import Reason, recalled
 
 METADATA = sa.MetaData()
 
@@ -84,6 +85,24 @@ class JsonColumn(sa.types.TypeDecorator[Any]):
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
         """From the database."""
         return None if value is None else json.loads(value)
+
+
+class ReasonsColumn(sa.types.TypeDecorator[tuple[Reason, ...]]):
+    """Reasons by code and parameters, as JSON text; none where another version wrote one that is not known here."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Sequence[Reason] | None, dialect: Dialect) -> str | None:
+        """To the database."""
+        kept = [[each.reason, dict(each.params)] for each in value or ()]
+        return json.dumps(kept, separators=(",", ":")) if kept else None
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Reason, ...]:
+        """From the database."""
+        kept = [recalled(*each) for each in json.loads(value or "[]")]
+        known = tuple(each for each in kept if each is not None)
+        return known if len(known) == len(kept) else ()
 
 
 def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, object]]) -> None:

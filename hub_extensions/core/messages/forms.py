@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.reasons import Reason, as_text
+from hub_extensions.core.translation import Catalogue
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +76,17 @@ class OfferState:
 class Notice:
     """Something the user is told at the next page: why a server was stopped, why a ticket ended.
 
-    Attributes:
-        text: in English. reasons: its sentences, for other languages; none: somebody else wrote it.
+    `reasons`: what `text` says, for readers of other languages; none: it is shown as it stands.
     """
 
     at: datetime
     server: str
     text: str
     reasons: tuple[Reason, ...] = ()
+
+    def in_language(self, t: Catalogue) -> str:
+        """What it says, in the language of a catalogue where that is to be had."""
+        return as_text(self.reasons, t=t) or self.text
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class AdminOrders:
             if refusal is not None:
                 raise Refused.because(409, refusal, "place")
             new = Cordon(place, admin, why, self.state.clock.utc_now())
-            row = self._row("drained-card", f"Nothing new starts on {_name(place)}: {why}", admin)
+            row = self._row("drained-card", _on("closed", place, why=why), admin)
             await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons((*cordons, new))}))
 
     async def undrain(self, place: str, why: str, admin: str) -> None:
@@ -85,7 +85,7 @@ class AdminOrders:
             left = tuple(each for each in self.state.cordons if each.place != place)
             if left == self.state.cordons:
                 raise Refused.because(409, explain("not-cordoned"), "place")
-            row = self._row("undrained-card", f"Servers start on {_name(place)} again: {why}", admin)
+            row = self._row("undrained-card", _on("opened", place, why=why), admin)
             await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons(left)}))
 
     async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
@@ -102,10 +102,10 @@ class AdminOrders:
             if after is facts or after.drain is None:
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
             stops = self.state.clock.wall(after.drain.at)
-            text = f"It stops at {stops:%Y-%m-%d %H:%M} UTC: {why}"
-            reason = explain("admin-stops-server", why=why)
-            told = NoticeRow.of(self.state.clock.utc_now(), facts.user, facts.server, reason)
-            row = self._row("stop-ordered", text, admin, lease)
+            told = NoticeRow.because(
+                self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stops-yours", why=why)
+            )
+            row = self._row("stop-ordered", explain("stop-ordered", at=stops, why=why), admin, lease)
             await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
         self.soon()
 
@@ -122,8 +122,8 @@ class AdminOrders:
             kept = culling.keep_by_admin(facts, until)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "lease")
-            text = f"Kept until {self.state.clock.wall(until):%Y-%m-%d %H:%M} UTC: {why}"
-            row = self._row("kept-by-admin", text, admin, lease)
+            order = explain("kept-by-admin", at=self.state.clock.wall(until), why=why)
+            row = self._row("kept-by-admin", order, admin, lease)
             await transaction.write(Changes(facts=(kept,), journal=(row,)))
 
     async def write_to(self, place: str, text: str, admin: str) -> int:
@@ -146,9 +146,9 @@ class AdminOrders:
                 letter = AdminLetter(secrets.token_hex(8), facts.user, facts.server, facts.started, text, at)
                 letters.append(letter)
                 sent += self._deliveries(letter, facts)
-            rows = [self._row("letter", f"To who is on {_name(place)}: {text}", admin, facts=each) for each in running]
-            said = explain("letter-from-admin", text=text)
-            notices = (NoticeRow.of(at, each.user, each.server, said) for each in running)
+            order, told = _on("letter-to", place, text=text), explain("letter", text=text)
+            rows = [self._row("letter", order, admin, facts=each) for each in running]
+            notices = (NoticeRow.because(at, each.user, each.server, told) for each in running)
             kept = still_read((*self.state.notices.letters, *letters), self.state.facts.values())
             meta = {LETTERS: write_letters(kept)}
             changes = Changes(journal=tuple(rows), notices=tuple(notices), deliveries=tuple(sent), meta=meta)
@@ -164,20 +164,21 @@ class AdminOrders:
     def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
         lease = self.state.leases.get(lease_id)
         if lease is None:
-            raise Refused(404, "There is no such lease any more.", "lease", "unknown-lease")
+            raise Refused.because(404, explain("unknown-lease"), "lease")
         facts = self.state.facts.get((lease.user, lease.server))
         if facts is None or facts.lease != lease.id:
             raise Refused.because(409, explain("not-running"), "lease")
         return facts, lease
 
     def _row(
-        self, kind: str, text: str, admin: str, lease: Lease | None = None, facts: ServerFacts | None = None
+        self, kind: str, order: Reason, admin: str, lease: Lease | None = None, facts: ServerFacts | None = None
     ) -> JournalRow:
         about = lease or facts
         user, server = (None, None) if about is None else (about.user, about.server)
-        log.info("%s: %s", kind, text, extra={"user": user, "server": server})
+        log.info("%s: %s", kind, order.message, extra={"user": user, "server": server})
         held = None if lease is None else lease.id
-        return JournalRow(self.state.clock.utc_now(), kind, None, held, user, server, text, f"admin {admin}")
+        at = self.state.clock.utc_now()
+        return JournalRow.because(at, kind, (held, user, server), [order], f"admin {admin}")
 
 
 def reason_of(why: str) -> str:
@@ -194,5 +195,5 @@ def _one_of(value: int, allowed: Sequence[int], field: str) -> int:
     return value
 
 
-def _name(place: str) -> str:
-    return "the machine" if place == MACHINE else place
+def _on(order: str, place: str, **words: str) -> Reason:
+    return explain(f"{order}-machine", **words) if place == MACHINE else explain(f"{order}-place", place=place, **words)

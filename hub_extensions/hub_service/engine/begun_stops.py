@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import datetime
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core.culling import Cause, ServerFacts
@@ -20,29 +19,26 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 CULLED = "culled"
 SERVICE = "service"
+TO_END = "was-to-end"
 WHY: Mapping[Cause, str] = {
     Cause.IDLE: "was-idle",
-    Cause.LIFETIME: "limit-had-ended",
+    Cause.LIFETIME: "was-at-its-limit",
     Cause.UNOPENED: "was-unopened",
-    Cause.CPU_IDLE: "was-not-used",
+    Cause.CPU_IDLE: "was-quiet",
 }
-"""Of an end that nobody ordered. How long it was is not known any more."""
-NAMED: Mapping[str, str] = {
-    "server-stopped": "named-server-stopped",
-    "server-returned": "named-server-returned",
-    "server-not-returned": "named-server-not-returned",
-}
-"""The same sentence of a named server."""
+"""The reason of an end that nobody ordered. How long it was is not known any more."""
 
 
-def stop_notice(at: datetime, user: str, server: str, why: Reason) -> NoticeRow:
-    """What a user reads on every page until it is over."""
-    return NoticeRow.of(at, user, server, of_server("server-stopped", server), why, explain("files-kept"))
+def stopped_notice(row: JournalRow) -> NoticeRow:
+    """What the user of a stop that stands in the journal reads on every page until it is over."""
+    user, server = row.user or "", row.server or ""
+    which = of_server("server-stopped", server)
+    return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
 
 
 def of_server(code: str, server: str) -> Reason:
     """A sentence about a server of its reader; of a named one it has the name."""
-    return explain(NAMED[code], server=server) if server else explain(code)
+    return explain(code, server=server) if server else explain(f"your-{code}")
 
 
 def with_begun_stops(state: State, changes: Changes) -> Changes:
@@ -55,19 +51,17 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
     rows, notices = [], []
     for facts in over:
         why, known = state.sent.get((facts.user, facts.server)) or _told_late(state, facts)
-        row = JournalRow(
-            state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why.message, SERVICE, known
-        )
+        about = (facts.lease, facts.user, facts.server)
+        row = JournalRow.because(state.clock.utc_now(), CULLED, about, [why], SERVICE, known)
         rows.append(row)
-        notices.append(stop_notice(row.at, facts.user, facts.server, why))
+        notices.append(stopped_notice(row))
         state.count_cull(facts.cause, state.rule_of(facts.user, facts.offer))
         log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
     return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
 
 
-def _told_late(state: State, facts: ServerFacts) -> tuple[Reason, str]:
+def _told_late(state: State, facts: ServerFacts) -> tuple[Reason, tuple[Reason, ...]]:
     """Why, and on what evidence, as far as is known after a kill."""
     assert facts.cause is not None and facts.stopping is not None
-    why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, "time-had-come"))
-    begun = state.clock.wall(facts.stopping).isoformat(timespec="seconds")
-    return why, f"its stop had begun at {begun}, and its end was seen later"
+    why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, TO_END))
+    return why, (explain("seen-stop-begun", at=state.clock.wall(facts.stopping)),)

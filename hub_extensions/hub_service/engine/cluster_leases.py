@@ -17,7 +17,7 @@ from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.kubernetes.api import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
-from hub_extensions.adapters.store import Changes
+from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.core import messages
 from hub_extensions.core.cluster.dra import devices_given
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
@@ -30,13 +30,13 @@ from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import LeaseReading
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.forgotten_pods import Deleter, ForgottenPods
 from hub_extensions.hub_service.engine.node_drains import Cordoner, NodeDrains
-from hub_extensions.hub_service.engine.presenters import server_text
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
@@ -311,22 +311,25 @@ class ClusterLeases:
         """
         lease = self.state.leases.get(lease_id)
         if lease is None:
-            raise Refused(404, "There is no such lease.", "lease", "unknown-lease")
+            raise Refused.because(404, explain("unknown-lease"), "lease")
         pod = self.pod_of(lease)
         lost = lease.state is LeaseState.LOST
         if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
             lost = self._node_lost(pod, self.cluster.view(self.state.clock.utc_now())) is True
         if not lost or pod is None:
-            raise Refused(409, "Its machine answers. Stop the server instead.", "lease", "not-lost")
+            raise Refused.because(409, explain("not-lost"), "lease")
         try:
             await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
         except ClusterError as problem:
             raise Refused(502, problem.message, "", "cluster") from problem
         async with self.transaction() as transaction:
             use = self.state.uses.get(lease.id)
-            text = f"the pod {pod.name} was deleted by force{f': {why}' if why else ''}"
-            seen = f"the node {pod.node} does not answer"
-            row = transaction.lease_row("given-up", lease, text, actor=f"admin {admin}", evidence=seen)
+            order = "pod-deleted-because" if why else "pod-deleted"
+            deleted = explain(order, pod=pod.name, **({"why": why} if why else {}))
+            silent = explain("seen-node-silent", node=pod.node or "")
+            about, actor = (lease.id, lease.user, lease.server), f"admin {admin}"
+            row = JournalRow.because(self.state.clock.utc_now(), "given-up", about, [deleted], actor, [silent])
+            log.info("given-up: %s", row.text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
             uses = () if use is None else (replace(use, end=UseEnd.ADMIN),)
             await transaction.write(Changes(uses=uses, journal=(row,)))
         self.refresh_soon()
@@ -421,11 +424,8 @@ class ClusterLeases:
         self.forgotten.clear()
 
 
-def _notice_of_loss(lease: Lease) -> str:
-    return (
-        f"The machine that {server_text(lease.server)} runs on does not answer. "
-        "Your GPU there stays yours until it does, or until an administrator gives it up."
-    )
+def _notice_of_loss(lease: Lease) -> Reason:
+    return explain("machine-not-answering", server=lease.server)
 
 
 def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:

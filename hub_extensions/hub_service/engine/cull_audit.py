@@ -5,13 +5,14 @@ Not here: the decisions (``culler.py``), and stops that failed (``failed_stops.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 
 from hub_extensions.adapters.store import JournalRow
 from hub_extensions.core import messages
 from hub_extensions.core.culling import CullDecision, ServerFacts
 from hub_extensions.core.queue.model import Lease
-from hub_extensions.core.wording import about
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE
@@ -20,47 +21,61 @@ WARNED = "warned"
 """The journal's kind of a countdown that is in its warning from now on."""
 RETURNED, NOT_RETURNED = "returned", "not-returned"
 """What became of a server that was to come back without its GPU."""
+KEPT, EXTENDED = "kept", "extended"
+"""What its user's *keep* did: it is not stopped as idle, or its time limit is put off."""
 KINDS = (
-    WARNED, "kept", "extended", "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
+    WARNED, KEPT, EXTENDED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
 )  # fmt: skip
 """The journal's kinds that are about culling."""
-EvidenceText = Callable[[ServerFacts, Lease | None], str]
-"""Writes out what is known of a server."""
+Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
+"""What is known of a server, each fact as a reason."""
 
 
 def warned_rows(
-    state: State, evidence: EvidenceText, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
+    state: State, grounds: Grounds, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
 ) -> tuple[JournalRow, ...]:
     """A row for each server that is warned from this decision on: why, until when, and whether anybody is shown it."""
     new = [(seen, decision) for facts, seen, decision in judged if seen.warned is not None and facts.warned is None]
-    return tuple(_warned(state, evidence, seen, decision) for seen, decision in new)
+    return tuple(_warned(state, grounds, seen, decision) for seen, decision in new)
 
 
-def _warned(state: State, evidence: EvidenceText, facts: ServerFacts, decision: CullDecision) -> JournalRow:
-    why = decision.reason.message if decision.reason else ""
-    ends = "" if decision.stops_at is None else f" Stops at {state.clock.wall(decision.stops_at):%Y-%m-%d %H:%M} UTC."
-    known = f"{evidence(facts, state.leases.get(facts.lease or ''))}, {_shown(state, facts)}"
-    server = (facts.user, facts.server)
-    return JournalRow(state.clock.utc_now(), WARNED, None, facts.lease, *server, f"{why}{ends}", SERVICE, known)
+def _warned(state: State, grounds: Grounds, facts: ServerFacts, decision: CullDecision) -> JournalRow:
+    stops = decision.stops_at
+    ends = None if stops is None else explain("it-stops-at", at=state.clock.wall(stops))
+    known = (*grounds(facts, state.leases.get(facts.lease or "")), _shown(state, facts))
+    about = (facts.lease, facts.user, facts.server)
+    return JournalRow.because(
+        state.clock.utc_now(), WARNED, about, [each for each in (decision.reason, ends) if each], SERVICE, known
+    )
 
 
-def _shown(state: State, facts: ServerFacts) -> str:
+def _shown(state: State, facts: ServerFacts) -> Reason:
     """How its user is told."""
     known = state.reports.get((facts.user, facts.server))
     if known is None:
-        return "shown to nobody: its server has not asked"
-    age = (state.clock.now() - known[1]).total_seconds()
-    return f"shown in its panel, which asked {about(age)} ago"
+        return explain("seen-not-shown")
+    return explain("seen-shown", age=state.clock.now() - known[1])
+
+
+def kept_row(
+    state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
+) -> JournalRow:
+    """A row for a server whose user has pressed *keep*. `until`: in running time; None: no end is known."""
+    code = "extended-until" if kind == EXTENDED else "kept-until"
+    why = [] if until is None else [explain(code, at=state.clock.wall(until))]
+    return JournalRow.because(
+        state.clock.utc_now(), kind, (facts.lease, facts.user, facts.server), why, "user", grounds
+    )
 
 
 async def culled_servers(
-    state: State, decide: Callable[[ServerFacts], CullDecision], evidence: EvidenceText
+    state: State, decide: Callable[[ServerFacts], CullDecision], grounds: Grounds
 ) -> tuple[messages.CulledServer, ...]:
     """What would happen to each running server, the first to stop first; those without an end in sight at last.
 
     In slices between which others have a turn; whose server ends meanwhile is left out.
     """
-    looked = [_culled_server(state, facts, decide(facts), evidence) async for facts in in_slices(state.facts.values())]
+    looked = [_culled_server(state, facts, decide(facts), grounds) async for facts in in_slices(state.facts.values())]
     found = [each for each in looked if (each.user, each.server) in state.facts]
     with_end = sorted(
         (each for each in found if each.stops_at is not None), key=lambda each: (each.stops_at, each.user, each.server)
@@ -69,9 +84,7 @@ async def culled_servers(
     return (*with_end, *without)
 
 
-def _culled_server(
-    state: State, facts: ServerFacts, decision: CullDecision, evidence: EvidenceText
-) -> messages.CulledServer:
+def _culled_server(state: State, facts: ServerFacts, decision: CullDecision, grounds: Grounds) -> messages.CulledServer:
     would, wall = decision.would or decision, state.clock.wall
     return messages.CulledServer(
         user=facts.user,
@@ -84,5 +97,5 @@ def _culled_server(
         ends_at=wall(would.ends_at) if would.ends_at else None,
         reason=would.reason.message if would.reason else "",
         rule=state.rule_of(facts.user, facts.offer),
-        evidence=evidence(facts, state.leases.get(facts.lease or "")),
+        evidence=as_text(grounds(facts, state.leases.get(facts.lease or "")), ", "),
     )

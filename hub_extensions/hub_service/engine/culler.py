@@ -26,7 +26,7 @@ from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import end_of_cull
-from hub_extensions.hub_service.engine.begun_stops import CULLED, stop_notice
+from hub_extensions.hub_service.engine.begun_stops import CULLED, TO_END, stopped_notice
 from hub_extensions.hub_service.engine.cull_audit import warned_rows
 from hub_extensions.hub_service.engine.dcgm import Dcgm
 from hub_extensions.hub_service.engine.errors import Refused
@@ -117,7 +117,7 @@ class Culler(ServerEvidence):
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
             figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
-            rows = warned_rows(self.state, self.evidence_text, judged)
+            rows = warned_rows(self.state, self.grounds, judged)
             await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows))
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
@@ -304,11 +304,11 @@ class Culler(ServerEvidence):
             if not changes.empty:
                 await transaction.write(changes)
 
-    def _evidence_of(self, facts: ServerFacts) -> str:
-        return self.evidence_text(facts, self.state.leases.get(facts.lease or ""))
+    def _evidence_of(self, facts: ServerFacts) -> tuple[Reason, ...]:
+        return self.grounds(facts, self.state.leases.get(facts.lease or ""))
 
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision, evidence: str) -> None:
-        why, key = _why(decision), (facts.user, facts.server)
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision, grounds: tuple[Reason, ...]) -> None:
+        key = (facts.user, facts.server)
         async with self.transaction() as transaction:
             current = self.state.facts.get(key)
             if current is None or current.started != facts.started:
@@ -316,16 +316,16 @@ class Culler(ServerEvidence):
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            row = JournalRow(wall, CULLED, None, facts.lease, *key, why.message, SERVICE, evidence)
+            row = JournalRow.because(wall, CULLED, (facts.lease, *key), [_why(decision)], SERVICE, grounds)
             self.state.touch(facts.user, facts.server)
             self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
-            log.info("culled: %s", why.message, extra={"user": facts.user, "server": facts.server})
+            log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
                     leases=(ending,) if isinstance(ending, Lease) else (),
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
-                    notices=(stop_notice(wall, *key, why),),
+                    notices=(stopped_notice(row),),
                     end=end_of_cull(decision.cause),
                 )
             )
@@ -333,4 +333,4 @@ class Culler(ServerEvidence):
 
 
 def _why(decision: CullDecision) -> Reason:
-    return decision.reason or explain("time-had-come")
+    return decision.reason or explain(TO_END)

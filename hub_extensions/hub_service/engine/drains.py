@@ -40,20 +40,11 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
         if ordered is None:
             return DrainState(None)
         if drained is not facts:
-            why, stops = explain(ordered.why).message, state.clock.wall(ordered.at)
-            row = JournalRow(
-                state.clock.utc_now(),
-                "drained",
-                None,
-                facts.lease,
-                facts.user,
-                facts.server,
-                f"{why} It stops at {stops.isoformat(timespec='seconds')}.",
-                "hub",
-                f"signed out: {report.cause}",
-            )
+            why, stops = explain(ordered.why), explain("it-stops-at", at=state.clock.wall(ordered.at))
+            about, seen = (facts.lease, facts.user, facts.server), [explain("seen-signed-out", cause=report.cause)]
+            row = JournalRow.because(state.clock.utc_now(), "drained", about, [why, stops], "hub", seen)
             await changing.write(Changes(facts=(drained,), journal=(row,)))
-            log.info("drained: %s", why, extra={"user": facts.user, "server": facts.server})
+            log.info("drained: %s", why.message, extra={"user": facts.user, "server": facts.server})
         return DrainState((ordered.at - now).total_seconds(), _takes(state, facts).total_seconds())
 
 

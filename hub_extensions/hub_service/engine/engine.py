@@ -24,6 +24,7 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine import drains, overview, presenters
 from hub_extensions.hub_service.engine.admin_orders import AdminOrders
 from hub_extensions.hub_service.engine.admin_view import AdminView
@@ -289,7 +290,7 @@ class Engine:
             gpu_servers=tuple(
                 lease.server for lease in self.state.leases.values() if lease.user == user and lease.state in held
             ),
-            notices=tuple(messages.Notice(n.at, n.server, n.text, n.reasons) for n in self.state.recent_notices(user)),
+            notices=presenters.notices(self.state.recent_notices(user)),
             last_offers=tuple(offer for offer in self.state.last_offers_by_user.get(user, ()) if offer in offers),
             caution=self._caution(),
             in_line=tuple(ticket.server for ticket in self.state.tickets.values() if ticket.user == user),
@@ -423,7 +424,7 @@ class Engine:
 
     async def culling(self) -> messages.CullingView:
         """What would happen to each running server now, and the stops that have failed, for admins."""
-        servers = await culled_servers(self.state, self.culler.decision, self.culler.evidence_text)
+        servers = await culled_servers(self.state, self.culler.decision, self.culler.grounds)
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
@@ -441,7 +442,7 @@ class Engine:
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
         """See `ClusterLeases.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
         if self.cluster_leases is None:
-            raise Refused(404, "There is no cluster here: a lease ends when nothing runs on its GPU.", "lease", "local")
+            raise Refused.because(404, explain("local"), "lease")
         await self.cluster_leases.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:

@@ -19,6 +19,7 @@ from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import TO_DO, Action, OpenStop, StopFault, StopPause
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
@@ -41,7 +42,7 @@ class StopAlarm:
 
     Attributes:
         key: the lease, or of a refused stop user and server. pause: before the next try; None: none was made yet.
-        text: how it stands, for an admin.
+        why: how it stands, for an admin.
     """
 
     key: str | ServerKey
@@ -49,8 +50,13 @@ class StopAlarm:
     offer: OfferId
     since: datetime
     fault: StopFault
-    text: str
+    why: Reason
     pause: StopPause | None = None
+
+    @property
+    def text(self) -> str:
+        """How it stands, in English."""
+        return self.why.message
 
 
 class FailedStops:
@@ -124,7 +130,8 @@ class FailedStops:
                 continue
             fault = self._fault(OpenStop(pause.since, released=False, listed=True))
             if fault is not None and self.culler.decision(facts).action is Action.STOP:
-                yield StopAlarm(server, server, facts.offer, pause.since, fault, pause.why, pause)
+                why = explain("stop-refused-with", answer=pause.why)
+                yield StopAlarm(server, server, facts.offer, pause.since, fault, why, pause)
 
     async def _asked_for(self) -> list[Lease]:
         """Leases that are ending for so long that their stops have failed, if they are stops.
@@ -152,8 +159,8 @@ class FailedStops:
             if listed is None and lease.id in self.alarms:
                 yield self.alarms[lease.id]  # nobody can tell now, and its lease is ending still
             elif fault is not None:
-                text = "The hub is still stopping it." if fault is StopFault.HANGS else self._left(lease)
-                yield StopAlarm(lease.id, (lease.user, lease.server), lease.offer, since, fault, text)
+                why = explain("stop-hangs") if fault is StopFault.HANGS else self._left(lease)
+                yield StopAlarm(lease.id, (lease.user, lease.server), lease.offer, since, fault, why)
 
     def _fault(self, stop: OpenStop) -> StopFault | None:
         return culling.fault_of(stop, self.state.policy.stop_deadline, self.state.clock.now())
@@ -174,9 +181,9 @@ class FailedStops:
         later = self.state.lease_of(*server) or self.state.live_ticket(*server) or self.state.facts.get(server)
         return later is None
 
-    def _left(self, lease: Lease) -> str:
+    def _left(self, lease: Lease) -> Reason:
         left = self.leases.what_is_left(lease)
-        return f"The hub calls it stopped, and {left or 'what holds its GPU'} is still there."
+        return explain("stop-left", left=left) if left else explain("stop-left-something")
 
     # -------------------------------------------------------------- noting them, and trying again
 
@@ -187,12 +194,16 @@ class FailedStops:
             return
         at = self.state.clock.utc_now()
         rows = tuple(
-            JournalRow(
-                at, "stop-failed", None, each.key if isinstance(each.key, str) else None, *each.server, each.text,
-                SERVICE, f"{each.fault.value} since {self.state.clock.wall(each.since).isoformat(timespec='seconds')}",
+            JournalRow.because(
+                at,
+                "stop-failed",
+                (each.key if isinstance(each.key, str) else None, *each.server),
+                [each.why],
+                SERVICE,
+                [explain("seen-fault", fault=each.fault.value, at=self.state.clock.wall(each.since))],
             )
             for each in new
-        )  # fmt: skip
+        )
         with suppress(Refused):  # it is shown all the same
             async with self.transaction() as transaction:
                 await transaction.write(Changes(journal=rows))

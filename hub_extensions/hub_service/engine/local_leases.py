@@ -23,9 +23,9 @@ from hub_extensions.core.gpu.devices import Device, DeviceState, Foreign, GpusUn
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import LeaseReading
 from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.adoption import adopted_lease
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.presenters import server_text
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
 
@@ -295,8 +295,8 @@ class LocalLeases:
             await asyncio.sleep(0.2)
 
 
-def _notice_of_loss(lease: Lease) -> str:
-    return f"The GPU of {server_text(lease.server)} is gone from the machine. Save your work and stop it."
+def _notice_of_loss(lease: Lease) -> Reason:
+    return explain("gpu-gone-from-machine", server=lease.server)
 
 
 def _cause(before: Lease, after: Lease) -> tuple[str, str]:

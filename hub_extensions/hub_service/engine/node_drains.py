@@ -14,14 +14,14 @@ from typing import Protocol
 from hub_extensions.adapters.kubernetes.api import ClusterAway, ClusterRefused
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.core.queue.cordons import Cordon, refuse_to_close_node, standing_on_nodes, undone_elsewhere
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import CORDONS, write_cordons
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE, Transaction, Transactions
 
 log = logging.getLogger("hub_extensions.hub_service")
-REFUSED, UNDONE = "the cluster refused it", "the cluster says that it is not cordoned"
+REFUSED, UNDONE = "opened-refused", "opened-elsewhere"
 
 
 class Cordoner(Protocol):
@@ -66,8 +66,8 @@ class NodeDrains:
                 raise Refused.because(409, refusal, "place")
             order = Cordon(node, admin, why, self.state.clock.utc_now())
             others = tuple(each for each in self.state.cordons if each.place != node)
-            text = f"Nothing new starts on {node}: {why}"
-            await self._write(transaction, (*others, order), (self._row("drained-card", text, f"admin {admin}"),))
+            said = explain("closed-place", place=node, why=why)
+            await self._write(transaction, (*others, order), (self._row("drained-card", said, f"admin {admin}"),))
         try:
             await self._cordon(node, True)
         except Refused as problem:
@@ -84,8 +84,8 @@ class NodeDrains:
         await self._cordon(node, False)
         async with self.transaction(admit=True) as transaction:
             left = tuple(each for each in self.state.cordons if each.place != node)
-            text = f"Servers start on {node} again: {why}"
-            await self._write(transaction, left, (self._row("undrained-card", text, f"admin {admin}"),))
+            said = explain("opened-place", place=node, why=why)
+            await self._write(transaction, left, (self._row("undrained-card", said, f"admin {admin}"),))
 
     async def notice_undone(self, transaction: Transaction) -> None:
         """Orders whose nodes are open again, though nobody said so here, are over."""
@@ -99,17 +99,17 @@ class NodeDrains:
 
     async def _end(self, transaction: Transaction, orders: tuple[Cordon, ...], why: str) -> None:
         left = tuple(each for each in self.state.cordons if each not in orders)
-        texts = (f"Servers start on {each.place} again: {why}." for each in orders)
-        await self._write(transaction, left, tuple(self._row("undrained-card", text, SERVICE) for text in texts))
+        said = (explain(why, place=each.place) for each in orders)
+        await self._write(transaction, left, tuple(self._row("undrained-card", each, SERVICE) for each in said))
 
     async def _write(
         self, transaction: Transaction, cordons: tuple[Cordon, ...], journal: tuple[JournalRow, ...]
     ) -> None:
         await transaction.write(Changes(journal=journal, meta={CORDONS: write_cordons(cordons)}))
 
-    def _row(self, kind: str, text: str, actor: str) -> JournalRow:
-        log.info("%s: %s", kind, text)
-        return JournalRow(self.state.clock.utc_now(), kind, None, None, None, None, text, actor)
+    def _row(self, kind: str, said: Reason, actor: str) -> JournalRow:
+        log.info("%s: %s", kind, said.message)
+        return JournalRow.because(self.state.clock.utc_now(), kind, (None, None, None), [said], actor)
 
     async def _cordon(self, node: str, closed: bool) -> None:
         try:

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from hub_extensions.core import messages
 from hub_extensions.core.queue.failed_starts import MOST, KeptFailure, shown_to
+from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.state import State
 
@@ -25,9 +26,7 @@ def overview(
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),
-        notices=tuple(
-            messages.Notice(each.at, each.server, each.text, each.reasons) for each in state.recent_notices(user)
-        ),
+        notices=presenters.notices(state.recent_notices(user)),
         failed=failed_of(state, user),
     )
 

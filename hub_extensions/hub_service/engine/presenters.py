@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
+from hub_extensions.adapters.store import NoticeRow
 from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.culling import Action, CullDecision, CullPolicy, ServerFacts, last_warning, why_not_extended
 from hub_extensions.core.gpu.devices import WHOLE, Device
-from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, OfferState, PoolInfo, TicketInfo, Wait
+from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, Notice, OfferState, PoolInfo, TicketInfo, Wait
 from hub_extensions.core.messages import TicketStatus as TicketMessage
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
@@ -236,9 +237,9 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
     )
 
 
-def server_text(server: str) -> str:
-    """How a sentence names a server of its reader."""
-    return f"server {server}" if server else "your server"
+def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
+    """What a user is told at the next page."""
+    return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)
 
 
 def why_left(user: str | None, why: str) -> Reason:

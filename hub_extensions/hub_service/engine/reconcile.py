@@ -247,10 +247,8 @@ class Reconciler:
         now = self.state.clock.utc_now()
         forged = {key for key, at in active.items() if is_forged(at, now)}
         new = forged - self._forged
-        rows = tuple(
-            JournalRow(now, "future-activity", None, None, *key, f"last_activity {active[key].isoformat()}", "user")
-            for key in sorted(new)
-        )
+        said = {key: [explain("activity-ahead", at=active[key])] for key in sorted(new)}
+        rows = tuple(JournalRow.because(now, "future-activity", (None, *key), said[key], "user") for key in said)
         if rows:
             await transaction.write(Changes(journal=rows))
         self._forged = (self._forged | forged) & active.keys()
@@ -383,18 +381,19 @@ class Reconciler:
         lease = self.leases.lease_of_unknown_server(server, now)
         offer = lease.offer if lease else CPU
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
-        what = f"a server that was started before, on {lease.uuid}" if lease else "a server without a GPU of ours"
-        at, seen = self.state.clock.utc_now(), f"the hub lists it as ready{_found_as(server)}"
-        row = JournalRow(at, "adopted", None, facts.lease, server.user, server.server, what, SERVICE, seen)
+        what = explain("adopted-on", device=lease.uuid) if lease else explain("adopted-without")
+        at, about = self.state.clock.utc_now(), (facts.lease, server.user, server.server)
+        row = JournalRow.because(at, "adopted", about, [what], SERVICE, [_found(server)])
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
         """It holds its device as before, also after a stop that failed."""
         back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
         if not isinstance(back, Reason):
-            lease, at, seen = back, self.state.clock.utc_now(), f"the hub lists it as ready{_found_as(server)}"
-            key, text = (server.user, server.server), "its stop did not go through"
-            rows = (JournalRow(at, CAME_BACK, lease.ticket, lease.id, *key, text, SERVICE, seen),)
+            lease, about = back, (lease.id, server.user, server.server)
+            why, seen = [explain("stop-undone")], [_found(server)]
+            row = JournalRow.because(self.state.clock.utc_now(), CAME_BACK, about, why, SERVICE, seen)
+            rows = (replace(row, ticket=lease.ticket),)
         started = lease.ready_at or self.state.clock.now()  # its lifetime does not begin anew
         facts = ServerFacts(server.user, server.server, lease.offer, started, lease=lease.id, adopted=lease.adopted)
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
@@ -440,5 +439,7 @@ def _together(changes: Sequence[Changes]) -> Changes:
     )
 
 
-def _found_as(server: HubServer) -> str:
-    return f", pid {server.pid}" if server.pid else f", pod {server.pod}" if server.pod else ""
+def _found(server: HubServer) -> Reason:
+    if server.pid:
+        return explain("seen-listed-pid", pid=str(server.pid))
+    return explain("seen-listed-pod", pod=server.pod) if server.pod else explain("seen-listed")

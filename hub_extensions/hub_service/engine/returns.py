@@ -29,9 +29,9 @@ from hub_extensions.hub_service.engine.transaction import SERVICE, Transactions
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 2.0
-NOT_FREE = explain("gpu-not-free-in-time")
-NO_ROOM = explain("no-room-to-return")
-SIGNED_OUT = explain("were-signed-out")
+NOT_FREE = explain("not-back-in-time")
+NO_ROOM = explain("not-back-no-room")
+SIGNED_OUT = explain("not-back-signed-out")
 
 
 def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
@@ -72,15 +72,13 @@ def without_returns_of(state: State, user: str) -> Changes:
 def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
     """How it went, for the journal and for its user's page; `why_not` None: it is back."""
     at, key = state.clock.utc_now(), (back.user, back.server)
-    if why_not is None:
-        kind, said = RETURNED, [of_server("server-returned", back.server)]
-    else:
-        kind, said = NOT_RETURNED, [of_server("server-not-returned", back.server), why_not]
-    text = " ".join(each.message for each in said)
-    to_do = [explain("start-here")] if why_not is not None else []
-    row = JournalRow(at, kind, None, None, *key, text, SERVICE, f"try {back.tries}")
-    log.info("%s: %s", kind, text, extra={"user": back.user, "server": back.server})
-    return Changes(notices=(NoticeRow.of(at, *key, *said, *to_do),), journal=(row,))
+    kind = RETURNED if why_not is None else NOT_RETURNED
+    said = [of_server("server-returned" if why_not is None else "server-not-returned", back.server)]
+    said += [] if why_not is None else [why_not]
+    to_do = [] if why_not is None else [explain("start-it-here")]
+    row = JournalRow.because(at, kind, (None, *key), said, SERVICE, [explain("seen-try", tries=back.tries)])
+    log.info("%s: %s", kind, row.text, extra={"user": back.user, "server": back.server})
+    return Changes(notices=(NoticeRow.because(at, *key, *said, *to_do),), journal=(row,))
 
 
 class Returns:
@@ -137,7 +135,7 @@ class Returns:
             await self.hub.start(asked.user, asked.server, asked.options, returns=True)
         except StartRefused as problem:
             if problem.status < 500 and problem.status != 429:
-                await self._write(asked, explain("start-failed-why", why=problem.message))
+                await self._write(asked, explain("not-back-hub-said", answer=problem.message))
             else:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 

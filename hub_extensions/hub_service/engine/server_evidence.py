@@ -17,6 +17,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import Figure
 from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
 from hub_extensions.hub_service.engine.state import State
@@ -211,17 +212,19 @@ class ServerEvidence:
         runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
         return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 
-    def evidence_text(self, facts: ServerFacts, lease: Lease | None) -> str:
+    def grounds(self, facts: ServerFacts, lease: Lease | None) -> tuple[Reason, ...]:
         """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""
-        clock, found = self.state.clock, []
+        clock, found = self.state.clock, list[Reason]()
         if lease is not None:
             used, source = self.measured(lease)
-            found.append("use not known" if used is None else f"use {used:g} % by {source}")
+            found.append(explain("seen-no-use") if used is None else explain("seen-use", percent=used, source=source))
         _, rule = self.state.policies.of(self.state.ruled(facts.user, facts.offer), clock.utc_now())
-        found += [f"by the rule {rule!r}"] if rule else []
-        times = {"idle since": facts.idle_since, "warned": facts.warned, "last opened": facts.opened}
-        times["last activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
-        found += [f"{name} {clock.wall(at).isoformat(timespec='seconds')}" for name, at in times.items() if at]
+        found += [explain("seen-rule", rule=rule)] if rule else []
+        times = {"seen-idle": facts.idle_since, "seen-warned": facts.warned, "seen-opened": facts.opened}
+        times["seen-activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
+        found += [explain(name, at=clock.wall(at)) for name, at in times.items() if at]
         if facts.announced is not None and facts.stopping is not None:
-            found.append(f"reached by {', '.join(facts.reached) or 'nobody'}{' (warned again)' * facts.unheard}")
-        return ", ".join(found)
+            ways = ", ".join(facts.reached)
+            found.append(explain("seen-reached", ways=ways) if ways else explain("seen-unreached"))
+            found += [explain("seen-warned-again")] * facts.unheard
+        return tuple(found)

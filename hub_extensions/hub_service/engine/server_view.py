@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
-from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
+from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import Cause, CullDecision, ServerFacts
 from hub_extensions.core.gpu.devices import WHOLE
@@ -18,10 +18,13 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine import presenters
+from hub_extensions.hub_service.engine.cull_audit import EXTENDED, KEPT, kept_row
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.server_evidence import ServerEvidence
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
+
+UNKNOWN = "This server is not known to run."
 
 
 class ServerView:
@@ -75,7 +78,7 @@ class ServerView:
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))
             if facts is None:
-                raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+                raise Refused(404, UNKNOWN, "server", "unknown-server")
             lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
             policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
             kept = culling.keep(self.evidence.evidence(facts), facts, policy, now, pressed)
@@ -83,10 +86,8 @@ class ServerView:
                 raise Refused.because(409, kept, "keep")
             longer = kept.extensions > facts.extensions
             until = kept.ends_at if longer else kept.kept_until
-            at, kind = self.state.clock.utc_now(), "extended" if longer else "kept"
-            text = f"{kind} until {self.state.clock.wall(until) if until else None}"
-            evidence = self.evidence.evidence_text(facts, lease)
-            row = JournalRow(at, kind, None, facts.lease, user, server, text, "user", evidence)
+            kind = EXTENDED if longer else KEPT
+            row = kept_row(self.state, kind, facts, until, self.evidence.grounds(facts, lease))
             try:
                 await transaction.write(Changes(facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:

@@ -114,7 +114,7 @@ class State(Inventory):
     """When the proxy was restarted last, as far as is known."""
     saving: dict[ServerKey, datetime] = field(default_factory=dict)
     """Since when its notebooks are being saved."""
-    sent: dict[ServerKey, tuple[Reason, str]] = field(default_factory=dict)
+    sent: dict[ServerKey, tuple[Reason, tuple[Reason, ...]]] = field(default_factory=dict)
     """Whose stop the hub is asked for now: why, and on what evidence."""
     returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
     """Of servers that come back without a GPU, or have."""

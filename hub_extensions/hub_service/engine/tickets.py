@@ -107,7 +107,7 @@ class Tickets:
         answer = await self._answer(ask, transaction)
         if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
             now = self.state.clock.utc_now()
-            notice = NoticeRow.of(now, ask.user, ask.server, answer.reason)  # nobody waits for the answer
+            notice = NoticeRow.because(now, ask.user, ask.server, answer.reason)  # nobody waits for the answer
             await transaction.write(Changes(notices=(notice,)))
         return answer
 
@@ -265,9 +265,9 @@ class Tickets:
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
             if ticket is None or (user is not None and ticket.user != user):
-                raise Refused(404, "There is no such ticket of yours.", "ticket", "unknown-ticket")
+                raise Refused.because(404, explain("not-your-ticket"), "ticket")
             if ticket.state is TicketState.ADMITTED:
-                raise Refused(409, "Its server is starting. Stop the server instead.", "ticket", "starting")
+                raise Refused.because(409, explain("starting"), "ticket")
             reason = presenters.why_left(user, why)
             who = "user" if user else f"admin {admin}".strip()
             await transaction.end_ticket(ticket, Event.LEFT, reason, actor=who)
@@ -332,7 +332,7 @@ class Tickets:
             await transaction.end_ticket(ticket, Event.REFUSED, why)
             return
         kept = explain("right-lost", offer=why.params["offer"])
-        notice = NoticeRow.of(self.state.clock.utc_now(), ticket.user, ticket.server, kept)
+        notice = NoticeRow.because(self.state.clock.utc_now(), ticket.user, ticket.server, kept)
         row = transaction.ticket_row("right-lost", step.ticket, offer, evidence=why.log_message)
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
@@ -484,7 +484,7 @@ class Tickets:
     def _live(self, ticket_id: str, attempt: int) -> Ticket:
         ticket = self.state.tickets.get(ticket_id)
         if ticket is None or ticket.attempt != attempt:
-            raise Refused(404, "There is no such ticket any more.", "ticket", "unknown-ticket")
+            raise Refused.because(404, explain("unknown-ticket"), "ticket")
         return ticket
 
 

@@ -129,12 +129,13 @@ class Transaction:
         """
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
-        notices = (NoticeRow.of(now, ticket.user, ticket.server, reason),) if how in NOTIFIED_LATER else ()
+        notices = (NoticeRow.because(now, ticket.user, ticket.server, reason),) if how in NOTIFIED_LATER else ()
+        row = self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence)
         await self.write(
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
                 leases=step.leases,
-                journal=(self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence),),
+                journal=(replace(row, reasons=(reason,)),),
                 notices=notices,
                 meta=meta or {},
             )
@@ -213,7 +214,7 @@ class Transaction:
         self,
         after: Callable[[Lease], Lease],
         cause: Callable[[Lease, Lease], tuple[str, str]],
-        notice_of_loss: Callable[[Lease], str],
+        notice_of_loss: Callable[[Lease], Reason],
     ) -> None:
         """Every lease as it is after a reading, in one write.
 
@@ -242,7 +243,7 @@ class Transaction:
                 leases=tuple(lease for _, lease in changed),
                 gone_facts=tuple(gone),
                 journal=tuple(self._changed_row(before, now, *cause(before, now)) for before, now in changed),
-                notices=tuple(NoticeRow(at, lease.user, lease.server, notice_of_loss(lease)) for lease in lost),
+                notices=tuple(NoticeRow.because(at, lease.user, lease.server, notice_of_loss(lease)) for lease in lost),
             )
         )
 

@@ -18,7 +18,7 @@ from hub_extensions.core.offer_texts import at_most_text, default_title, likely_
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
 from hub_extensions.core.queue.failed_starts import sentence
-from hub_extensions.core.reasons import spoken, translated
+from hub_extensions.core.reasons import translated
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about, ordinal
 from hub_extensions.spawner.pages.texts import clock, utc
@@ -160,7 +160,7 @@ def home_entries(
         if notice.server not in over or over[notice.server][0] < notice.at:
             over[notice.server] = (
                 notice.at,
-                HomeEntry(notice.server, "ended", spoken(notice.text, notice.reasons, t), at=_moment(notice.at)),
+                HomeEntry(notice.server, "ended", notice.in_language(t), at=_moment(notice.at)),
             )
     past = (over[server][1] for server in sorted(over) if server not in live)
     return (*(live[server] for server in sorted(live)), *past)

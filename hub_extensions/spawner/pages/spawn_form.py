@@ -37,7 +37,7 @@ from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
-from hub_extensions.core.reasons import Reason, explain, spoken, translated
+from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import failed_view, last_offers, offers_in
 from hub_extensions.spawner.pages.reader import catalogue_of, spoken_by
@@ -218,7 +218,7 @@ def form_html(
 
 def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, str]:
     """When, with its clock, and what."""
-    return utc(notice.at), clock(notice.at), spoken(notice.text, notice.reasons, t)
+    return utc(notice.at), clock(notice.at), notice.in_language(t)
 
 
 def _held_by(servers: Sequence[str], t: Catalogue) -> str:

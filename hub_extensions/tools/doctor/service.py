@@ -170,10 +170,16 @@ def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
     """Of each offer who measures its use, as the running service sees it: since when, and how old the figures are."""
     for each in (health or {}).get("evidence") or ():
         age = "" if each["age_seconds"] is None else f", the oldest figure {each['age_seconds']:.0f} s old"
-        servers = f" of {each['measured']} of {each['leases']} servers{age}" if each["leases"] else ""
-        text = f"{each['offer']}: its use is measured by {WHO[each['source']]}{servers}, so since {each['since']}."
+        servers = f", of {each['measured']} of {each['leases']} servers{age}" if each["leases"] else ""
+        since = minute(each["since"])
+        text = f"{each['offer']}: its use is measured by {WHO[each['source']]} since {since}{servers}."
         known = each["reason"] in KNOWN_OF
         yield Diagnosis("evidence", "ok" if known else "warning", text, "" if known else each["text"])
+
+
+def minute(moment: str) -> str:
+    """A time of the service's answers, to the minute."""
+    return f"{moment[:10]} {moment[11:16]} UTC"
 
 
 def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:

@@ -26,7 +26,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many
@@ -250,10 +250,21 @@ async def test_a_last_choice_that_is_no_offer_any_more_is_left_out(store: Store)
 
 async def test_a_user_reads_own_notices_only_and_not_the_old_ones(store: Store) -> None:
     rows = [NoticeRow(NOW - timedelta(hours=hours), user, "", f"{user} {hours}") for user in "ab" for hours in (30, 1)]
-    ours = NoticeRow.of(NOW, "a", "lab", explain("named-server-stopped", server="lab"), explain("idle", idle=300.0))
+    ours = NoticeRow.because(NOW, "a", "lab", explain("server-stopped", server="lab"), explain("idle", idle=300.0))
     assert ours.text == "Server lab was stopped. Idle for 5 min."
     await store.commit(Changes(notices=(*rows, ours)))
     assert await store.notices("a", NOW - timedelta(hours=24)) == (ours, rows[1])
+
+
+async def test_what_a_row_says_by_codes_comes_back_unless_a_code_is_not_known(store: Store) -> None:
+    seen = [explain("seen-use", percent=0.5, source="nvml"), explain("seen-no-use")]
+    told = JournalRow.because(NOW, "culled", ("l1", "a", ""), [explain("idle", idle=60.0)], "service", seen)
+    later = replace(told, reasons=(Reason("of-a-later-version", "Because."),))
+    notice = NoticeRow.because(NOW, "a", "", explain("files-kept"))
+    await store.commit(Changes(journal=(told, later), notices=(notice,)))
+    assert (told.text, told.evidence) == ("Idle for 1 min.", "use 0.5 % by nvml, use not known")
+    assert await store.journal() == (replace(told, reasons=()), told)
+    assert await store.notices("a", NOW) == (notice,)
 
 
 async def test_usage_records_come_back_last_ended_first_and_by_user(store: Store) -> None:

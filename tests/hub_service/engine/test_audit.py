@@ -14,7 +14,9 @@ from hub_extensions.core.messages import Ask, Report, Started, Stopped
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.reasons import as_text
 from hub_extensions.hub_service.engine.reconcile import MISSING
+from hub_extensions.hub_service.http.pages.audit import ADMINS_KINDS
 from tests.fakes.cluster_table import HOME, pod
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
@@ -96,13 +98,13 @@ async def not_told(r: Room) -> None:
         (stopped, "stopped", "hub", "it was asked to"),
         (gone, "gone", "service", "its lists have lacked it for 60 s"),
         (adopted, "adopted", "service", "the hub lists it as ready"),
-        (kept, "kept", "user", "use 1.5 % by gpm, idle since 2026-01-05T12:00:00+00:00"),
+        (kept, "kept", "user", "use 1.5 % by gpm, idle since 2026-01-05T12:00:00Z"),
         (
             warned,
             "warned",
             "service",
-            "use 1.5 % by gpm, idle since 2026-01-05T12:00:00+00:00, warned 2026-01-05T12:02:12+00:00, last opened "
-            "2026-01-05T12:00:00+00:00, shown in its panel, which asked 0 s ago",
+            "use 1.5 % by gpm, idle since 2026-01-05T12:00:00Z, warned 2026-01-05T12:02:12Z, last opened "
+            "2026-01-05T12:00:00Z, shown in its panel, which asked 0 s ago",
         ),
         (not_told, "not-told", "service", "notice n1, try 1"),
     ],
@@ -114,6 +116,8 @@ async def test_a_row_says_who_did_it_and_on_what_evidence(
         await happens(r)
         row = await last(r, kind)
         assert (row.user, row.actor, row.evidence) == ("ada", actor, evidence)
+        if kind in ADMINS_KINDS:  # it stands on a page: in every language
+            assert (as_text(row.reasons), as_text(row.grounds, ", ")) == (row.text, row.evidence)
 
 
 async def last(r: Room | PodRoom, kind: str) -> JournalRow:
@@ -138,7 +142,7 @@ async def test_a_warning_says_until_when_and_that_nobody_is_shown_it(tmp_path: P
         r.hands.pass_time(timedelta(minutes=29))
         await r.engine.culler.decide_all()
         row = await last(r, "warned")
-        assert row.text == "The time limit of 30 min ends. Stops at 2026-01-05 12:30 UTC."
+        assert row.text == "The time limit of 30 min ends. It stops at 2026-01-05T12:30:00Z."
         assert row.evidence.endswith("shown to nobody: its server has not asked")
         await r.engine.culler.decide_all()
         assert [each.kind for each in await r.engine.store.journal()].count("warned") == 1

@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Report, ServerState
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.reasons import as_text, explain
 from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST
 from tests.hub_service.engine.room import Room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
@@ -168,17 +168,17 @@ async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> Non
         state, culler = r.engine.state, r.engine.culler
         facts, now = state.facts["ada", ""], state.clock.now()
         idle = replace(facts, idle_since=now - MINUTE, warned=now, opened=None)
-        assert culler.evidence_text(idle, lease(state, "ada")) == (
-            "use 0 % by nvml, idle since 2026-01-05T12:00:00+00:00, warned 2026-01-05T12:01:00+00:00"
+        assert as_text(culler.grounds(idle, lease(state, "ada")), ", ") == (
+            "use 0 % by nvml, idle since 2026-01-05T12:00:00Z, warned 2026-01-05T12:01:00Z"
         )
         state.samples = {}
         state.activity["ben", ""] = state.activity["ada", ""] = now
         opened = replace(facts, idle_since=None, warned=None, opened=now)
-        assert culler.evidence_text(opened, lease(state, "ada")) == (
-            "use not known, last opened 2026-01-05T12:01:00+00:00"
+        assert as_text(culler.grounds(opened, lease(state, "ada")), ", ") == (
+            "use not known, last opened 2026-01-05T12:01:00Z"
         )
         quiet = replace(state.facts["ben", ""], opened=None)
-        assert culler.evidence_text(quiet, None) == "last activity 2026-01-05T12:01:00+00:00"
+        assert as_text(culler.grounds(quiet, None), ", ") == "last activity 2026-01-05T12:01:00Z"
 
 
 @pytest.mark.parametrize(

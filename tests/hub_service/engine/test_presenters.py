@@ -183,7 +183,3 @@ def test_a_pool_is_explained_with_what_is_free_where_that_is_known(pool: Pool, k
     (found,) = presenters.cluster_info(survey, [SMALL, LARGE, replace(SMALL, id="again")])
     assert (found.pool, found.total, found.free, found.held_by_others) == ("mig-1g.5gb", 3, free, 0)
     assert (found.resource, found.offers) == ("nvidia.com/mig-1g.5gb", ("mig-1g.5gb", "again"))
-
-
-def test_a_server_is_named_to_its_user() -> None:
-    assert (presenters.server_text(""), presenters.server_text("two")) == ("your server", "server two")

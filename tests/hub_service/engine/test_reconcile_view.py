@@ -59,9 +59,9 @@ async def test_a_server_that_nobody_knows_is_adopted_with_what_it_holds(tmp_path
             replace(lease(r.engine.state, "ada"), id="new", user="eve", adopted=True),
         )
         for found, what, about in (
-            (held, f"a server that was started before, on {held.uuid}", {"pid": 7, "pod": "x"}),
-            (None, "a server without a GPU of ours", {"pod": "jupyter-eve"}),
-            (None, "a server without a GPU of ours", {}),
+            (held, f"It was started before, on {held.uuid}.", {"pid": 7, "pod": "x"}),
+            (None, "It was started before, without a GPU of this hub.", {"pod": "jupyter-eve"}),
+            (None, "It was started before, without a GPU of this hub.", {}),
         ):
             changes = reconciler(r, found=found)._adopt(server(r, "eve", **about))
             (facts,), (row,) = changes.facts, changes.journal

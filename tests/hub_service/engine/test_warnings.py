@@ -101,7 +101,7 @@ async def test_a_countdown_that_nobody_heard_of_begins_again_once_and_then_it_st
             await stops_finish(r)
             assert hub.stopped == [("ada", "")]
             assert logged(caplog, "begins again") == 1
-            assert await culled_by(r) == "nobody (warned again)"
+            assert await culled_by(r) == "nobody, warned again"
     finally:
         child.kill()
         child.wait()
@@ -193,7 +193,7 @@ async def test_a_receiver_that_does_not_take_it_has_reached_nobody_and_is_one_li
             await pass_by(r, 60)
             await stops_finish(r)
             assert r.hub.stopped == [("ada", "")]
-            assert await culled_by(r) == "nobody (warned again)"
+            assert await culled_by(r) == "nobody, warned again"
     finally:
         receiver.close()
 

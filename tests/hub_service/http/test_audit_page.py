@@ -8,6 +8,7 @@ import io
 import pytest
 
 from hub_extensions.adapters.store import JournalRow
+from hub_extensions.core.reasons import explain
 from hub_extensions.core.translation import Catalogue
 from hub_extensions.hub_service.engine.cull_audit import KINDS
 from hub_extensions.hub_service.http.pages.audit import CSV_ROWS, ROWS, kind_text, with_moments
@@ -119,6 +120,33 @@ async def test_it_is_found_from_ones_own_page_and_speaks_the_readers_language(se
     answer = await service.ask("GET", "audit", "ada-token", headers={"Accept-Language": "fi"})
     text = answer.body.decode()
     assert "Varoitukset ja pysäytykset" in text and "pysäytetty" in text
+
+
+async def test_what_happened_is_told_in_the_readers_language_and_an_admins_own_words_as_they_are(
+    service: Running,
+) -> None:
+    about, now = ("l1", "ada", ""), NOON
+    service.engine.rows = (
+        JournalRow.because(now, "stop-ordered", about, [explain("stop-ordered", at=now, why="<Exam>.")], "admin root"),
+        JournalRow.because(
+            now, "culled", about, [explain("idle", idle=1800.0)], "service",
+            [explain("seen-use", percent=0.0, source="nvml"), explain("seen-idle", at=now)],
+        ),
+        row("warned", "ada", "Written by an older version."),
+    )  # fmt: skip
+    moment = '<time datetime="2026-11-20T12:00:00Z">2026-11-20 12:00 UTC</time>'
+    for language, told in {
+        "fi": (
+            f"<span>Se pysäytetään {moment}: &lt;Exam&gt;.</span>",
+            f"käyttö 0 %, mitannut nvml, käyttämättä {moment}",
+        ),
+        "en": (f"<span>It stops at {moment}: &lt;Exam&gt;.</span>", f"use 0 % by nvml, idle since {moment}"),
+    }.items():
+        answer = await service.ask("GET", "audit", "admin-token", headers={"Accept-Language": language})
+        text = answer.body.decode()
+        assert all(sentence in text for sentence in told), text
+        assert ("Idle for" in text) == (language == "en")
+        assert '<span lang="en">Written by an older version.</span>' in text
 
 
 @pytest.mark.parametrize("path", ["audit", "audit.csv"])

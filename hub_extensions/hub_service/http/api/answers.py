@@ -70,11 +70,11 @@ def is_our_fault(error: BaseException | None) -> bool:
 
 def _hub_refusal(error: HubRefused) -> tuple[int, Problem]:
     if error.status == 429:
-        return 429, Problem("The hub starts too many servers at once. Try again in a minute.", reason="hub-busy")
+        return 429, Problem.of(explain("hub-busy"))
     if 400 <= error.status < 500:
         # the hub's words are about the caller's own server
-        return 409, Problem(f"The hub says no: {error.message}", reason="hub-refused")
-    return 502, Problem("The hub failed while it did this; its log says why.", reason="hub-failed")
+        return 409, Problem.of(explain("hub-refused", answer=error.message))
+    return 502, Problem.of(explain("hub-failed"))
 
 
 def _plain(status: int) -> tuple[int, Problem]:

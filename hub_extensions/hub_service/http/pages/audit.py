@@ -14,6 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core.access import ApiAction
+from hub_extensions.core.reasons import as_text
 from hub_extensions.core.translation import Catalogue
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.cull_audit import KINDS
@@ -61,6 +62,7 @@ class Audit(Page):
         values = {
             "rows": found,
             "with_moments": with_moments,
+            "as_text": as_text,
             "most": ROWS,
             "admin": self.everybody,
             "kinds": {kind: kind_text(kind, self.catalogue) for kind in self.kinds},

@@ -27,7 +27,7 @@ from hub_extensions.core.access import ApiAction, Person
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.failed_starts import sentence
-from hub_extensions.core.reasons import Reason, spoken, translated
+from hub_extensions.core.reasons import Reason, translated
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
@@ -315,7 +315,6 @@ def make_environment(base_url: str) -> Environment:
         sentence=sentence,
         wording=wording,
         offer_texts=offer_texts,
-        spoken=spoken,
         translated=translated,
         halves=halves,
         cpu=CPU,

@@ -1,0 +1,82 @@
+"""What stands in the journal and in notices: code -> English text. They are told as the others (``reasons.py``).
+
+A code that begins with ``seen-`` is part of a list, of what something was decided on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+OF_THE_JOURNAL: Mapping[str, str] = {
+    # what happened to a server
+    "it-stops-at": "It stops at {at:time}.",
+    "kept-until": "Kept until {at:time}.",
+    "extended-until": "Put off until {at:time}.",
+    "was-idle": "Its GPU was idle for too long.",
+    "was-at-its-limit": "Its time limit had ended.",
+    "was-unopened": "Nobody had opened it.",
+    "was-quiet": "It had not been used for too long.",
+    "was-to-end": "Its time had come.",
+    "stop-hangs": "The hub is still stopping it.",
+    "stop-refused-with": "{answer}",
+    "stop-left": "The hub calls it stopped, and {left} is still there.",
+    "stop-left-something": "The hub calls it stopped, and what holds its GPU is still there.",
+    "stop-undone": "Its stop did not go through.",
+    "adopted-on": "It was started before, on {device}.",
+    "adopted-without": "It was started before, without a GPU of this hub.",
+    "activity-ahead": "Its last activity is said to be at {at:time}.",
+    "not-back-in-time": "Its GPU was not free in time.",
+    "not-back-no-room": "There is no room for it now, or its start failed.",
+    "not-back-signed-out": "You were signed out.",
+    "not-back-hub-said": "{answer}",
+    "pod-deleted": "The pod {pod} was deleted by force.",
+    "pod-deleted-because": "The pod {pod} was deleted by force: {why}",
+    # what an admin ordered
+    "closed-place": "Nothing new starts on {place}: {why}",
+    "closed-machine": "Nothing new starts on the machine: {why}",
+    "opened-place": "Servers start on {place} again: {why}",
+    "opened-machine": "Servers start on the machine again: {why}",
+    "opened-refused": "Servers start on {place} again: the cluster refused it.",
+    "opened-elsewhere": "Servers start on {place} again: the cluster says that it is not cordoned.",
+    "stop-ordered": "It stops at {at:time}: {why}",
+    "kept-by-admin": "Kept until {at:time}: {why}",
+    "letter-to-place": "To who is on {place}: {text}",
+    "letter-to-machine": "To who is on the machine: {text}",
+    # on what
+    "seen-use": "use {percent:number} % by {source}",
+    "seen-no-use": "use not known",
+    "seen-rule": "by the rule '{rule}'",
+    "seen-idle": "idle since {at:time}",
+    "seen-warned": "warned {at:time}",
+    "seen-opened": "last opened {at:time}",
+    "seen-activity": "last activity {at:time}",
+    "seen-reached": "reached by {ways}",
+    "seen-unreached": "reached by nobody",
+    "seen-warned-again": "warned again",
+    "seen-shown": "shown in its panel, which asked {age:duration} ago",
+    "seen-not-shown": "shown to nobody: its server has not asked",
+    "seen-stop-begun": "its stop had begun at {at:time}, and its end was seen later",
+    "seen-fault": "{fault} since {at:time}",
+    "seen-listed": "the hub lists it as ready",
+    "seen-listed-pid": "the hub lists it as ready, pid {pid}",
+    "seen-listed-pod": "the hub lists it as ready, pod {pod}",
+    "seen-try": "try {tries:number}",
+    "seen-signed-out": "signed out: {cause}",
+    "seen-node-silent": "the node {node} does not answer",
+    # what a user reads at the next page
+    "your-server-stopped": "Your server was stopped.",
+    "server-stopped": "Server {server} was stopped.",
+    "files-kept": "Your files are kept.",
+    "your-server-returned": "Your server runs again, without a GPU.",
+    "server-returned": "Server {server} runs again, without a GPU.",
+    "your-server-not-returned": "Your server could not come back without a GPU.",
+    "server-not-returned": "Server {server} could not come back without a GPU.",
+    "start-it-here": "Start it on this page.",
+    "admin-stops-yours": "An administrator stops your server. {why}",
+    "letter": "From an administrator: {text}",
+    "gpu-gone-from-machine": "The GPU of {server:server} is gone from the machine. Save your work and stop it.",
+    "machine-not-answering": (
+        "The machine that {server:server} runs on does not answer. "
+        "Your GPU there stays yours until it does, or until an administrator gives it up."
+    ),
+}
