@@ -85,8 +85,7 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
     columns = [column for column in NOTICES.columns if column.name != "id"]
     chosen = sa.select(*columns).where(NOTICES.c.at >= since).order_by(NOTICES.c.id.desc())
     rows = connection.execute(chosen if user is None else chosen.where(NOTICES.c.user == user))
-    read = ({**row, "reasons": tuple(Reason(**each) for each in row["reasons"])} for row in rows.mappings())
-    return tuple(NoticeRow(**row) for row in read)
+    return tuple(NoticeRow(**row) for row in rows.mappings())
 
 
 def users(connection: Connection) -> tuple[str, ...]:
