@@ -70,6 +70,7 @@ FITTING: dict[str, Any] = {
     "c.GpuCulling.notify_url": "https://chat.example/stops",
     "c.SignOn.enabled": False,  # of the hub alone, and it would load the authenticator
     "c.SignOnGate.enabled": False,  # of hub and gate alone: tests/gate/test_hub_setup.py
+    "c.SignOnGate.trusted_proxies": ["10.0.0.0/8"],
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",
     "c.GpuService.public_metrics_token": "metrics-word-long-enough",

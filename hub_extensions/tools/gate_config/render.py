@@ -123,7 +123,7 @@ def _environment() -> Environment:
     environment.filters["variable"] = _variable
     environment.filters["any_mark"] = lambda name: name.lower().replace("-", "[-_.]")
     environment.filters["service"] = _service
-    environment.filters["within"] = _within
+    environment.filters["indented"] = _indented
     return environment
 
 
@@ -132,7 +132,7 @@ def _variable(name: str) -> str:
     return name.lower().replace("-", "_")
 
 
-def _within(text: str, spaces: int) -> str:
+def _indented(text: str, spaces: int) -> str:
     """A piece as a part of something else: without its last line's end, and each line so far to the right."""
     return indent(text.rstrip("\n"), " " * spaces)
 
