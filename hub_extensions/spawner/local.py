@@ -28,8 +28,8 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 
-LOOK_SECONDS = 1.0
-"""Who waits for a first answer looks this often whether the process is still there."""
+POLL_SECONDS = 1.0
+"""While the hub waits for a first answer the process is polled this often."""
 
 
 class _KnownProcess(GpuSpawnerMixin):
@@ -94,7 +94,7 @@ class _KnownProcess(GpuSpawnerMixin):
             answer = asyncio.ensure_future(ask(*args, **named))
             try:
                 while not answer.done():
-                    await asyncio.wait({answer}, timeout=LOOK_SECONDS)
+                    await asyncio.wait({answer}, timeout=POLL_SECONDS)
                     status = None if answer.done() else await self.poll()
                     if status is not None:
                         raise spawn_errors.ServerEnded(self._log_name, status)
