@@ -226,7 +226,7 @@ class Draws:
         self._random = np.random.default_rng(seed)
         self._drawn: dict[str, list[tuple[Hashable, float, FloatArray]]] = {}
         self._known: dict[Hashable, tuple[FloatArray, NDArray[np.bool_]]] = {}
-        self._within: dict[tuple[Hashable, float], FloatArray] = {}
+        self._limited: dict[tuple[Hashable, float], FloatArray] = {}
         self._curve = _Curve(
             *kaplan_meier(history.pool(), [holder.age for holder in holders if holder.age is not None])
         )
@@ -269,8 +269,8 @@ class Draws:
         waits = np.array([each.age is None for each in holders])[:, None]
         lives = np.minimum(self._curve.lives(drawn[:, 0], ages), limits) * np.exp(COPY * drawn[:, 1])
         lives = np.maximum(lives, np.where(waits, SHORTEST, ages + SHORTEST))
-        within: FloatArray = np.minimum(lives, np.maximum(limits, ages))
-        return within
+        found: FloatArray = np.minimum(lives, np.maximum(limits, ages))
+        return found
 
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
@@ -338,9 +338,9 @@ class Draws:
             known = self._known[whose] = lasted, np.array([use.at_limit for use in uses], dtype=np.bool_)
         if limit is None:
             return known[0]
-        if (whose, limit) not in self._within:
-            self._within[whose, limit] = np.where(known[1], limit, np.minimum(known[0], limit))
-        return self._within[whose, limit]
+        if (whose, limit) not in self._limited:
+            self._limited[whose, limit] = np.where(known[1], limit, np.minimum(known[0], limit))
+        return self._limited[whose, limit]
 
     def _beyond(self, age: float) -> FloatArray:
         """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
