@@ -136,11 +136,11 @@ def failed_view(
     )
 
 
-def ended_view(overview: UserOverview | None, server: str) -> HomeEntry | None:
+def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
     """What was said last of this server in the last day; None: nothing, or it is not known."""
     said = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(said, key=lambda notice: notice.at, default=None)
-    return None if last is None else HomeEntry(server, "ended", last.text, at=_moment(last.at))
+    return None if last is None else HomeEntry(server, "ended", last.in_language(t), at=_moment(last.at))
 
 
 def home_entries(

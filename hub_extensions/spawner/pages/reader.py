@@ -58,7 +58,7 @@ class PageReader:
         failed = failed_view(
             known.failed if known is not None else (), spawner.name, hub_message or "", spawner.user_options or {}, t
         )
-        ended = None if failed else ended_view(known, spawner.name)
+        ended = None if failed else ended_view(known, spawner.name, t)
         return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed, ended)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
