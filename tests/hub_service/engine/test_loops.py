@@ -20,6 +20,7 @@ from hub_extensions.core.messages import Ended, Report, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
+from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine import local_leases, reconcile
 from hub_extensions.hub_service.engine.rights import KEPT, LAST, UNANSWERED
 from hub_extensions.hub_service.engine.tickets import SLICE
@@ -184,7 +185,7 @@ async def test_activity_that_lies_ahead_counts_as_now_and_admins_read_of_it_once
             await r.engine.reconciler.reconcile()
         assert r.engine.state.activity[ADA] == r.engine.state.clock.now()
         rows = [row for row in await r.engine.store.journal() if row.kind == "future-activity"]
-        assert [(row.user, row.text) for row in rows] == [("ada", f"last_activity {later.isoformat()}")]
+        assert [(row.user, row.text) for row in rows] == [("ada", explain("activity-ahead", at=later).message)]
 
 
 async def test_a_word_about_a_server_is_newer_than_a_listing_of_before(tmp_path: Path) -> None:
