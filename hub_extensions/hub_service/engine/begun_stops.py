@@ -54,7 +54,7 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
         return changes
     rows, notices = [], []
     for facts in over:
-        why, known = state.sent.get((facts.user, facts.server)) or _told_late(state, facts)
+        why, known = state.sent.get((facts.user, facts.server)) or _late_reason(state, facts)
         row = JournalRow(
             state.clock.utc_now(), CULLED, None, facts.lease, facts.user, facts.server, why.message, SERVICE, known
         )
@@ -65,7 +65,7 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
     return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
 
 
-def _told_late(state: State, facts: ServerFacts) -> tuple[Reason, str]:
+def _late_reason(state: State, facts: ServerFacts) -> tuple[Reason, str]:
     """Why, and on what evidence, as far as is known after a kill."""
     assert facts.cause is not None and facts.stopping is not None
     why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, "time-had-come"))
