@@ -40,7 +40,7 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 QUIET = timedelta(seconds=5)
 LATE_SECONDS = 5.0
 """So long after an end tokens are looked for that a request under way got meanwhile."""
-TOLD_AGAIN_SECONDS = (0.2, 1.0, 3.0, 10.0, 30.0, 60.0)
+REPORTED_AGAIN_SECONDS = (0.2, 1.0, 3.0, 10.0, 30.0, 60.0)
 """A server that gave no answer is told again after these, one after the other."""
 AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
@@ -332,7 +332,7 @@ class SessionEnder:
 
     async def _ask_once_more(self, user_id: int, silent: Collection[str]) -> None:
         """A server that was busy for some seconds would leave its open WebSockets open for ever."""
-        for pause in TOLD_AGAIN_SECONDS:
+        for pause in REPORTED_AGAIN_SECONDS:
             await asyncio.sleep(pause)
             try:
                 user = self._user(user_id)

@@ -130,7 +130,7 @@ async def test_a_server_whose_token_the_hub_has_forgotten_is_asked_by_the_key_th
     spawner.server = SimpleNamespace(url=f"http://127.0.0.1:{port}/user/ada/train/")
     user.spawners = {"train": spawner}
     # one that gives no answer is told again, behind the report; one that refuses is not
-    monkeypatch.setattr(session_ender, "TOLD_AGAIN_SECONDS", (0.0, 0.0))
+    monkeypatch.setattr(session_ender, "REPORTED_AGAIN_SECONDS", (0.0, 0.0))
     app = SimpleNamespace(internal_ssl=False, cookie_secret=b"of the hub")
     quiet: list[int] = []
     registry = SimpleNamespace(be_quiet=lambda user_id, _: quiet.append(user_id))

@@ -50,7 +50,7 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
         return changes
     rows, notices = [], []
     for facts in over:
-        why, known = state.sent.get((facts.user, facts.server)) or _told_late(state, facts)
+        why, known = state.sent.get((facts.user, facts.server)) or _late_reason(state, facts)
         about = (facts.lease, facts.user, facts.server)
         row = JournalRow.because(state.clock.utc_now(), CULLED, about, [why], SERVICE, known)
         rows.append(row)
@@ -60,7 +60,7 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
     return replace(changes, journal=(*changes.journal, *rows), notices=(*changes.notices, *notices))
 
 
-def _told_late(state: State, facts: ServerFacts) -> tuple[Reason, tuple[Reason, ...]]:
+def _late_reason(state: State, facts: ServerFacts) -> tuple[Reason, tuple[Reason, ...]]:
     """Why, and on what evidence, as far as is known after a kill."""
     assert facts.cause is not None and facts.stopping is not None
     why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, TO_END))
