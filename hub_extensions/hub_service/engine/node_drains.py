@@ -66,8 +66,8 @@ class NodeDrains:
                 raise Refused.because(409, refusal, "place")
             order = Cordon(node, admin, why, self.state.clock.utc_now())
             others = tuple(each for each in self.state.cordons if each.place != node)
-            said = explain("closed-place", place=node, why=why)
-            await self._write(transaction, (*others, order), (self._row("drained-card", said, f"admin {admin}"),))
+            reason = explain("closed-place", place=node, why=why)
+            await self._write(transaction, (*others, order), (self._row("drained-card", reason, f"admin {admin}"),))
         try:
             await self._cordon(node, True)
         except Refused as problem:
@@ -84,8 +84,8 @@ class NodeDrains:
         await self._cordon(node, False)
         async with self.transaction(admit=True) as transaction:
             left = tuple(each for each in self.state.cordons if each.place != node)
-            said = explain("opened-place", place=node, why=why)
-            await self._write(transaction, left, (self._row("undrained-card", said, f"admin {admin}"),))
+            reason = explain("opened-place", place=node, why=why)
+            await self._write(transaction, left, (self._row("undrained-card", reason, f"admin {admin}"),))
 
     async def notice_undone(self, transaction: Transaction) -> None:
         """Orders whose nodes are open again, though nobody said so here, are over."""
@@ -99,17 +99,17 @@ class NodeDrains:
 
     async def _end(self, transaction: Transaction, orders: tuple[Cordon, ...], why: str) -> None:
         left = tuple(each for each in self.state.cordons if each not in orders)
-        said = (explain(why, place=each.place) for each in orders)
-        await self._write(transaction, left, tuple(self._row("undrained-card", each, SERVICE) for each in said))
+        reasons = (explain(why, place=each.place) for each in orders)
+        await self._write(transaction, left, tuple(self._row("undrained-card", each, SERVICE) for each in reasons))
 
     async def _write(
         self, transaction: Transaction, cordons: tuple[Cordon, ...], journal: tuple[JournalRow, ...]
     ) -> None:
         await transaction.write(Changes(journal=journal, meta={CORDONS: write_cordons(cordons)}))
 
-    def _row(self, kind: str, said: Reason, actor: str) -> JournalRow:
-        log.info("%s: %s", kind, said.message)
-        return JournalRow.because(self.state.clock.utc_now(), kind, (None, None, None), [said], actor)
+    def _row(self, kind: str, reason: Reason, actor: str) -> JournalRow:
+        log.info("%s: %s", kind, reason.message)
+        return JournalRow.because(self.state.clock.utc_now(), kind, (None, None, None), [reason], actor)
 
     async def _cordon(self, node: str, closed: bool) -> None:
         try:
