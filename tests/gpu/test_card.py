@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.nvml.reader import Nvml
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample
 from tests.gpu.programs import cost_of, named_by_a_server, working
 from tests.gpu.smi import MIB, ask, differences
@@ -22,6 +23,7 @@ from tests.patience import patient
 pytestmark = pytest.mark.needs("gpu")
 
 HELD_MIB = 512
+LOOKS_EVERY, LOOKS_IN_A_MINUTE = 2.0, 30
 
 
 def now() -> datetime:
@@ -101,6 +103,29 @@ def test_use_goes_up_with_a_program_and_down_without(own: Nvml, uuids: tuple[str
     assert high is not None and 20 < high <= 100
     idle = sample_when(own, uuids[0], lambda sample: sample.used_percent is not None and sample.used_percent < high)
     assert idle.used_percent is not None and idle.used_percent < high
+
+
+@pytest.mark.parametrize(("works", "rests"), [(0.3, 1.7), (1.0, 6.0)], ids=["as our looks come", "seldom"])
+def test_short_and_rhythmic_work_is_not_called_idle(
+    own: Nvml, uuids: tuple[str, ...], works: float, rests: float
+) -> None:
+    """The highest of the looks between two decisions, as the culler takes it: of which would have stopped it, none.
+
+    A limit of a minute is as good as any: whoever has none of the readings above the threshold for so long is idle.
+    """
+    looks: list[float | None] = []
+    with working(HELD_MIB, {"CUDA_VISIBLE_DEVICES": uuids[0]}, "rhythm", str(works), str(rests)):
+        for _ in range(LOOKS_IN_A_MINUTE):
+            looks.append(own.read(now()).samples[uuids[0]].used_percent)
+            time.sleep(LOOKS_EVERY)
+    print(f"works {works} s, rests {rests} s: {looks}")
+    known = [look for look in looks if look is not None]
+    if not known:
+        assert uuids[0].startswith("MIG-"), "a whole GPU always tells its use"
+        return
+    third = len(known) // 3
+    highest = [max(known[part * third :][:third]) for part in range(3)]
+    assert min(highest) >= CullPolicy().idle_below_percent, f"for 20 s it looked idle: {looks}"
 
 
 def test_the_counters_are_there_on_a_card_that_has_them_and_only_there(

@@ -109,7 +109,7 @@ def cuda(tmp_path: Path) -> dict[str, str]:
 
 @pytest.mark.needs("c-compiler")
 def test_the_program_that_works_on_the_card_holds_its_memory_until_it_is_told(cuda: dict[str, str]) -> None:
-    with working(8, cuda, "driver") as pid:
+    with working(8, cuda, "driver", "rhythm", "0.01", "0.01") as pid:
         assert Path(f"/proc/{pid}").exists()
     assert not Path(f"/proc/{pid}").exists()
 

@@ -1,7 +1,8 @@
 """Holds memory of the GPU it is given by CUDA_VISIBLE_DEVICES, and keeps it busy, until standard input is closed.
 
-``python -m tests.gpu.work MIB [driver]``: says ``holding`` as soon as it does. With PyTorch where it is installed, else
-(or with ``driver``) through the driver's own library, so that it runs wherever the driver does. Ends with a sentence
+``python -m tests.gpu.work MIB [driver] [rhythm WORKS RESTS]``: says ``holding`` as soon as it does; with a rhythm it
+works for so many seconds and rests for so many, again and again. With PyTorch where it is installed, else (or with
+``driver``) through the driver's own library, so that it runs wherever the driver does. Ends with a sentence
 and status 3 without a GPU.
 """
 
@@ -11,6 +12,7 @@ import ctypes
 import importlib.util
 import select
 import sys
+import time
 from collections.abc import Callable
 
 
@@ -19,8 +21,11 @@ def main() -> None:
     plain = "driver" in sys.argv or importlib.util.find_spec("torch") is None
     work = with_driver(size) if plain else with_torch(size)
     print("holding", size, flush=True)
-    while not select.select([sys.stdin], [], [], 0)[0]:
-        work()
+    works, rests = map(float, sys.argv[sys.argv.index("rhythm") + 1 :][:2]) if "rhythm" in sys.argv else (1.0, 0.0)
+    while not select.select([sys.stdin], [], [], rests)[0]:
+        until = time.monotonic() + works
+        while time.monotonic() < until:
+            work()
 
 
 def with_torch(size: int) -> Callable[[], None]:
