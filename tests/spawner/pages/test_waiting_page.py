@@ -173,6 +173,7 @@ def test_a_start_that_failed_is_told_alike_live_after_a_reload_and_by_the_next_h
                 return page.locator("#gpu-refused p, #gpu-refused button, #gpu-refused a").all_inner_texts()
 
             live = shown()
+            assert page.text_content("#gpu-status") == "", "no screen reader finds that it is starting"
             assert live[-2:] == ["Try again with MIG 2g.10gb", "Choose another"] and "Your place is kept" in live[1]
             page.reload()
             assert shown() == live

@@ -266,6 +266,7 @@
     promise(false);
     el("gpu-headline").textContent = t("Your server was not started");
     noFigures();
+    say("");
     el("gpu-why").textContent = "";
     if (card) {
       el("gpu-refused").replaceWith(document.importNode(card, true));
