@@ -91,7 +91,7 @@ c.GpuCulling.lifetime_hours = 0.5
         expect(box).to_contain_text("Its GPU was idle for")
         expect(box.get_by_role("button", name="Start again")).to_be_visible()
         ada.page.reload()
-        expect(ada.page.locator("#gpu-ended")).to_contain_text("was stopped. Its GPU was idle for")
+        expect(ada.page.locator("#gpu-ended")).to_contain_text("was stopped. Idle for")
         ada.page.goto(f"{place.hub.url}/hub/spawn/ada")
         expect(ada.page.locator("body")).to_contain_text("was stopped")
         expect(ada.page.locator("body")).to_contain_text("Your files are kept")

@@ -14,6 +14,7 @@ from hub_extensions.adapters.jupyterhub_api import HubRefused
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, TicketState
+from hub_extensions.core.reasons import Reason, explain
 from tests.fakes.machine import HubAsTold, large, small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import Hands, Room, room, settings
@@ -226,8 +227,8 @@ def cause(before: Lease, after: Lease) -> tuple[str, str]:
     return f"{before.state.value} before {after.state.value}", "as seen"
 
 
-def notice(lease: Lease) -> str:
-    return f"{lease.id} is lost"
+def notice(lease: Lease) -> Reason:
+    return explain("gpu-gone-from-machine", server=lease.server)
 
 
 @pytest.mark.programs
