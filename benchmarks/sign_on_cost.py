@@ -162,7 +162,7 @@ def logins(folder: Path, commit_seconds: float) -> None:
     program = sign_in_service()
     assert program is not None, "./scripts/test sets it up"
     people = {f"p{number}": ("course",) for number in range(LOGINS)}
-    service = SignInService(program, free_port(), "gpu", secrets.token_hex(16), KEY, people)
+    service = SignInService(program, free_port(), "gpu", secrets.token_hex(16), KEY, people=people)
     config = f"""
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
