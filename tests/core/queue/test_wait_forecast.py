@@ -344,16 +344,24 @@ def test_an_interval_learns_from_what_came_true() -> None:
     assert punctual.correct(shown).p90 == pytest.approx(240.0)
 
 
-def test_who_is_behind_somebody_is_told_by_how_long_the_first_has_waited() -> None:
-    """From 41 waits on that were twice as long as that of the first at the join, it is surely better than the play."""
-    correction = Correction()
-    for number in range(42):
+SINCE = (50 * HOUR, 30 * HOUR, 0.0)
+"""How long those in line have waited."""
+
+
+def behind_the_first(pairs: int) -> tuple[SimulationState, Correction]:
+    """Three in line, after so many waits that were twice as long as that of the first at the join."""
+    correction, line = Correction(), full(waiting=3)
+    for number in range(pairs):
         ahead, joined = (1.0, 10.0)[number % 2] * HOUR, number * 1000 * HOUR
         correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 1.5 * ahead, joined=joined)
         correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 2 * ahead, joined=joined + ahead)
-    line = full(waiting=3)
-    since = (50 * HOUR, 30 * HOUR, 0.0)
-    line = replace(line, waiting=tuple(replace(each, waited=by) for each, by in zip(line.waiting, since, strict=True)))
+    waiting = tuple(replace(each, waited=by) for each, by in zip(line.waiting, SINCE, strict=True))
+    return replace(line, waiting=waiting), correction
+
+
+def test_who_is_behind_somebody_is_told_by_how_long_the_first_has_waited() -> None:
+    """From 41 waits on that were twice as long as that of the first at the join, it is surely better than the play."""
+    line, correction = behind_the_first(42)
     asks = (Wish("p", WHOLE, person()),)
     found = likely_waits(line, {"p": history()}, {"p": correction}, seed=1, asks=asks)
     first, second, third = (found.tickets[f"w{n}"] for n in range(3))
@@ -367,17 +375,10 @@ def test_who_is_behind_somebody_is_told_by_how_long_the_first_has_waited() -> No
 
 
 def test_the_median_counts_the_first_in_line_where_he_surely_helps_and_people_are_told_apart() -> None:
-    correction = Correction()
-    for number in range(20):
-        ahead, joined = (1.0, 10.0)[number % 2] * HOUR, number * 1000 * HOUR
-        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 1.5 * ahead, joined=joined)
-        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 2 * ahead, joined=joined + ahead)
-    line = full(waiting=3)
-    since = (50 * HOUR, 30 * HOUR, 0.0)
-    line = replace(line, waiting=tuple(replace(each, waited=by) for each, by in zip(line.waiting, since, strict=True)))
+    line, correction = behind_the_first(20)
     for users in (10, 1):
         found = likely_waits(line, {"p": history(users=users, each=40 // users)}, {"p": correction}, seed=1).tickets
-        for name, waited in zip(("w0", "w1", "w2"), since, strict=True):
+        for name, waited in zip(("w0", "w1", "w2"), SINCE, strict=True):
             likely = found[name]
             assert likely is not None
             plain = correction.correct(likely.played)
