@@ -428,6 +428,9 @@ async def test_a_start_that_failed_is_told_in_the_sentence_of_the_waiting_page(s
     said = " ".join(re.sub(r"<[^>]+>", " ", await page(service, "ada-token")).split())
     assert "ended by itself before it answered." in said and "Your GPU was given back. It failed at" in said
     assert "variables are lost" not in said and "Your server was not started" in said
+    service.engine.failed = ()  # a pod that crashed, of which the hub never said why
+    said = " ".join(re.sub(r"<[^>]+>", " ", await page(service, "ada-token")).split())
+    assert "Your server was not started It failed at" in said
 
 
 async def test_the_bar_of_an_offer_is_as_long_as_its_share_of_the_card(service: Running) -> None:
