@@ -16,7 +16,8 @@ _SECRETS = "state|code|nonce|code_verifier|code_challenge|token|id_token_hint|lo
 _NESTED = re.compile(rf"(%(?:25)*(?:3F|26)(?:{_SECRETS})%(?:25)*3D)(?:(?!%(?:25)*26)[^&\s'\"])+", re.IGNORECASE)
 """``%26state%3D…`` up to the next ``%26``, encoded as often as it is nested."""
 _PLAIN = re.compile(rf"([?&](?:{_SECRETS})=)[^&\s'\"]+", re.IGNORECASE)
-_OTHER_STATE = "oauth state argument %r != cookie "
+_OTHER_STATE = ("oauth state argument %r != cookie ", "OAuth state mismatch: ")
+"""JupyterHub's, and oauthenticator's."""
 
 
 class _Secrets(logging.Filter):
@@ -24,7 +25,10 @@ class _Secrets(logging.Filter):
         if str(record.msg).startswith(_OTHER_STATE):
             record.msg, record.args = "the state of a login is not its cookie's", ()
             return True
-        text = record.getMessage()
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001  its handler says so, as without us
+            return True
         if (kept := without_secrets(text)) != text:
             record.msg, record.args = kept, ()
         return True
@@ -42,6 +46,6 @@ _FILTER = _Secrets()
 
 def keep_secrets_out() -> None:
     """From now on, in this process. Twice is no more than once."""
-    for log in (access_log, app_log, gen_log):
+    for log in (access_log, app_log, gen_log, logging.getLogger("JupyterHub")):
         log.addFilter(_FILTER)
     logging.getLogger("oauthlib.oauth2").setLevel(logging.INFO)  # JupyterHub sets the level of ``oauthlib`` later

@@ -41,11 +41,18 @@ def test_a_login_that_failed_leaves_neither_its_code_nor_its_state(caplog: pytes
     app_log.error("Uncaught exception %s\n%r", summary, f"HTTPServerRequest(uri='{summary.split()[1]}', version='1')")
     app_log.warning("oauth state argument %r != cookie %s=%r", "abcdefghijkl", "a-cookie", "mnopqrstuvwx")
     access_log.info("302 %s", summary)
+    logging.getLogger("JupyterHub").warning("OAuth state mismatch: abcdefghijkl != mnopqrstuvwx")  # oauthenticator's
     gen_log.info("%d of them", 3)
-    assert len(caplog.messages) == 5 and caplog.messages[-1] == "3 of them"
+    assert len(caplog.messages) == 6 and caplog.messages[-1] == "3 of them"
     assert "abcdefghijkl" not in caplog.text and "mnopqrstuvwx" not in caplog.text
     assert caplog.text.count("?code=[secret]&state=[secret]") == 4
     assert "version='1'" in caplog.text
+
+
+def test_a_line_that_cannot_be_written_fails_nobody_who_writes_it() -> None:
+    keep_secrets_out()
+    for log in (app_log, gen_log):
+        assert all(each.filter(logging.makeLogRecord({"msg": "%d x", "args": ("a",)})) for each in log.filters)
 
 
 def test_oauthlib_writes_no_code(caplog: pytest.LogCaptureFixture) -> None:
