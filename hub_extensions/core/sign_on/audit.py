@@ -226,15 +226,15 @@ def _public(app: App, path: str) -> Iterator[Probe]:
         said = f"public, as the catalogue says: {each}"
         yield Probe("A8", app.name, said, "a stranger", at, "", Rule.LISTED, headers=PAGE)
         base = at.rstrip("/")
-        ways = (f"{base}/..{path}", f"{base}/%2e%2e{path}", f"{base}/..%2f..{path}", f"{base}/%252e%252e{path}")
+        deep = base.count("/")  # so often up is the root, from which `path` leads to the app
+        ways = [f"{base}{up * deep}{path}" for up in ("/..", "/%2e%2e", "/%252e%252e", "/..;", "%2f..", "%5c..")]
         marks = (
-            f"{base}/..;{path}",
-            f"{base};/..{path}",
-            f"{base}/;/../..{path}",
-            f"{base}//../..{path}",
+            f"{base};{'/..' * deep}{path}",
+            f"{base}/;{'/..' * (deep + 1)}{path}",
+            f"{base}//{'../' * deep}{path[1:]}",
             f"{base}/%00",
         )
-        for way in (*ways, *marks, f"{base}%5c..%5c", f"{path}?{each}", f"{path}%23{each}"):
+        for way in (*ways, *marks, f"{path}?{each}", f"{path}%23{each}"):
             tried = f"past what is public, by {each}"
             yield Probe("A8", app.name, tried, way, way, advice, Rule.ODD, headers=PAGE)
 

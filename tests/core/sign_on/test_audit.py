@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from posixpath import normpath
+from urllib.parse import unquote
 
 import pytest
 
@@ -179,6 +181,17 @@ def test_each_public_path_is_said_and_tried_as_a_way_to_the_rest() -> None:
     ways = [each for each in probes if each.tried == "past what is public, by /static/"]
     assert len(ways) > 10 and {verdict(each, ProbeAnswer(200), ProbeAnswer(401)) for each in ways} == {OPEN}
     assert any("%2e%2e" in each.target for each in ways) and any(";" in each.target for each in ways)
+
+
+@pytest.mark.parametrize("public", ["/static/", "/api/open/", "/version"])
+@pytest.mark.parametrize("path", ["/mlflow/", "/"])
+def test_a_way_past_what_is_public_leads_to_the_app_for_who_undoes_it_once_more(public: str, path: str) -> None:
+    """Whoever decodes, takes a mark away or joins slashes, and goes up then."""
+    probes = probes_of(replace(APP, public=(public,)), path, "x")
+    ways = [each.target for each in probes if each.tried.startswith("past what is public") and "?" not in each.target]
+    undone = [unquote(unquote(way)).replace("\\", "/").replace(";", "").replace("//", "/") for way in ways]
+    up = [normpath(way) + "/" for way in undone if ".." in way]
+    assert len(up) >= 9 and {way.replace("//", "/") for way in up} == {path}
 
 
 def test_ways_that_came_to_the_same_are_one_line_and_what_is_open_says_what_to_do() -> None:
