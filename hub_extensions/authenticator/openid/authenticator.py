@@ -460,7 +460,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 "The sign-in service %1 has not answered since %2. Nobody is signed out for it.", self.issuer, since
             )
             said = [f"{away} {self.recheck.away_because}"]
-        if names := self._groups_unknown & {name for (name,) in self._app.db.query(orm.User.name)}:
+        there = self._app.db.query(orm.User.name).filter(orm.User.name.in_(self._groups_unknown))
+        if self._groups_unknown and (names := [name for (name,) in there]):
             shown = ", ".join(sorted(names)[:MOST_NAMED])
             said.append(
                 t("What the sign-in service says of groups cannot be read; these people keep theirs: %1", shown)

@@ -9,6 +9,7 @@ Not here: who is due, what an answer means, and when it counts as away (``core/s
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import replace
@@ -106,7 +107,8 @@ class ProviderRecheck:
         every = self._auth.sign_on.config.recheck
         links = due(self._auth.links.all(), every, now, self._unanswered, steady)
         if not links and self._health.away and steady >= self._asked_last + PROBE_SECONDS:
-            links = due(self._auth.links.all(), every, now)[:1]  # though each of them has to wait after its last one
+            # though each of them has to wait after its last one: who did so the longest
+            links = due(self._auth.links.all(), every, now, self._unanswered, math.inf)[:1]
         if not links or steady < self._pause_until:
             return False
         # while it is silent one question is enough to see that it is back

@@ -225,6 +225,29 @@ async def test_a_provider_that_was_silent_for_long_is_seen_to_be_back_within_sec
         assert place.events == ["provider-away", "provider-back"]
 
 
+async def test_while_it_is_away_another_is_asked_about_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one of whom it never says anything does not hide that it is back."""
+    from hub_extensions.authenticator.openid import recheck as asks
+
+    clock = SimpleNamespace(now=1_000.0)
+    monkeypatch.setattr(asks, "TICK_SECONDS", 0.01)
+    monkeypatch.setattr(asks, "APART_SECONDS", 0.0)
+    monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    async with asking(2, monkeypatch) as (place, recheck):
+        place.provider.silent |= set(place.names)
+        for times in range(1, 12):
+            await until(lambda times=times: sum(place.provider.asked.values()) >= times)
+            clock.now += asks.PAUSES_SECONDS[-1]
+        await until(lambda: sum(place.provider.asked.values()) >= 12)
+        before = dict(place.provider.asked)
+        for times in (1, 2):
+            clock.now += asks.PROBE_SECONDS
+            await until(lambda times=times: sum(place.provider.asked.values()) == sum(before.values()) + times)
+        assert {name: place.provider.asked[name] - before[name] for name in place.names} == dict.fromkeys(
+            place.names, 1
+        )
+
+
 @pytest.mark.parametrize(
     ("why", "cause", "lost_right"),
     [
