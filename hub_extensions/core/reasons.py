@@ -318,7 +318,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     "unknown-ticket": "There is no such ticket any more.",
     "left": "You left the line.",
     "ended-by-admin": "An administrator ended your place in line.",
-    "ended-by-admin-because": "An administrator ended your place in line: {why}",
+    "ended-by-admin-because": "An administrator ended your place in line: {why:own}",
     "max-wait": "Your place in line ended after {hours:number} h. Join again, or choose another offer.",
     "abandoned": "Nobody was waiting for this server any more, so its place in line ended.",
     "line-was-off": (
@@ -390,7 +390,10 @@ def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
     text = SENTENCES.get(reason)
     if text is None or any(name not in params for name, _ in parameters(text)):
         return None
-    return Reason(reason, _written(text, params, ENGLISH), params)
+    try:
+        return Reason(reason, _written(text, params, ENGLISH), params)
+    except (TypeError, ValueError):
+        return None
 
 
 def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
@@ -451,10 +454,11 @@ def _text(value: str | float, t: Catalogue) -> str:
 
 WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
     "text": _text,
+    "own": lambda words, t: str(words),
     "time": lambda time, t: str(time),
     "number": lambda count, t: number(count),
     "duration": lambda seconds, t: duration(timedelta(seconds=seconds), t),
     "people": people_ahead,
     "server": lambda server, t: t("server %1", server) if server else t("your default server"),
 }
-"""How a parameter is written in the language of a catalogue."""
+"""How a parameter is written in the language of a catalogue; `own`: a name, or somebody's own words."""

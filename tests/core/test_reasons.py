@@ -7,9 +7,28 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.reasons import PARAMETER, SENTENCES, TO_THE_HUB, TO_THE_PANEL, WRITTEN, Plural, explain
+from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.core.reasons import (
+    PARAMETER,
+    SENTENCES,
+    TO_THE_HUB,
+    TO_THE_PANEL,
+    WRITTEN,
+    Plural,
+    explain,
+    recalled,
+    translated,
+)
 
-VALUES: dict[str, str | float] = {"": "x", "duration": 90.0, "number": 1.5, "people": 2, "server": "", "time": "t"}
+VALUES: dict[str, str | float] = {
+    "": "x",
+    "duration": 90.0,
+    "number": 1.5,
+    "people": 2,
+    "server": "",
+    "time": "t",
+    "own": "x",
+}
 
 
 @pytest.mark.parametrize("reason", SENTENCES)
@@ -49,3 +68,19 @@ def test_lengths_and_times_cross_processes_as_numbers_and_in_utc() -> None:
     here = timezone(timedelta(hours=2))
     said = explain("left", length=timedelta(minutes=2), at=datetime(2026, 11, 21, 15, 30, tzinfo=here))
     assert said.params == {"length": 120.0, "at": "2026-11-21T13:30:00Z"}
+
+
+def test_a_name_and_somebodys_own_words_stay_as_they_are_in_every_language() -> None:
+    finnish = catalogue_for("fi")
+    assert finnish("Waiting") != "Waiting"
+    assert translated(explain("letter", text="Waiting"), finnish).endswith(": Waiting")
+    assert " idle " in translated(explain("server-stopped", server="idle"), finnish)
+
+
+@pytest.mark.parametrize(
+    ("reason", "params"),
+    [("of-a-later-version", {}), ("seen-use", {}), ("seen-use", {"percent": "x", "source": "nvml"}),
+     ("seen-shown", {"age": "soon"})],
+)  # fmt: skip
+def test_a_reason_that_another_version_kept_is_none_where_it_does_not_fit(reason: str, params: dict[str, str]) -> None:
+    assert recalled(reason, params) is None

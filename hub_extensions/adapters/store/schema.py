@@ -100,7 +100,7 @@ class ReasonsColumn(sa.types.TypeDecorator[tuple[Reason, ...]]):
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Reason, ...]:
         """From the database."""
-        kept = [recalled(*each) for each in json.loads(value or "[]")]
+        kept = [recalled(*each) if len(each) == 2 else None for each in json.loads(value or "[]")]
         known = tuple(each for each in kept if each is not None)
         return known if len(known) == len(kept) else ()
 

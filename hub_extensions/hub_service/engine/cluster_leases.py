@@ -17,7 +17,7 @@ from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.kubernetes.api import ClusterError
 from hub_extensions.adapters.mig_tables import sm_of_product
 from hub_extensions.adapters.procfs import Process
-from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core import messages
 from hub_extensions.core.cluster.dra import devices_given
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
@@ -327,11 +327,11 @@ class ClusterLeases:
             order = "pod-deleted-because" if why else "pod-deleted"
             deleted = explain(order, pod=pod.name, **({"why": why} if why else {}))
             silent = explain("seen-node-silent", node=pod.node or "")
-            about, actor = (lease.id, lease.user, lease.server), f"admin {admin}"
-            row = JournalRow.because(self.state.clock.utc_now(), "given-up", about, [deleted], actor, [silent])
-            log.info("given-up: %s", row.text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
+            row = transaction.lease_row(
+                "given-up", lease, deleted.message, actor=f"admin {admin}", evidence=silent.message
+            )
             uses = () if use is None else (replace(use, end=UseEnd.ADMIN),)
-            await transaction.write(Changes(uses=uses, journal=(row,)))
+            await transaction.write(Changes(uses=uses, journal=(replace(row, reasons=(deleted,), grounds=(silent,)),)))
         self.refresh_soon()
 
     # -------------------------------------------------------------- servers that ran before

@@ -329,7 +329,6 @@ class Culler(ServerEvidence):
                     end=end_of_cull(decision.cause),
                 )
             )
-            self.state.reports.pop((facts.user, facts.server), None)
 
 
 def _why(decision: CullDecision) -> Reason:

@@ -255,6 +255,7 @@ class State(Inventory):
             self._index(lease)
         for user, server in changes.gone_facts:
             self.facts.pop((user, server), None)
+            self.reports.pop((user, server), None)
         for facts in changes.facts:
             self.facts[(facts.user, facts.server)] = facts
         for key in changes.gone_uses:

@@ -135,7 +135,7 @@ class Transaction:
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
                 leases=step.leases,
-                journal=(replace(row, reasons=(reason,)),),
+                journal=(row,),
                 notices=notices,
                 meta=meta or {},
             )

@@ -302,8 +302,11 @@ async def test_a_long_line_is_told_in_slices_between_which_others_have_a_turn(tm
                 await asyncio.sleep(0)
                 turns += 1
                 if turns == 3:
-                    await r.engine.leave("t1", "u1")
-                    await r.engine.leave("t300", "u300")
+                    tasks.append(asyncio.ensure_future(two_leave()))
+
+        async def two_leave() -> None:
+            await r.engine.leave("t1", "u1")
+            await r.engine.leave("t300", "u300")
 
         tasks = [asyncio.ensure_future(listen()), asyncio.ensure_future(others())]
         await soon(lambda: len(heard) == 400 and "t300" not in state.tickets)
