@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
-from hub_extensions.core.messages import FailedStart, ServerState, TicketStatus, UserOverview
+from hub_extensions.core.messages import FailedStart, Notice, ServerState, TicketStatus, UserOverview
 from hub_extensions.core.offer_texts import at_most_text, default_title, likely_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
@@ -140,7 +140,11 @@ def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLIS
     """What was said last of this server in the last day; None: nothing, or it is not known."""
     said = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(said, key=lambda notice: notice.at, default=None)
-    return None if last is None else HomeEntry(server, "ended", last.in_language(t), at=_moment(last.at))
+    return None if last is None else _ended(last, t)
+
+
+def _ended(notice: Notice, t: Catalogue) -> HomeEntry:
+    return HomeEntry(notice.server, "ended", notice.in_language(t), at=_moment(notice.at))
 
 
 def home_entries(
@@ -158,10 +162,7 @@ def home_entries(
     over = {each.server: (each.at, _failed(each, t)) for each in overview.failed}
     for notice in sorted(overview.notices, key=lambda notice: notice.at):
         if notice.server not in over or over[notice.server][0] < notice.at:
-            over[notice.server] = (
-                notice.at,
-                HomeEntry(notice.server, "ended", notice.in_language(t), at=_moment(notice.at)),
-            )
+            over[notice.server] = (notice.at, _ended(notice, t))
     past = (over[server][1] for server in sorted(over) if server not in live)
     return (*(live[server] for server in sorted(live)), *past)
 
