@@ -87,7 +87,8 @@ def test_a_catalogue_that_says_the_same_makes_the_same_sentence(reason: str) -> 
         "number": 2,
         "people": 2,
         "server": "s",
-        "time": "t", "own": "x",
+        "time": "t",
+        "own": "x",
         "text": "x",
     }
     count = {} if isinstance(text, str) else {text.count: 2.0}

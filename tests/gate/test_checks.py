@@ -203,7 +203,11 @@ async def test_a_request_that_can_be_read_in_two_ways_passes_nobody(ada: GateBro
     assert reply.status != 200, reply.text
 
 
-@pytest.mark.parametrize("fault", ["500", "html", "403-html", "redirect", "odd", "groups", "deep", "late", "away"])
+WITH_A_WAIT = ("html", "403-html", "redirect", "groups", "deep", "late")
+SLOW_FAULTS = [pytest.param(each, marks=pytest.mark.slow) for each in WITH_A_WAIT]
+
+
+@pytest.mark.parametrize("fault", ["500", "odd", "away", *SLOW_FAULTS])
 async def test_while_the_hub_is_away_nobody_passes_and_nobody_is_signed_out(
     tmp_path: Path, hub: GateHub, fault: str
 ) -> None:

@@ -144,6 +144,7 @@ async def test_who_may_not_opens_none(tmp_path: Path, hub: GateHub) -> None:
         assert await refused(ada, X_Gate_Uri="//evil.example/ x") == 400
 
 
+@pytest.mark.slow
 async def test_it_closes_with_its_session_though_the_hubs_answer_is_fresh(tmp_path: Path, hub: GateHub) -> None:
     async with relayed(tmp_path / "gate", hub) as standing:
         ada = standing.browser()
@@ -156,6 +157,7 @@ async def test_it_closes_with_its_session_though_the_hubs_answer_is_fresh(tmp_pa
         assert await refused(ada) == 401
 
 
+@pytest.mark.slow
 async def test_it_closes_when_the_right_is_gone_and_not_because_the_hub_is_away(tmp_path: Path, hub: GateHub) -> None:
     async with relayed(tmp_path / "gate", hub, cache=0.0) as standing:
         ada = standing.browser()

@@ -124,6 +124,7 @@ def test_a_watcher_gets_a_new_sample_at_once_and_then_a_quick_pace() -> None:
     sampler.stop()
 
 
+@pytest.mark.slow
 def test_ten_watchers_cost_one_reader() -> None:
     reader = OneGpu()
     sampler = sampler_of(reader)
@@ -184,6 +185,7 @@ def test_a_driver_that_hangs_is_told_with_the_last_numbers_and_holds_nothing_up(
     assert reader.closed.wait(patient(5))
 
 
+@pytest.mark.slow
 def test_a_driver_that_comes_back_is_shown_again() -> None:
     reader = GpuThatHangs()
     sampler = sampler_of(reader)
@@ -297,6 +299,7 @@ def test_a_driver_that_is_always_slow_is_not_said_to_hang(caplog: pytest.LogCapt
     assert caplog.messages[before:] == []
 
 
+@pytest.mark.slow
 def test_after_a_hang_the_next_look_comes_at_the_usual_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """An hour passes while it hangs: it would rest for another one."""
     passed = 0.0
@@ -329,6 +332,7 @@ def test_every_look_is_a_point_of_the_history() -> None:
     assert list(series.ages_seconds) == sorted(series.ages_seconds, reverse=True)
 
 
+@pytest.mark.slow
 def test_a_hang_is_a_gap_in_the_history_while_it_lasts_and_after() -> None:
     reader = GpuThatHangs()
     sampler = sampler_of(reader)
@@ -564,6 +568,7 @@ def test_a_jump_of_the_wall_clock_moves_no_point_and_no_pace() -> None:
     assert sampler.latest().state == "ok"
 
 
+@pytest.mark.slow
 def test_a_hang_and_its_end_are_one_log_line_each(caplog: pytest.LogCaptureFixture) -> None:
     reader = GpuThatHangs()
     sampler = sampler_of(reader)

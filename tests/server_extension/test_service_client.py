@@ -203,6 +203,7 @@ async def test_times_that_are_reckoned_anew_do_not_move(service: PanelService) -
         link.stop()
 
 
+@pytest.mark.slow
 async def test_saved_is_told_until_the_request_is_over(service: PanelService) -> None:
     service.state = a_state(save=True)
     async with linked(address(service), pace=20.0) as link:
@@ -294,6 +295,7 @@ class ServerWithAFault(Server):
         return await super().report(since)
 
 
+@pytest.mark.slow
 async def test_a_fault_of_ours_does_not_end_the_asking(service: PanelService, caplog: pytest.LogCaptureFixture) -> None:
     async with linked(address(service), ServerWithAFault()) as link:
         await soon(lambda: link.note)

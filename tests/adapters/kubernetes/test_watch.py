@@ -248,6 +248,7 @@ async def test_while_it_is_away_the_values_stay_and_one_line_says_lost_and_one_b
         assert len(lines(caplog, "can be read again")) == 1
 
 
+@pytest.mark.slow
 async def test_nodes_that_may_not_be_read_are_none_and_read_once_they_may(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

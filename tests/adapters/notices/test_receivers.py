@@ -133,6 +133,7 @@ async def test_an_address_that_the_mail_server_refuses_is_not_tried_again() -> N
     assert refused.value.again is False
 
 
+@pytest.mark.slow
 async def test_a_mail_server_that_drips_is_cut_off() -> None:
     drips = MailServerThatDrips()
     with pytest.raises(NotSent, match=r"nothing within 0\.5 s"):

@@ -122,6 +122,7 @@ async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(
     store.close()
 
 
+@pytest.mark.slow
 async def test_a_short_lock_is_waited_for(sqlite_url: str) -> None:
     store = Store.open(sqlite_url)
     with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"), isolation_level=None)) as other:

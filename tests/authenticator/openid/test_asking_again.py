@@ -233,7 +233,7 @@ async def test_while_it_is_away_another_is_asked_about_each_time(monkeypatch: py
     monkeypatch.setattr(asks, "TICK_SECONDS", 0.01)
     monkeypatch.setattr(asks, "APART_SECONDS", 0.0)
     monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: clock.now))
-    async with asking(2, monkeypatch) as (place, recheck):
+    async with asking(2, monkeypatch) as (place, _):
         place.provider.silent |= set(place.names)
         for times in range(1, 12):
             await until(lambda times=times: sum(place.provider.asked.values()) >= times)
