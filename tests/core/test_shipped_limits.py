@@ -16,7 +16,7 @@ from hub_extensions.core.gpu import dcgm
 from hub_extensions.core.notices import NoticeConfig, delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.user_options import MOST_OFFERS
-from hub_extensions.core.queue import durations, foretell, interval, outlook, play, progress
+from hub_extensions.core.queue import curves, durations, foretell, interval, outlook, play, progress
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
@@ -167,7 +167,7 @@ def test_the_limits_that_no_setting_moves(limit: object, value: object) -> None:
     ("figure", "value"),
     [
         (durations.OF_A_USER, 40),
-        (durations.OF_THE_POOL, 1000),
+        ((durations.OF_THE_POOL, durations.OF_THE_CURVE, curves.PRIOR), (1000, 4000, 100)),
         (durations.OF_AN_OFFER, 50),
         (durations.SIBLINGS, 8),
         (len(durations.FADING), 48),

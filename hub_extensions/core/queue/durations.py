@@ -16,9 +16,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
+from hub_extensions.core.queue.curves import Curve, FloatArray, PastUse, PoolCurves
 from hub_extensions.core.queue.interval import TOLERANCE
 
-FloatArray = NDArray[np.float64]
 Seed = int | Sequence[int]
 
 OF_A_USER = 40
@@ -26,6 +26,8 @@ OF_A_USER = 40
 RANKS = 10.0
 OF_THE_POOL = 1000
 """Finished uses of a pool that are looked at (the reference algorithm)."""
+OF_THE_CURVE = 4000
+"""The same where the pool's curve alone is played: beside what was lately, what is usual in the long run."""
 OF_AN_OFFER = 50
 """The pool's last uses of one offer: as many as the field's "median of the last 50"."""
 SIBLINGS = 8
@@ -47,24 +49,6 @@ PEOPLE = 3
 """Where the uses are those of fewer people in effect, a name says nothing of a person (as for a reason by habit)."""
 KNOWN = (3, 10)
 """From so many finished uses on a user is of the next class, whose sources are believed apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class PastUse:
-    """A finished use.
-
-    Attributes:
-        offer: what it held: uses of one offer are alike.
-        asked: when it was asked for.
-        lasted: how long it held its device.
-        at_limit: the limit in force ended it; it says nothing of how long it would have gone on.
-    """
-
-    user: str
-    offer: Hashable
-    asked: float
-    lasted: float
-    at_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +90,7 @@ class DurationHistory:
         self._counts: Counter[str] = Counter()
         self._squares = 0
         self._offers: dict[Hashable, deque[PastUse]] = {}
-        self._pool: deque[PastUse] = deque(maxlen=OF_THE_POOL)
+        self._pool: deque[PastUse] = deque(maxlen=OF_THE_CURVE)
         self._trust: defaultdict[int, FloatArray] = defaultdict(lambda: np.full(len(SOURCES), 1 / len(SOURCES)))
         for use in uses:
             self.add(use)
@@ -138,9 +122,9 @@ class DurationHistory:
         """The pool's last uses of an offer, the latest first."""
         return tuple(self._offers.get(offer, ()))
 
-    def pool(self) -> Sequence[PastUse]:
+    def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
         """The pool's last uses, the latest first."""
-        return tuple(self._pool)
+        return tuple(islice(self._pool, most))
 
     def _class(self, user: str) -> int:
         return sum(len(self._users.get(user, ())) >= least for least in KNOWN)
@@ -209,7 +193,7 @@ class Draws:
     A life that is drawn counts from then on as the latest use of its user: who starts five alike ends them alike.
 
     Args:
-        by_curve: all are drawn from the pool as a whole, as if nobody were known.
+        by_curve: all are drawn from the curve of what they hold, as if nobody were known.
     """
 
     def __init__(
@@ -227,9 +211,8 @@ class Draws:
         self._drawn: dict[str, list[tuple[Hashable, float, FloatArray]]] = {}
         self._known: dict[Hashable, tuple[FloatArray, NDArray[np.bool_]]] = {}
         self._limited: dict[tuple[Hashable, float], FloatArray] = {}
-        self._curve = _Curve(
-            *kaplan_meier(history.pool(), [holder.age for holder in holders if holder.age is not None])
-        )
+        running = [(holder.offer, holder.age) for holder in holders if holder.age is not None]
+        self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def life(self, holder: UseHolder) -> FloatArray:
         """How long the whole use lasts, in each draw. Never beyond its limit; never less than it has lasted."""
@@ -259,15 +242,24 @@ class Draws:
             found = [next(drawn) if each is None else each for each in found]
         return [each for each in found if each is not None]
 
+    def _curve(self, holder: UseHolder) -> Curve:
+        return self._curves.of(holder.offer) if self._by_curve else self._curves.whole
+
     def _is_of_the_curve(self, holder: UseHolder) -> bool:
-        return self._by_curve and holder.left is None and self._curve.beyond(holder.age or 0.0) > 0
+        return self._by_curve and holder.left is None and self._curve(holder).beyond(holder.age or 0.0) > 0
 
     def _many_of_the_curve(self, holders: Sequence[UseHolder]) -> FloatArray:
         drawn = np.array([(self._even(), self._random.standard_normal(self._count)) for _ in holders])
         ages = np.array([each.age or 0.0 for each in holders])[:, None]
         limits = np.array([np.inf if each.limit is None else each.limit for each in holders])[:, None]
         waits = np.array([each.age is None for each in holders])[:, None]
-        lives = np.minimum(self._curve.lives(drawn[:, 0], ages), limits) * np.exp(COPY * drawn[:, 1])
+        lives = np.empty_like(drawn[:, 0])
+        of_offer: dict[Hashable, list[int]] = {}
+        for row, each in enumerate(holders):
+            of_offer.setdefault(each.offer, []).append(row)
+        for offer, rows in of_offer.items():
+            lives[rows] = self._curves.of(offer).lives(drawn[rows, 0], ages[rows])
+        lives = np.minimum(lives, limits) * np.exp(COPY * drawn[:, 1])
         lives = np.maximum(lives, np.where(waits, SHORTEST, ages + SHORTEST))
         found: FloatArray = np.minimum(lives, np.maximum(limits, ages))
         return found
@@ -275,7 +267,9 @@ class Draws:
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
         if self._by_curve:
-            return self._of_the_curve(self._even(), holder) if self._curve.beyond(age) > 0 else self._beyond(age)
+            return (
+                self._of_the_curve(self._even(), holder) if self._curve(holder).beyond(age) > 0 else self._beyond(age)
+            )
         history, limit = self._history, holder.limit
         siblings = self._drawn.get(holder.user, [])
         own, same = history.of(holder.user), history.of_offer(holder.offer)
@@ -288,7 +282,7 @@ class Draws:
             (self._lives(("user", holder.user), own, limit), self._lives(("offer", holder.offer), same, limit))
         )
         sure = (np.concatenate((weights[len(siblings) :], of_same)) * (lives > age)).cumsum()
-        of_curve = trust[POOL] * self._curve.beyond(age) if limit is None or age < limit else 0.0
+        of_curve = trust[POOL] * self._curve(holder).beyond(age) if limit is None or age < limit else 0.0
         total = (sure[-1] if len(sure) else 0.0) + of_curve
         drawn = self._even()
         if not siblings:
@@ -320,7 +314,7 @@ class Draws:
         return found
 
     def _of_the_curve(self, points: FloatArray, holder: UseHolder) -> FloatArray:
-        return _clipped(self._curve.lives(points, holder.age or 0.0), holder.limit)
+        return _clipped(self._curve(holder).lives(points, holder.age or 0.0), holder.limit)
 
     def _even(self) -> FloatArray:
         """One number from 0 to 1 for each world, one of each `count`-th part (Latin hypercube: McKay and others 1979).
@@ -347,42 +341,5 @@ class Draws:
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
 
 
-class _Curve:
-    """Lives of a pool, the shortest first, and how likely each is: asked often, added up once."""
-
-    def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
-        self._lives, self._sure = lives, np.concatenate((np.zeros(1), masses.cumsum()))
-
-    def beyond(self, age: float) -> float:
-        """How likely one is longer than this."""
-        return float(self._sure[-1] - self._sure[self._lives.searchsorted(age, side="right")])
-
-    def lives(self, points: FloatArray, age: float | FloatArray) -> FloatArray:
-        """Of those that are longer than `age`, of which there is one, that at each point from 0 to 1."""
-        below = self._sure[self._lives.searchsorted(age, side="right")]
-        at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
-        found: FloatArray = self._lives[np.minimum(at, len(self._lives) - 1)]
-        return found
-
-
 def _clipped(lives: FloatArray, limit: float | None) -> FloatArray:
     return lives if limit is None else np.minimum(lives, limit)
-
-
-def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Lives and the mass of each; what still runs, or was ended by a limit, would have lasted longer.
-
-    What is left over lies at the longest.
-    """
-    if not ended:
-        return np.array([]), np.array([])
-    lasted = np.array([use.lasted for use in ended] + list(running))
-    over = np.array([not use.at_limit for use in ended] + [False] * len(running))
-    order = np.lexsort((~over, lasted))
-    lasted, over = lasted[order], over[order]
-    at_risk = len(lasted) - np.arange(len(lasted))
-    kept: FloatArray = np.cumprod(np.where(over, 1 - 1 / at_risk, 1.0)).astype(np.float64)
-    masses: FloatArray = np.concatenate((np.ones(1), kept[:-1])) - kept
-    masses[-1] += kept[-1]
-    there = masses > 0
-    return lasted[there], masses[there]

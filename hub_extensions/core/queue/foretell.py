@@ -20,7 +20,8 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import end_of, no_bound
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.durations import DurationHistory, Left, PastUse, UseHolder
+from hub_extensions.core.queue.curves import PastUse
+from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
 from hub_extensions.core.queue.heads import PoolQueues
 from hub_extensions.core.queue.interval import Correction, Interval
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot, Ticket, TicketState

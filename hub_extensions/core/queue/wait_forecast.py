@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hub_extensions.core.queue.durations import DurationHistory, FloatArray
+from hub_extensions.core.queue.curves import FloatArray
+from hub_extensions.core.queue.durations import DurationHistory
 from hub_extensions.core.queue.interval import (
     PLAY_ALONE,
     Correction,

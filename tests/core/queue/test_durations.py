@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, PastUse, UseHolder, kaplan_meier, profiles
+from hub_extensions.core.queue.curves import PastUse, PoolCurves, kaplan_meier
+from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, UseHolder, profiles
 from tests.examples import many
 
 HOUR = 3600.0
@@ -252,6 +253,34 @@ def test_people_are_distinguished_where_they_are_three_in_effect() -> None:
     assert [apart(30), apart(15, 15), apart(59, 40, 1), apart(10, 10, 10), apart(14, 8, 4, 4), apart(20, 9, 9, 9)] == [
         False, False, False, True, True, True,
     ]  # fmt: skip
+
+
+def test_the_curve_of_an_offer_has_the_pools_as_a_hundred_uses_of_its_own() -> None:
+    """Of 50 short and 150 long uses: of the short offer's curve a third is its own, of the long one's three fifths."""
+    uses = [PastUse("ada", (ONE, TWO)[n % 4 > 0], n * HOUR, (60.0, 6000.0)[n % 4 > 0]) for n in range(200)]
+    pool = PoolCurves(uses, [])
+    short = 1 / 3 + 2 / 3 * 1 / 4
+    assert pool.whole.beyond(100.0) == pytest.approx(3 / 4)
+    assert pool.of(ONE).beyond(100.0) == pytest.approx(1 - short)
+    assert pool.of(TWO).beyond(100.0) == pytest.approx(3 / 5 + 2 / 5 * 3 / 4)
+    assert pool.of("never used") is pool.whole
+    holders = [UseHolder("ada", offer, 0.0) for offer in (ONE, TWO, ONE)]
+    found = Draws(DurationHistory(uses), [], 400, 5, by_curve=True).lives(holders)
+    assert [(lives < 100).mean() for lives in found] == pytest.approx([short, 1 / 10, short], abs=0.01)
+
+
+def test_who_still_runs_on_an_offer_counts_in_its_curve() -> None:
+    uses = [PastUse("ada", ONE, 0.0, 60.0) for _ in range(10)]
+    assert PoolCurves(uses, [(TWO, 90.0)] * 10).of(ONE).beyond(60.0) < PoolCurves(uses, [(ONE, 90.0)] * 10).of(
+        ONE
+    ).beyond(60.0)
+
+
+def test_the_curve_alone_looks_further_back() -> None:
+    history = DurationHistory([PastUse("ada", ONE, n * HOUR, 60.0 if n < 3000 else 6000.0) for n in range(6000)])
+    assert (len(history.pool()), len(history.pool(5000)), history.finished) == (1000, 4000, 6000)
+    lives = Draws(history, [], 400, 5, by_curve=True).life(UseHolder("ada", ONE, 0.0))
+    assert (lives < 100).mean() == pytest.approx(1 / 4, abs=0.01)
 
 
 def test_by_the_pool_alone_a_life_is_of_the_curve_of_those_that_lasted_longer() -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, PastUse, UseHolder, kaplan_meier
+from hub_extensions.core.queue.curves import PastUse, kaplan_meier
+from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, UseHolder
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Correction, Interval, read, with_first
 from hub_extensions.core.queue.outlook import PoolView, with_likely

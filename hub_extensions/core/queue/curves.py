@@ -1,0 +1,108 @@
+"""How long the uses of a pool last, whoever holds them: the curve of all (Kaplan-Meier), and that of each offer.
+
+A use that still runs, or that a limit ended, would have lasted longer, and counts so. Times are seconds.
+Not here: what is known of a person (``durations.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+
+PRIOR = 100
+"""The pool's curve counts as so many uses in that of each offer."""
+
+
+@dataclass(frozen=True, slots=True)
+class PastUse:
+    """A finished use.
+
+    Attributes:
+        offer: what it held: uses of one offer are alike.
+        asked: when it was asked for.
+        lasted: how long it held its device.
+        at_limit: the limit in force ended it; it says nothing of how long it would have gone on.
+    """
+
+    user: str
+    offer: Hashable
+    asked: float
+    lasted: float
+    at_limit: bool = False
+
+
+class Curve:
+    """Lives, the shortest first, and how likely each is: asked often, added up once."""
+
+    def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
+        self.values, self.masses = lives, masses
+        self._sure = np.concatenate((np.zeros(1), masses.cumsum()))
+
+    def beyond(self, age: float) -> float:
+        """How likely one is longer than this."""
+        return float(self._sure[-1] - self._sure[self.values.searchsorted(age, side="right")])
+
+    def lives(self, points: FloatArray, age: float | FloatArray) -> FloatArray:
+        """Of those that are longer than `age`, of which there is one, that at each point from 0 to 1."""
+        below = self._sure[self.values.searchsorted(age, side="right")]
+        at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
+        found: FloatArray = self.values[np.minimum(at, len(self.values) - 1)]
+        return found
+
+
+class PoolCurves:
+    """The curve of a pool, `whole`, and of each of its offers a mean of its own and the pool's.
+
+    The pool's is what is thought of an offer before it was used: it counts as `PRIOR` uses beside the offer's own (a
+    Dirichlet process as prior of the curve: Susarla and Van Ryzin 1976).
+
+    Args:
+        running: offer and age of each that still runs.
+    """
+
+    def __init__(self, ended: Sequence[PastUse], running: Sequence[tuple[Hashable, float]]) -> None:
+        self._ended, self._running = ended, running
+        self._uses: dict[Hashable, list[PastUse]] = {}
+        self._offers: dict[Hashable, Curve] = {}
+        self.whole = Curve(*kaplan_meier(ended, [age for _, age in running]))
+
+    def of(self, offer: Hashable) -> Curve:
+        """The curve of one offer; the pool's where it was never used."""
+        if not self._uses:
+            for use in self._ended:
+                self._uses.setdefault(use.offer, []).append(use)
+        uses = self._uses.get(offer)
+        if not uses:
+            return self.whole
+        if offer not in self._offers:
+            own = Curve(*kaplan_meier(uses, [age for each, age in self._running if each == offer]))
+            share = len(uses) / (len(uses) + PRIOR)
+            lives = np.concatenate((own.values, self.whole.values))
+            masses = np.concatenate((own.masses * share, self.whole.masses * (1 - share)))
+            order = lives.argsort(kind="stable")
+            self._offers[offer] = Curve(lives[order], masses[order])
+        return self._offers[offer]
+
+
+def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
+    """Lives and the mass of each; what still runs, or was ended by a limit, would have lasted longer.
+
+    What is left over lies at the longest.
+    """
+    if not ended:
+        return np.array([]), np.array([])
+    lasted = np.array([use.lasted for use in ended] + list(running))
+    over = np.array([not use.at_limit for use in ended] + [False] * len(running))
+    order = np.lexsort((~over, lasted))
+    lasted, over = lasted[order], over[order]
+    at_risk = len(lasted) - np.arange(len(lasted))
+    kept: FloatArray = np.cumprod(np.where(over, 1 - 1 / at_risk, 1.0)).astype(np.float64)
+    masses: FloatArray = np.concatenate((np.ones(1), kept[:-1])) - kept
+    masses[-1] += kept[-1]
+    there = masses > 0
+    return lasted[there], masses[there]
