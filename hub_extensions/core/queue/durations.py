@@ -8,6 +8,7 @@ Times are seconds here: a draw is a column of an array. Not here: who starts whe
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict, deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ class DurationHistory:
         return tuple(islice(self._pool, most))
 
     def _class(self, user: str) -> int:
-        return sum(len(self._users.get(user, ())) >= least for least in KNOWN)
+        return bisect_right(KNOWN, len(self._users.get(user, ())))
 
     def _learn(self, use: PastUse) -> None:
         """One step of expectation and maximisation over the sources that had something to say."""
@@ -235,12 +236,11 @@ class Draws:
 
     def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
         """The same of many, in this order; those by the curve alone at once, since nobody's is another's."""
-        found = [self.life(each) if not self._is_of_the_curve(each) else None for each in holders]
-        some = [each for each in holders if self._is_of_the_curve(each)]
-        if some:
-            drawn = iter(self._many_of_the_curve(some))
-            found = [next(drawn) if each is None else each for each in found]
-        return [each for each in found if each is not None]
+        alike = [self._is_of_the_curve(each) for each in holders]
+        alone = [None if together else self.life(each) for each, together in zip(holders, alike, strict=True)]
+        some = [each for each, together in zip(holders, alike, strict=True) if together]
+        drawn = iter(self._many_of_the_curve(some) if some else ())
+        return [next(drawn) if each is None else each for each in alone]
 
     def _curve(self, holder: UseHolder) -> Curve:
         return self._curves.of(holder.offer) if self._by_curve else self._curves.whole

@@ -262,6 +262,8 @@ class _Brake:
     def peek(self, moment: FloatArray) -> FloatArray:
         """The same, and nobody does."""
         at: FloatArray = moment.copy()
+        if self._used < self._most:
+            return at
         over = self._over[:, : self._used]
         held_back = np.flatnonzero(np.isfinite(at))
         while len(held_back):
