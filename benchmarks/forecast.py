@@ -82,14 +82,14 @@ async def fill(r: Room, running: int, waiting: int, *, both: bool) -> None:
     await r.engine.state.commit(Changes(leases=tuple(leases), tickets=tuple(map(TicketRow, tickets))))
 
 
-def learned(pools: Iterable[str], uses: int = 2000) -> Foreteller:
-    """A history that nobody measured."""
+def learned(pools: Iterable[str], uses: int = 2000, people: int = 120) -> Foreteller:
+    """A history that nobody measured; of fewer than three people the line is played twice."""
     rng, teller = random.Random(16), Foreteller()
     for pool in pools:
         teller.learn(
             Stay(
                 f"{pool}{n}",
-                f"u{rng.randrange(120)}",
+                f"u{rng.randrange(people)}",
                 pool,
                 1,
                 WHOLE,
@@ -102,21 +102,25 @@ def learned(pools: Iterable[str], uses: int = 2000) -> Foreteller:
     return teller
 
 
-async def computed(folder: Path, running: int, waiting: int, *, both: bool = False) -> None:
+async def computed(folder: Path, running: int, waiting: int, *, both: bool = False, people: int = 120) -> None:
     """One line: the computation of all tickets and offers beside the floor."""
+    place = folder / f"{running}-{both}-{people}"
+    place.mkdir()
     devices = [(small if n % 2 or not both else large)(n) for n in range(running)]
     settings = {"queue": QueueLimits(max_waiting=5000, max_starting=64), "offers": OfferConfig()}
-    async with room(folder / f"{running}-{both}", *devices, **settings) as r:
+    async with room(place, *devices, **settings) as r:
         await fill(r, running, waiting, both=both)
         question = r.engine.forecaster.question()
-        teller = learned({state.device.pool for state in r.engine.state.devices.values()})
+        teller = learned({state.device.pool for state in r.engine.state.devices.values()}, people=people)
         took = []
         for _ in range(5 if running < 1000 else 3):
             began = time.process_time()
             found = teller.answer(question, 1)
             took.append(time.process_time() - began)
         least, base = min(took), floor(running, waiting)
-        what = f"{running:>5} running, {waiting:>4} waiting, {'two offers' if both else 'one offer'} each"
+        what = (
+            f"{running:>5} running, {waiting:>4} waiting, {'two offers' if both else 'one offer'} each, {people} people"
+        )
         ours = f"{1000 * least:7.0f} ms for {len(found.tickets)} tickets"
         print(f"{what}: {ours}; floor {1000 * base:7.0f} ms for one; ratio {least / base:.3f}", flush=True)
 
@@ -124,6 +128,7 @@ async def computed(folder: Path, running: int, waiting: int, *, both: bool = Fal
 async def beside(folder: Path) -> None:
     """The loop's longest step and the form, with and without a computation that never ends beside it."""
     devices = [small(n) for n in range(2000)]
+    (folder / "beside").mkdir()
     async with room(folder / "beside", *devices, queue=QueueLimits(max_waiting=5000)) as r:
         await fill(r, 2000, 1000, both=False)
         r.engine.forecaster._teller = learned([SMALL])
@@ -164,6 +169,7 @@ def resident() -> float:
 
 async def remembered(folder: Path) -> None:
     """The memory that a history of 100,000 uses takes in the service, and how long it learns."""
+    (folder / "history").mkdir()
     async with room(folder / "history", small(0)) as r:
         rng = random.Random(16)
         for part in range(RECORDS // 5000):
@@ -190,12 +196,12 @@ async def main() -> None:
     """Print all figures."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for path in ("7-False", "40-False", "200-False", "2000-False", "200-True", "2000-True", "beside", "history"):
-            (folder / path).mkdir()
         for running, waiting in SIZES:
             await computed(folder, running, waiting)
         for running, waiting in SIZES[2:]:
             await computed(folder, running, waiting, both=True)
+        for both in (False, True):
+            await computed(folder, *SIZES[2], both=both, people=2)
         await beside(folder)
         await remembered(folder)
 
