@@ -121,9 +121,9 @@ def ticket(position: int, server: str = "", answer: str = "wait") -> TicketStatu
                         LONG, (SMALL,), usual_start_seconds=20.0)  # fmt: skip
 
 
-def starting() -> Start:
+def starting(usual: float = 20.0) -> Start:
     start = Start((OfferId("mig-2g.10gb"),))
-    start.last = ticket(0, answer="admit")
+    start.last = replace(ticket(0, answer="admit"), usual_start_seconds=usual)
     start.grant = SimpleNamespace(offer=OfferId("mig-2g.10gb"))  # type: ignore[assignment]
     report_starting(start, TITLES)
     return start
@@ -326,6 +326,10 @@ def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_
     tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text('(12 s, usually 20 s)')")
     assert tab.get_attribute("#gpu-bar span", "style") == "width: 60%;", "the bar says how much of it is over"
     assert tab.inner_text("#gpu-step-reserved") == "GPU reserved"
+    show(tab, pending(starting(usual=9.0))())
+    tab.wait_for_selector("#gpu-step-server:has-text('(12 s, longer than usual: usually 9 s)')")
+    said = "Your server is starting: Medium GPU. It takes longer than usual: usually 9 s."
+    assert tab.text_content("#gpu-status") == said, "a screen reader says it once"
 
 
 @pytest.mark.parametrize(("state", "word"), [("form-5", "mig"), ("waiting-7", "likely")])
