@@ -312,6 +312,18 @@ def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
         assert pill and share and pill["y"] < share["y"] < pill["y"] + pill["height"], "no line for itself"
 
 
+def test_without_a_choice_nothing_can_be_started_and_the_button_says_so(tab: Page) -> None:
+    show(tab, STATES["form-full"]())
+    submit = tab.locator("#spawn_form [type=submit]")
+    assert (submit.is_disabled(), submit.inner_text()) == (True, "Choose one first")
+    orange = tab.evaluate("getComputedStyle(document.querySelector('.btn-jupyter')).backgroundColor")
+    tab.check("input[value='mig-2g.10gb']")
+    assert (submit.is_disabled(), submit.inner_text()) == (False, "Join the line")
+    assert tab.evaluate("getComputedStyle(document.querySelector('.btn-jupyter')).backgroundColor") != orange
+    tab.check("input[value=cpu]")
+    assert (submit.is_disabled(), submit.inner_text()) == (False, "Start")
+
+
 def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_its_seconds(tab: Page) -> None:
     show(tab, STATES["asking"]())
     assert tab.inner_text("#gpu-headline") == "Asking for your GPU …"
