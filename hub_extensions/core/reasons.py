@@ -17,7 +17,7 @@ from typing import Any
 from hub_extensions.core.admin_sentences import TO_ADMINS
 from hub_extensions.core.journal_sentences import OF_THE_JOURNAL
 from hub_extensions.core.plural import Plural, Text
-from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, number
+from hub_extensions.core.translation import CONTEXT, ENGLISH, PLACE, Catalogue, number
 from hub_extensions.core.wording import duration
 
 
@@ -398,6 +398,16 @@ def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
 def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
     """Several reasons as one text."""
     return between.join(translated(each, t) for each in reasons)
+
+
+def codes_that_say(words: str, t: Catalogue) -> tuple[str, ...]:
+    """The codes whose sentence has these words in the language of a catalogue; of English none: it is kept as text."""
+
+    def said(code: str, text: Text) -> str:
+        forms = t.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", ())
+        return PLACE.sub("\n", "\n".join(forms)).casefold()
+
+    return tuple(code for code, text in SENTENCES.items() if words and words.casefold() in said(code, text))
 
 
 REASON = "reason"

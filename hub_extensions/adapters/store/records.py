@@ -98,6 +98,7 @@ class JournalFilter:
 
     Attributes:
         words: part of the text, the evidence, the user, the server or who did it, in any case of letters.
+        codes: or a reason of the row has one of these: a reader of another language means them with the words.
     """
 
     since: datetime | None = None
@@ -105,6 +106,7 @@ class JournalFilter:
     user: str | None = None
     kinds: tuple[str, ...] = ()
     words: str = ""
+    codes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
