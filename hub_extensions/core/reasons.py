@@ -401,11 +401,12 @@ def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLIS
 
 
 def codes_that_say(words: str, t: Catalogue) -> tuple[str, ...]:
-    """The codes whose sentence has these words in the language of a catalogue; of English none: it is kept as text."""
+    """The codes whose sentence has these words in the language of a catalogue; not those of its parameters."""
 
     def said(code: str, text: Text) -> str:
-        forms = t.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", ())
-        return PLACE.sub("\n", "\n".join(forms)).casefold()
+        english = (text.one, text.many) if isinstance(text, Plural) else (text,)
+        forms = t.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", english)
+        return PARAMETER.sub("\n", PLACE.sub("\n", "\n".join(forms))).casefold()
 
     return tuple(code for code, text in SENTENCES.items() if words and words.casefold() in said(code, text))
 

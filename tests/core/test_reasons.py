@@ -90,7 +90,8 @@ def test_a_reason_that_another_version_kept_is_none_where_it_does_not_fit(reason
 @pytest.mark.parametrize(
     ("language", "words", "code", "found"),
     [("fi", "JOUTILAANA", "idle", True), ("fi", "seuraavana", "idle", False), ("ja", "アイドル", "seen-idle", True),
-     ("fi", "%1", "idle", False), ("fi", "1", "idle", False), ("fi", "", "idle", False), ("en", "Idle", "idle", False),
+     ("fi", "%1", "idle", False), ("fi", "1", "idle", False), ("fi", "", "idle", False), ("en", "Idle", "idle", True),
+     ("en", "duration", "idle", False),
      ("fi", "sulki", "hub-away", False), ("fi", "yleensä", "usually-end", True)],
 )  # fmt: skip
 def test_codes_are_found_by_the_words_of_their_sentence_in_the_readers_language(
