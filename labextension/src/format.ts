@@ -578,8 +578,9 @@ function sum(values: (number | null)[]): number | null {
 
 /** The server's warnings; that its GPU is gone is said once, by whoever sees it. */
 export function warningsOf(snapshot: Snapshot | null): Reason[] {
-  const lost = snapshot?.state === 'lost';
-  return (snapshot?.server?.warnings ?? []).filter(each => !lost || each.reason !== 'gpu-lost');
+  return (snapshot?.server?.warnings ?? []).filter(
+    each => snapshot?.state !== 'lost' || each.reason !== 'gpu-lost'
+  );
 }
 
 /** What a screen reader hears, and only when it changes: no numbers that move. */
