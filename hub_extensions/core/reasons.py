@@ -67,7 +67,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "idle-at-first": "Idle for {idle:duration}. The first {grace:duration} after a start do not count.",
     "idle-memory": "Its GPU holds memory and has computed nothing for {idle:duration}.",
     "idle-never-used": "Its GPU has not been used since it started {idle:duration} ago.",
-    "idle-promised": "Idle for {idle:duration}. A later end was shown before, and it holds.",
+    "idle-promised": "Idle for {idle:duration}. This server was given more time before, and keeps it.",
     "idle-wanted": "Idle for {idle:duration}, and somebody waits for such a GPU.",
     "unopened": "Nobody has opened it since it started {since:duration} ago.",
     "lifetime": "The time limit of {limit:duration} ends.",

@@ -47,7 +47,7 @@ export const SENTENCES = new Map<string, ISentence>([
   }],
   ['idle-promised', {
     params: [['idle', 'duration']],
-    text: (trans, parts) => trans.__('Idle for %1. A later end was shown before, and it holds.', ...parts)
+    text: (trans, parts) => trans.__('Idle for %1. This server was given more time before, and keeps it.', ...parts)
   }],
   ['idle-wanted', {
     params: [['idle', 'duration']],

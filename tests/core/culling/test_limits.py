@@ -171,8 +171,8 @@ def test_what_a_decision_leaves_in_the_facts() -> None:
 @pytest.mark.parametrize(
     ("now", "promised", "stops", "told"),
     [
-        (2, 15, 15, "Idle for 1 min. A later end was shown before, and it holds."),
-        (5, 15, 15, "Idle for 4 min. A later end was shown before, and it holds."),
+        (2, 15, 15, "Idle for 1 min. This server was given more time before, and keeps it."),
+        (5, 15, 15, "Idle for 4 min. This server was given more time before, and keeps it."),
         (14.5, 15, 15.5, "Idle for 13 min."),  # nothing is to be explained any more
         (2, None, 4, "Idle for 1 min."),
         (2, 4.5, 4.5, "Idle for 1 min."),
