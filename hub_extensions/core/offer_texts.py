@@ -65,7 +65,10 @@ def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """What an offer is for whoever knows: ``MIG 1g.5gb, 1/7 of an A100, 14 of 98 SMs``."""
+    """What an offer is for whoever knows: ``MIG 1g.5gb, 1/7 of a card (A100), 14 SMs``.
+
+    Not of how many: a card that is cut hands out fewer than it has.
+    """
     if offer.id == CPU:
         return ""
     parts = [t("MIG %1", offer.pool.removeprefix("mig-"))] if offer.kind == "mig" else []
@@ -76,8 +79,7 @@ def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     elif card:
         parts.append(card)
     if offer.sm_count is not None:
-        of = offer.sm_total
-        parts.append(t("%1 of %2 SMs", offer.sm_count, of) if of else t("%1 SMs", offer.sm_count))
+        parts.append(t("%1 SMs", offer.sm_count))
     return ", ".join(parts)
 
 
@@ -94,7 +96,7 @@ def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int
 
 
 def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """What one offer really gives: ``4.75 GiB · 14 of 98 SMs``; unknown parts are left out."""
+    """What one offer really gives: ``4.75 GiB · 14 SMs``; unknown parts are left out."""
     if offer.id == CPU:
         return t("no GPU")
     parts = []
@@ -102,8 +104,7 @@ def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
         size = gib(offer.memory_bytes)
         parts.append(size if offer.memory_enforced else t("about %1, shared", size))
     if offer.sm_count is not None:
-        of = offer.sm_total
-        parts.append(t("%1 of %2 SMs", offer.sm_count, of) if of else t("%1 SMs", offer.sm_count))
+        parts.append(t("%1 SMs", offer.sm_count))
     return " · ".join(parts) or t("size not known")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from hub_extensions.core.admin_sentences import TO_ADMINS
 from hub_extensions.core.journal_sentences import OF_THE_JOURNAL
 from hub_extensions.core.plural import Plural, Text
-from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, number
+from hub_extensions.core.translation import CONTEXT, ENGLISH, PLACE, Catalogue, number
 from hub_extensions.core.wording import duration
 
 
@@ -67,6 +67,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "idle-at-first": "Idle for {idle:duration}. The first {grace:duration} after a start do not count.",
     "idle-memory": "Its GPU holds memory and has computed nothing for {idle:duration}.",
     "idle-never-used": "Its GPU has not been used since it started {idle:duration} ago.",
+    "idle-promised": "Idle for {idle:duration}. This server was given more time before, and keeps it.",
     "idle-wanted": "Idle for {idle:duration}, and somebody waits for such a GPU.",
     "unopened": "Nobody has opened it since it started {since:duration} ago.",
     "lifetime": "The time limit of {limit:duration} ends.",
@@ -147,8 +148,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "no-hub": "This server was not started by a hub with GPU offers.",
     "no-gpu": "This server has no GPU.",
     "first-look": "The GPU is being read.",
-    "gpu-gone": "The GPU of this server is gone from this machine. Save your work.",
-    "one-gpu-gone": "One of this server's GPUs is gone from this machine. Save your work.",
+    "one-gpu-gone": "One of this server's GPUs is gone from the machine. Save your work and stop the server.",
     "no-gpu-seen": "No GPU can be seen in this container, though this server was given one. Tell an admin.",
     "driver-silent": "The GPU driver is not answering since {since:time}.",
     "read-failed": "The GPU cannot be read: {why}",
@@ -399,6 +399,17 @@ def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
 def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
     """Several reasons as one text."""
     return between.join(translated(each, t) for each in reasons)
+
+
+def codes_that_say(words: str, t: Catalogue) -> tuple[str, ...]:
+    """The codes whose sentence has these words in the language of a catalogue; not those of its parameters."""
+
+    def said(code: str, text: Text) -> str:
+        english = (text.one, text.many) if isinstance(text, Plural) else (text,)
+        forms = t.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", english)
+        return PARAMETER.sub("\n", PLACE.sub("\n", "\n".join(forms))).casefold()
+
+    return tuple(code for code, text in SENTENCES.items() if words and words.casefold() in said(code, text))
 
 
 REASON = "reason"

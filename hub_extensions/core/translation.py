@@ -14,7 +14,7 @@ CONTEXT = "\x04"
 """Between a context and its text, as in gettext's own files."""
 LONGEST_HEADER = 200
 """So much of an ``Accept-Language`` is read."""
-_PLACE = re.compile(r"%(\d)")
+PLACE = re.compile(r"%(\d)")
 
 
 def _as_in_english(count: float) -> int:
@@ -57,9 +57,7 @@ ENGLISH = Catalogue()
 
 def filled(text: str, parts: Sequence[object]) -> str:
     """Put the parts in; a place without one stays as it is."""
-    return _PLACE.sub(
-        lambda found: str(parts[int(found[1]) - 1]) if 0 < int(found[1]) <= len(parts) else found[0], text
-    )
+    return PLACE.sub(lambda found: str(parts[int(found[1]) - 1]) if 0 < int(found[1]) <= len(parts) else found[0], text)
 
 
 def halves(text: str) -> tuple[str, str]:

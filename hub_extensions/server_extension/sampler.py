@@ -269,7 +269,7 @@ class Sampler:
         gpus = self._readings(mine, reading, clock)
         number = self._sampled.number + 1
         if len(mine) < len(self._uuids):
-            return Sampled("lost", explain("one-gpu-gone" if mine else "gpu-gone"), gpus, clock, number)
+            return Sampled("lost", explain("one-gpu-gone" if mine else "gpu-lost"), gpus, clock, number)
         return Sampled("ok", None, gpus, clock, number)
 
     def _readings(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:

@@ -97,7 +97,7 @@ def _gives(offer: OfferState) -> str:
     memory = "memory not known" if offer.memory_bytes is None else f"{offer.memory_bytes / GIB:.2f} GiB"
     if offer.sm_count is None:
         return memory
-    return f"{memory}, {offer.sm_count}" + (f" of {offer.sm_total}" if offer.sm_total else "") + " SMs"
+    return f"{memory}, {offer.sm_count} SMs"
 
 
 def _kept_apart(offer: OfferState) -> str:

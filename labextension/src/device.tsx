@@ -43,7 +43,7 @@ export function Devices(props: IDevices): JSX.Element {
   }
   return (
     <>
-      {said === '' ? null : <p className="jp-gpu-Note">{said}</p>}
+      {said === '' ? null : <p className="jp-gpu-Warning">{said}</p>}
       {gpus.length > MANY ? (
         <p className="jp-gpu-Note">
           {trans.__('%1 GPUs: memory, and use on the right.', gpus.length)}
@@ -100,7 +100,7 @@ function Device({
           {trans.__('Numbers from %1 ago.', duration(age(reading, now), trans))} {said}
         </p>
       ) : said === '' ? null : (
-        <p className="jp-gpu-Note">{said}</p>
+        <p className="jp-gpu-Warning">{said}</p>
       )}
       {reading.profile === null || shared || reading.product === '' ? null : (
         <p className="jp-gpu-Note">

@@ -576,6 +576,13 @@ function sum(values: (number | null)[]): number | null {
   return values.reduce((all, value) => (all === null || value === null ? null : all + value), 0);
 }
 
+/** The server's warnings; that its GPU is gone is said once, by whoever sees it. */
+export function warningsOf(snapshot: Snapshot | null): Reason[] {
+  return (snapshot?.server?.warnings ?? []).filter(
+    each => snapshot?.state !== 'lost' || each.reason !== 'gpu-lost'
+  );
+}
+
 /** What a screen reader hears, and only when it changes: no numbers that move. */
 export function announcement(
   snapshot: Snapshot | null,
@@ -586,7 +593,7 @@ export function announcement(
   if (snapshot === null) {
     return '';
   }
-  const parts = [snapshot.reason, snapshot.service_note, ...(snapshot.server?.warnings ?? [])]
+  const parts = [snapshot.reason, snapshot.service_note, ...warningsOf(snapshot)]
     .filter(reason => reason !== null)
     .map(reason => reasonText(reason, now, trans));
   if (kept) {

@@ -15,7 +15,8 @@ import {
   offerName,
   reasonText,
   stopText,
-  viewOf
+  viewOf,
+  warningsOf
 } from './format';
 import { canGiveBack } from './give-back';
 import type { Countdown } from './messages';
@@ -149,7 +150,7 @@ function Top({
           </a>
         </p>
       ) : null}
-      {(nothing ? [] : (server?.warnings ?? [])).map(warning => (
+      {(nothing ? [] : warningsOf(snapshot)).map(warning => (
         <p className="jp-gpu-Warning" key={warning.reason}>
           {reasonText(warning, now, trans)}
         </p>

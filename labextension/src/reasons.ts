@@ -45,6 +45,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['idle', 'duration']],
     text: (trans, parts) => trans.__('Its GPU has not been used since it started %1 ago.', ...parts)
   }],
+  ['idle-promised', {
+    params: [['idle', 'duration']],
+    text: (trans, parts) => trans.__('Idle for %1. This server was given more time before, and keeps it.', ...parts)
+  }],
   ['idle-wanted', {
     params: [['idle', 'duration']],
     text: (trans, parts) => trans.__('Idle for %1, and somebody waits for such a GPU.', ...parts)

@@ -74,6 +74,7 @@ export function stopReason(stop: IStop, now: number, trans: TranslationBundle): 
   switch (stop.idle === null && reason.reason.startsWith('idle') ? '' : reason.reason) {
     case 'idle':
     case 'idle-at-first':
+    case 'idle-promised':
       return trans.__('Its GPU was idle for %1.', idle);
     case 'idle-wanted':
       return trans.__('Its GPU was idle for %1, and somebody waited for one.', idle);

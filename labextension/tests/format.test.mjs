@@ -474,13 +474,14 @@ test('a countdown ends at zero', () => {
 
 test('a screen reader hears states, never numbers that move', () => {
   const one = snapshot({
-    server: { countdown: countdown(), warnings: [example('other-program')] },
-    reason: example('gpu-gone'),
+    server: { countdown: countdown(), warnings: [example('gpu-lost'), example('other-program')] },
+    state: 'lost',
+    reason: example('gpu-lost'),
     service_note: example('server-not-known')
   });
   const other = { ...one, gpus: [reading({ used_percent: 3 })] };
   const said =
-    'The GPU of this server is gone from this machine. Save your work. ' +
+    'The GPU of this server is gone from the machine. Save your work and stop the server. ' +
     'The GPU service does not know this server yet. ' +
     'A program of another server uses this GPU. The administrators see it too.';
   assert.equal(announcement(one, false, NOW, trans), said);

@@ -327,16 +327,16 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
     ),
     "gpu-lost": (
         lambda: without_gpu(
-            "lost", explain("gpu-gone"), server=server(lease_state="lost", warnings=(explain("gpu-lost"),))
+            "lost", explain("gpu-lost"), server=server(lease_state="lost", warnings=(explain("gpu-lost"),))
         ),
-        "is gone from this machine",
+        "The GPU of this server is gone",
     ),
     "one-lost": (
         lambda: push(
             reading(),
             state="lost",
             reason=explain("one-gpu-gone"),
-            server=server(warnings=(explain("other-program"),)),
+            server=server(warnings=(explain("gpu-lost"), explain("other-program"))),
         ),
         "One of this server's GPUs is gone",
     ),

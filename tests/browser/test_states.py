@@ -94,6 +94,9 @@ def test_every_state_fits_and_has_no_findings_of_axe(
         for state in STATES:
             tell(live, state)
             look(state, width)
+    for state, warnings in (("gpu-lost", 1), ("one-lost", 2)):
+        tell(live, state)
+        expect(panel.locator(".jp-gpu-Warning")).to_have_count(warnings)  # each thing is said once
     for state in ("signs", "monitoring"):
         tell(live, state)
         closed = panel.locator("details:not([open]) > summary")

@@ -15,6 +15,7 @@ from hub_extensions.core.reasons import (
     TO_THE_PANEL,
     WRITTEN,
     Plural,
+    codes_that_say,
     explain,
     recalled,
     translated,
@@ -84,3 +85,16 @@ def test_a_name_and_somebodys_own_words_stay_as_they_are_in_every_language() -> 
 )  # fmt: skip
 def test_a_reason_that_another_version_kept_is_none_where_it_does_not_fit(reason: str, params: dict[str, str]) -> None:
     assert recalled(reason, params) is None
+
+
+@pytest.mark.parametrize(
+    ("language", "words", "code", "found"),
+    [("fi", "JOUTILAANA", "idle", True), ("fi", "seuraavana", "idle", False), ("ja", "アイドル", "seen-idle", True),
+     ("fi", "%1", "idle", False), ("fi", "1", "idle", False), ("fi", "", "idle", False), ("en", "Idle", "idle", True),
+     ("en", "duration", "idle", False),
+     ("fi", "sulki", "hub-away", False), ("fi", "yleensä", "usually-end", True)],
+)  # fmt: skip
+def test_codes_are_found_by_the_words_of_their_sentence_in_the_readers_language(
+    language: str, words: str, code: str, found: bool
+) -> None:
+    assert (code in codes_that_say(words, catalogue_for(language))) == found

@@ -168,7 +168,7 @@ class EngineInMemory:
         return self.culling_view
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        self.told.append(("journal", which.user, which.kinds, most))
+        self.told.append(("journal", which.user, which.kinds, most, which.codes))
         return tuple(each for each in self.rows if which.user in (None, each.user) and each.kind in which.kinds)[:most]
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:

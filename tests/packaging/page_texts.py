@@ -77,6 +77,8 @@ NAMED = {
     PACKAGE / "gate" / "pages.py": ("FAILED",),
 }
 """Constants that are translated where they are shown."""
+POD_STATUS = PACKAGE / "core" / "cluster" / "pod_status.py"
+"""What the cluster did to a pod, in sentences that the waiting page and a notice show."""
 DATA = (
     "Small GPU",
     "Medium GPU",
@@ -120,6 +122,8 @@ def page_texts() -> dict[Key, str]:
     for path, names in NAMED.items():
         for text in constants(path, names):
             found.setdefault((text, ""), path.name)
+    for text in sentences(POD_STATUS):
+        found.setdefault((text, ""), POD_STATUS.name)
     for reason in (*TEXTS, *WHY):
         found.setdefault((text_of(reason), ""), "sources.py")
     for failure in FAILURES.values():
@@ -161,6 +165,16 @@ def asked_in(path: Path) -> Iterator[Key]:
             yield literals[0], ""
         if ast.unparse(node.func) == "t.plural" and len(literals) > 1:
             yield literals[0], literals[1]
+
+
+def sentences(path: Path) -> Iterator[str]:
+    """Each whole sentence that a module has as it is, but for what is written of its code."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    code = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    code |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in code:
+            yield from re.findall(r"\A[A-Z].* .*\.\Z", node.value)
 
 
 def constants(path: Path, names: tuple[str, ...]) -> Iterator[str]:

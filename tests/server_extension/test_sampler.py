@@ -224,7 +224,7 @@ def test_a_gpu_that_is_gone_is_said_to_be_gone() -> None:
     sampler = sampler_of(OneGpu(uuid="GPU-another"))
     sampler.start()
     until(lambda: sampler.latest().state == "lost")
-    assert sampler.latest().reason == explain("gpu-gone")
+    assert sampler.latest().reason == explain("gpu-lost")
     assert sampler.latest().gpus == ()
     sampler.stop()
 
@@ -256,7 +256,7 @@ def test_a_device_that_was_found_and_goes_away_is_gone_and_comes_back() -> None:
     until(lambda: sampler.latest().state == "ok")
     reader.gone = True
     until(lambda: sampler.latest().state == "lost")
-    assert sampler.latest().reason == explain("gpu-gone")
+    assert sampler.latest().reason == explain("gpu-lost")
     reader.gone = False
     until(lambda: sampler.latest().state == "ok")
     sampler.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from datetime import datetime
 
@@ -70,14 +71,21 @@ def conditions(which: JournalFilter) -> tuple[sa.ColumnElement[bool], ...]:
         None if which.until is None else JOURNAL.c.at < which.until,
         None if which.user is None else JOURNAL.c.user == which.user,
         JOURNAL.c.kind.in_(which.kinds) if which.kinds else None,
-        _with_words(which.words) if which.words else None,
+        _with_words(which.words, which.codes) if which.words else None,
     )
     return tuple(each for each in found if each is not None)
 
 
-def _with_words(words: str) -> sa.ColumnElement[bool]:
+def _with_words(words: str, codes: Iterable[str]) -> sa.ColumnElement[bool]:
     columns = (JOURNAL.c.text, JOURNAL.c.evidence, JOURNAL.c.user, JOURNAL.c.server, JOURNAL.c.actor)
-    return sa.or_(*(column.icontains(words, autoescape=True) for column in columns))
+    reasons, grounds = (
+        sa.func.coalesce(sa.type_coerce(JOURNAL.c[each], sa.Text), "") for each in ("reasons", "grounds")
+    )
+    said = reasons + grounds
+    return sa.or_(
+        *(column.icontains(words, autoescape=True) for column in columns),
+        *(said.contains(f'["{code}",', autoescape=True) for code in codes),
+    )
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:

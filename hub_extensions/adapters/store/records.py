@@ -6,7 +6,7 @@ Not here: tables, SQL, and what a row means for a decision. All times are aware 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
@@ -98,6 +98,7 @@ class JournalFilter:
 
     Attributes:
         words: part of the text, the evidence, the user, the server or who did it, in any case of letters.
+        codes: or a reason of the row has one of these: a reader of another language means them with the words.
     """
 
     since: datetime | None = None
@@ -105,6 +106,7 @@ class JournalFilter:
     user: str | None = None
     kinds: tuple[str, ...] = ()
     words: str = ""
+    codes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,8 @@ class NoticeRow:
 
     @classmethod
     def because(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
-        """A notice whose text is made of reasons."""
-        return cls(at, user, server, as_text(reasons), reasons)
+        """A notice whose text is made of reasons; what they say in the log is not for users."""
+        return cls(at, user, server, as_text(reasons), tuple(replace(each, log_message="") for each in reasons))
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _of_pool(
         isolation=_isolation(pool.mechanism),
         memory_bytes=pool.memory_bytes,
         memory_enforced=_isolation(pool.mechanism).memory is not _NONE,
-        sm_count=total if whole and pool.sm_count is None else pool.sm_count,
+        sm_count=pool.sm_count,
         sm_total=total,
         product=pool.product.replace("-", " ", 1),
     )

@@ -106,7 +106,7 @@ def decide(
         return _judge(evidence, policy, now, drained)  # no limit of culling: a dry run does not hold it up
     if policy.enabled:
         dues = ((end, *_due(end, policy, now, warned, warned_for)) for end in ends)
-        kept = [(*_as_promised(end, at, promised), since) for end, at, since in dues]
+        kept = [(*_as_promised(end, at, promised, now), since) for end, at, since in dues]
         return _judge(evidence, policy, now, [*kept, *drained])
     would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
     return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
@@ -121,7 +121,7 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
     if found is None or not policy.enabled or policy.never:
         return None
     due, _ = _due(found, policy, now, facts.warned, facts.cause)
-    return _as_promised(found, due, facts.promised)[1]
+    return _as_promised(found, due, facts.promised, now)[1]
 
 
 def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
@@ -252,10 +252,15 @@ def _due(
     return max(end.at, since + policy.warn), since
 
 
-def _as_promised(end: _End, at: datetime, promised: datetime | None) -> tuple[_End, datetime]:
-    """Not before what a countdown showed, whatever it was for: its user counts on that time."""
+def _as_promised(end: _End, at: datetime, promised: datetime | None, now: datetime) -> tuple[_End, datetime]:
+    """Not before what a countdown showed, whatever it was for: its user counts on that time.
+
+    Where that is much later than the limit says, as of a server that nobody had opened, the reason says so.
+    """
     if promised is None or promised < at:
         return end, at
+    if end.cause is Cause.IDLE and promised - max(at, now) > SHOWN_AFTER:
+        end = replace(end, code="idle-promised", params={"idle": end.params["idle"]})
     return replace(end, shown=True), promised
 
 

@@ -151,7 +151,7 @@ class GpuTable:
 
     @property
     def sm_total(self) -> int | None:
-        """SMs of the profile that takes the whole GPU: what "14 of 98" is counted against. None is not known."""
+        """SMs of the profile that takes the whole GPU, of which a part is told; a card has more where it is not cut."""
         return next((row.sm for row in self.rows if row.compute_slices == self.compute_slices), None)
 
 

@@ -86,7 +86,7 @@ class Notice:
 
     def in_language(self, t: Catalogue) -> str:
         """What it says, in the language of a catalogue where that is to be had."""
-        return as_text(self.reasons, t=t) or self.text
+        return as_text(self.reasons, t=t) or t(self.text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,13 @@ class Totals:
 
     Attributes:
         pieces: what servers can be given, in all. cards: on so many cards; on a cluster on so many nodes.
+        cards_held: those of which servers of ours have something.
         held: by servers of ours; busy, idle, use_unknown and changing (starting, ending, lost) add up to it.
         free, closed, others, unusable: the rest. unknown: of which nobody can tell.
     """
 
     cards: int
+    cards_held: int
     pieces: int
     held: int
     busy: int
@@ -41,6 +43,7 @@ def totals_of(cards: Iterable[Card]) -> Totals:
     known = (PieceState.BUSY, PieceState.IDLE, PieceState.USE_UNKNOWN)
     return Totals(
         cards=len({card.place for card in found}),
+        cards_held=len({card.place for card in found if any(piece.state in HELD for piece in card.pieces)}),
         pieces=sum(states.values()),
         held=held,
         busy=states[PieceState.BUSY],

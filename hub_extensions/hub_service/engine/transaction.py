@@ -131,6 +131,7 @@ class Transaction:
         now, how = self.state.clock.utc_now(), ENDS[event]
         notices = (NoticeRow.because(now, ticket.user, ticket.server, reason),) if how in NOTIFIED_LATER else ()
         row = self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence)
+        row = replace(row, reasons=(reason,))
         await self.write(
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),

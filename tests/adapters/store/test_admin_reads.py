@@ -10,6 +10,7 @@ import pytest
 from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, Store
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.reasons import explain
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
@@ -50,4 +51,18 @@ async def test_the_journal_is_searched_by_any_of_its_words_in_any_case(store: St
     ):  # fmt: skip
         found = await store.journal(10, JournalFilter(words=words))
         assert [row.kind for row in found] == kinds, words
+    store.close()
+
+
+async def test_the_journal_is_searched_by_what_a_reader_of_another_language_sees(store: Store) -> None:
+    about = (None, "ada", "")
+    rows = (
+        JournalRow.because(NOW, "culled", about, [explain("idle", idle=60.0)], "service", [explain("seen-no-use")]),
+        JournalRow.because(NOW, "failed", about, [explain("idle-at-first", idle=60.0, grace=60.0)], "service"),
+        JournalRow(NOW, "warned", None, None, "ben", "", "joutilaana", "service"),
+    )
+    await store.commit(Changes(journal=rows))
+    for codes, kinds in ((("idle",), ["warned", "culled"]), (("seen-no-use", "none"), ["warned", "culled"])):
+        found = await store.journal(10, JournalFilter(words="joutilaana", codes=codes))
+        assert [row.kind for row in found] == kinds, codes
     store.close()

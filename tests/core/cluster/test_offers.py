@@ -329,10 +329,10 @@ def test_each_kind_of_device_is_offered_as_what_it_is(
 @pytest.mark.parametrize(
     ("pool", "own", "of"),
     [
-        (GPU, 98, 98),
+        (GPU, None, 98),
         (replace(GPU, sm_count=108), 108, 98),
-        (CLAIMED_CARD, 98, 98),
-        (HAMI, 98, 98),
+        (CLAIMED_CARD, None, 98),
+        (HAMI, None, 98),
         (MIG, None, 98),
         (replace(MIG, sm_count=14), 14, 98),
         (CLAIMED, None, 98),
@@ -341,7 +341,7 @@ def test_each_kind_of_device_is_offered_as_what_it_is(
         (replace(MIG, product="Tesla-T4", sm_count=14), 14, None),
     ],
 )
-def test_a_card_whose_label_says_no_cores_has_those_of_its_product_and_a_part_has_not(
+def test_of_a_device_whose_label_says_no_cores_none_are_known_for_a_cut_card_hands_out_fewer_than_it_has(
     pool: Pool, own: int | None, of: int | None
 ) -> None:
     offer = derive(pool).offers[0]

@@ -22,7 +22,7 @@ from hub_extensions.core.culling import (
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import duration
-from tests.core.culling.test_decision import CPU, FACTS, GPU, ON, START, kept_by, message, minute
+from tests.core.culling.test_decision import CPU, DEMO, FACTS, GPU, ON, START, kept_by, message, minute
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
@@ -166,6 +166,27 @@ def test_what_a_decision_leaves_in_the_facts() -> None:
     kept = settle(after, decide(replace(GPU, idle_since=None), ON, minute(82)), minute(82))
     assert (kept.warned, kept.cause, kept.stopping) == (None, Cause.IDLE, None)
     assert kept.promised == warn.stops_at
+
+
+@pytest.mark.parametrize(
+    ("now", "promised", "stops", "told"),
+    [
+        (2, 15, 15, "Idle for 1 min. This server was given more time before, and keeps it."),
+        (5, 15, 15, "Idle for 4 min. This server was given more time before, and keeps it."),
+        (14.5, 15, 15.5, "Idle for 13 min."),  # nothing is to be explained any more
+        (2, None, 4, "Idle for 1 min."),
+        (2, 4.5, 4.5, "Idle for 1 min."),
+        (15, 15, 16, "Idle for 14 min."),
+    ],
+)
+def test_an_end_that_is_later_than_its_limit_because_it_was_shown_so_says_that(
+    now: float, promised: float | None, stops: float, told: str
+) -> None:
+    """A server that nobody has opened yet may run for 15 min, which its user may have read."""
+    just_opened = replace(GPU, idle_since=minute(1))
+    shown = None if promised is None else minute(promised)
+    found = decide(just_opened, DEMO, minute(now), promised=shown)
+    assert (found.stops_at, found.cause, message(found)) == (minute(stops), Cause.IDLE, told)
 
 
 @pytest.mark.parametrize(("ago", "left"), [(24 * HOUR - SECOND, 1), (24 * HOUR, 2)])

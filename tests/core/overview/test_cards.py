@@ -137,7 +137,8 @@ def test_every_piece_is_counted_once() -> None:
     ]
     states[4] = replace(states[4], foreign=Foreign.SOME)
     found = totals_of(cards_of_machine(states, held, ()))
-    assert (found.cards, found.pieces, found.held, found.free, found.others) == (1, 6, 4, 1, 1)
+    assert (found.cards, found.cards_held, found.pieces, found.held, found.free, found.others) == (1, 1, 6, 4, 1, 1)
+    assert totals_of(cards_of_machine(states, (), ())).cards_held == 0
     assert found.busy + found.idle + found.use_unknown + found.changing == found.held
     rest = found.free + found.closed + found.others + found.unusable + found.unknown
     assert found.held + rest == found.pieces

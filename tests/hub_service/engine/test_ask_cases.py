@@ -160,6 +160,7 @@ async def test_a_start_that_failed_says_why_where_that_is_known(
         assert said in {each.reason.reason for each in ended if each.ticket == held.ticket}
         (row,) = [row for row in await r.engine.store.journal(20) if row.kind == "failed"]
         assert (row.actor, row.evidence) == ("hub", reason)
+        assert [each.reason for each in row.reasons] == [said], "what happened is told in its reader's language"
 
 
 @pytest.mark.parametrize(

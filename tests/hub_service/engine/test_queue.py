@@ -632,7 +632,9 @@ async def test_max_wait_ends_a_ticket_and_tells_its_user(tmp_path: Path) -> None
         await r.engine.watcher.refresh()
         await r.engine.reconciler.reconcile()
         assert r.positions() == {}
-        assert "ended after 1 h" in r.engine.form("ben", "", (), False).notices[0].text
+        (told,) = r.engine.form("ben", "", (), False).notices
+        assert "ended after 1 h" in told.text
+        assert [each.log_message for each in told.reasons] == [""]  # the log's words are no user's
 
 
 @pytest.mark.programs

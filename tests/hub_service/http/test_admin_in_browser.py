@@ -130,4 +130,8 @@ def test_the_page_renews_its_rows_and_leaves_alone_what_somebody_writes(
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("#people article")).to_have_count(3)
     expect(field).to_have_value("half a reason")
+    page.route("**/admin", lambda route: None)  # it hangs: nobody is answered, and the proxy waits
+    page.evaluate("{ const later = setTimeout; window.setTimeout = (call, wait) => later(call, wait / 50); }")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#refreshing")).to_contain_text("The service is not answering; trying again.")
     page.context.close()

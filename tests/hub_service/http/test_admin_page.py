@@ -100,7 +100,8 @@ async def test_one_line_says_what_is_going_on_and_no_number_stands_twice_in_it(s
     text = await page(service)
     figures = re.findall(r"<b>(\d+)</b> ([^<]+)", text.split('<ul class="figures">')[1].split("</ul>")[0])
     assert [(number, words.strip()) for number, words in figures] == [
-        ("4", "of 6 in use"),
+        ("1", "of 1 card in use"),
+        ("4", "of 6 GPUs and parts of GPUs in use"),
         ("1", "busy"),
         ("1", "held but idle"),
         ("1", "held, use not known"),
@@ -112,6 +113,8 @@ async def test_one_line_says_what_is_going_on_and_no_number_stands_twice_in_it(s
     ]
     assert "As of 2026-11-20 12:00 UTC · GPUs read at 2026-11-20 12:00 UTC" in said(text)
     assert "Simulated GPUs: there are no such cards." in text
+    service.engine.view = view(on_cluster=True)
+    assert "card in use" not in await page(service), "nobody counts the cards of a cluster's nodes"
 
 
 async def test_health_is_one_line_that_unfolds_when_something_is_wrong(service: Running) -> None:

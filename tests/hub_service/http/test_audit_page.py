@@ -57,7 +57,7 @@ async def test_an_admin_sees_everybody_and_filters_by_user_and_kind(service: Run
     asked = await page(service, "audit?user=ben&kind=warned&days=7", "admin-token")
     assert "Idle for 20 min." in asked and "thesis" not in asked and 'value="ben"' in asked
     assert "audit.csv?user=ben&amp;kind=warned&amp;days=7" in asked
-    assert service.engine.told[-1] == ("journal", "ben", ("warned",), ROWS)
+    assert service.engine.told[-1] == ("journal", "ben", ("warned",), ROWS, ())
     assert "Nothing of that kind." in await page(service, "audit?user=nobody", "admin-token")
 
 
@@ -146,6 +146,10 @@ async def test_what_happened_is_told_in_the_readers_language_and_an_admins_own_w
         text = answer.body.decode()
         assert all(sentence in text for sentence in told), text
         assert ("Idle for" in text) == (language == "en")
+        for path in ("audit", "audit.csv"):
+            header = {"Accept-Language": language}
+            await service.ask("GET", f"{path}?words=joutilaana", "admin-token", headers=header)
+            assert ("idle" in service.engine.told[-1][4]) == (language == "fi"), "what is shown is searched"
         assert '<span lang="en">Written by an older version.</span>' in text
 
 

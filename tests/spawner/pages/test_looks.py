@@ -121,9 +121,9 @@ def ticket(position: int, server: str = "", answer: str = "wait") -> TicketStatu
                         LONG, (SMALL,), usual_start_seconds=20.0)  # fmt: skip
 
 
-def starting() -> Start:
+def starting(usual: float = 20.0) -> Start:
     start = Start((OfferId("mig-2g.10gb"),))
-    start.last = ticket(0, answer="admit")
+    start.last = replace(ticket(0, answer="admit"), usual_start_seconds=usual)
     start.grant = SimpleNamespace(offer=OfferId("mig-2g.10gb"))  # type: ignore[assignment]
     report_starting(start, TITLES)
     return start
@@ -312,6 +312,18 @@ def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
         assert pill and share and pill["y"] < share["y"] < pill["y"] + pill["height"], "no line for itself"
 
 
+def test_without_a_choice_nothing_can_be_started_and_the_button_says_so(tab: Page) -> None:
+    show(tab, STATES["form-full"]())
+    submit = tab.locator("#spawn_form [type=submit]")
+    assert (submit.is_disabled(), submit.inner_text()) == (True, "Choose one first")
+    orange = tab.evaluate("getComputedStyle(document.querySelector('.btn-jupyter')).backgroundColor")
+    tab.check("input[value='mig-2g.10gb']")
+    assert (submit.is_disabled(), submit.inner_text()) == (False, "Join the line")
+    assert tab.evaluate("getComputedStyle(document.querySelector('.btn-jupyter')).backgroundColor") != orange
+    tab.check("input[value=cpu]")
+    assert (submit.is_disabled(), submit.inner_text()) == (False, "Start")
+
+
 def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_its_seconds(tab: Page) -> None:
     show(tab, STATES["asking"]())
     assert tab.inner_text("#gpu-headline") == "Asking for your GPU …"
@@ -326,6 +338,10 @@ def test_nothing_is_promised_before_the_service_has_answered_and_a_start_counts_
     tab.wait_for_selector("#gpu-step-server[data-step=now]:has-text('(12 s, usually 20 s)')")
     assert tab.get_attribute("#gpu-bar span", "style") == "width: 60%;", "the bar says how much of it is over"
     assert tab.inner_text("#gpu-step-reserved") == "GPU reserved"
+    show(tab, pending(starting(usual=9.0))())
+    tab.wait_for_selector("#gpu-step-server:has-text('(12 s, longer than usual: usually 9 s)')")
+    said = "Your server is starting: Medium GPU. It takes longer than usual: usually 9 s."
+    assert tab.text_content("#gpu-status") == said, "a screen reader says it once"
 
 
 @pytest.mark.parametrize(("state", "word"), [("form-5", "mig"), ("waiting-7", "likely")])

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.messages import FailedStart, Notice, UserOverview
 from hub_extensions.core.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -68,6 +69,9 @@ def test_a_server_that_was_stopped_says_so_on_its_own_page_too() -> None:
     view = ended_view(overview, "")
     assert view is not None and view.text == "Stopped, 3."
     assert ended_view(overview, "thesis") is ended_view(None, "") is None
+    of_the_cluster = replace(NOTHING, notices=(Notice(NOW, "", "The machine it ran on ran short of memory."),))
+    view = ended_view(of_the_cluster, "", catalogue_for("fi"))
+    assert view is not None and view.text == "Koneelta, jolla se oli, loppui muisti."
 
 
 def test_a_place_is_kept_none_or_not_known() -> None:

@@ -44,6 +44,11 @@ def name(card: Card, number: int, t: Catalogue) -> str:
     return f"{card.node} · {what}" if card.node else t("Card %1 · %2", number, what)
 
 
+def of_cards(count: int, t: Catalogue) -> str:
+    """Behind how many cards are in use."""
+    return t.plural("of 1 card in use", "of %1 cards in use", count)
+
+
 def uuids(card: Card) -> tuple[str, ...]:
     """Of the card and of what was cut from it, each once."""
     return tuple(dict.fromkeys(each for each in (card.uuid, *(piece.uuid for piece in card.pieces)) if each))

@@ -91,7 +91,12 @@
     var gone = Math.max(0, Math.round((Date.now() - startedAt) / 1000));
     // full when it takes longer than usual: nobody knows how much
     el("gpu-bar").firstElementChild.style.width = usual ? Math.min(100, 100 * gone / usual) + "%" : "";
-    el("gpu-gone").textContent = "(" + (usual ? t("%1, usually %2", seconds(gone), seconds(Math.round(usual))) : seconds(gone)) + ")";
+    var often = usual && seconds(Math.round(usual)), late = usual && gone > usual;
+    el("gpu-gone").textContent = "(" + (late ? t("%1, longer than usual: usually %2", seconds(gone), often) : usual ? t("%1, usually %2", seconds(gone), often) : seconds(gone)) + ")";
+    if (late && lateSince !== startedAt) {
+      lateSince = startedAt;
+      say(el("gpu-headline").textContent + " " + t("It takes longer than usual: usually %1.", often));
+    }
   }
   function opening() {
     startedAt = null;

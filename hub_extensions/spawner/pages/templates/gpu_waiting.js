@@ -15,7 +15,7 @@
   // A page about a server that does not run may stand at any address: the start is looked for at its own.
   var here = location.pathname.indexOf(hub + "spawn-pending/") === 0 ? location.href
     : new URL(page.dataset.here + "?next=" + encodeURIComponent(location.pathname + location.search), location.href).href;
-  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", happened = 0, startedAt = null, usual = null, outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", happened = 0, startedAt = null, lateSince = null, usual = null, outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
   // A text of this page in the language it was made in, with its parts put in for %1 and %2.
@@ -212,6 +212,7 @@
     el("gpu-headline").textContent = gpu.message;
     noFigures();
     explain("gpu-profile", gpu.profile || "");
+    say(gpu.message);
     steps(gpu);
     el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
@@ -221,7 +222,6 @@
     el("gpu-cpu").hidden = true;
     history(gpu.at, gpu.offer === CPU ? t("starting") : t("starting: %1", gpu.offer_title));
     title(t("Starting"));
-    say(gpu.message);
     if (waitedInLine) { notify(gpu.message); waitedInLine = false; }
   }
   function held(gpu) {

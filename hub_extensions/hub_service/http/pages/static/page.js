@@ -3,6 +3,7 @@
   const own = document.currentScript;
   const xsrf = own.dataset.xsrf;
   const pause = 1000 * Number(own.dataset.seconds);
+  const SILENT_AFTER = 5000;
 
   function localTimes(root) {
     const today = new Date().toDateString();
@@ -38,8 +39,11 @@
   async function refresh() {
     if (document.hidden) return;
     const status = document.getElementById("refreshing");
+    // a service that hangs answers nobody, and the proxy waits for it for long
+    const asked = new AbortController();
+    const bound = setTimeout(() => asked.abort(), SILENT_AFTER);
     try {
-      const answer = await fetch(location.href, { headers: { "X-XSRFToken": xsrf }, redirect: "error" });
+      const answer = await fetch(location.href, { headers: { "X-XSRFToken": xsrf }, redirect: "error", signal: asked.signal });
       if (answer.status === 403) {
         location.reload();
         return;
@@ -51,6 +55,8 @@
       if (status.textContent) status.textContent = "";
     } catch {
       status.textContent = `. ${own.dataset.silent}`;
+    } finally {
+      clearTimeout(bound);
     }
   }
 
