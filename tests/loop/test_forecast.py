@@ -110,6 +110,7 @@ def test_eight_people_see_a_likely_wait_once_there_is_a_history_and_it_moves_whe
         expect(gus.page.locator("#gpu-as-of")).to_have_text(re.compile(r"as of \d\d:\d\d"))
         expect(gus.page.locator("#gpu-why")).to_contain_text(re.compile("usually (?:end|go on)"))
         expect(row(hana, LARGE)).to_contain_text("few data yet")  # another pool has learned nothing
+        hana.page.emulate_media(reduced_motion="reduce")  # or the button is between two colours
         hana.page.check(f'input[type=radio][value="{SMALL}"]')
         hana.page.screenshot(path=pictures / "forecast-form-light.png", full_page=True)
 
