@@ -402,14 +402,26 @@ def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLIS
 
 
 def codes_that_say(words: str, t: Catalogue) -> tuple[str, ...]:
-    """The codes whose sentence has these words in the language of a catalogue; not those of its parameters."""
+    """The codes by which alone a row of the journal is found that says these words to a reader of this catalogue.
 
-    def said(code: str, text: Text) -> str:
+    So not those whose English sentence has them, too: that is in the row. Nor words of a sentence's parameters.
+    """
+    wanted = words.casefold()
+
+    def has(code: str, text: Text, catalogue: Catalogue) -> bool:
         english = (text.one, text.many) if isinstance(text, Plural) else (text,)
-        forms = t.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", english)
-        return PARAMETER.sub("\n", PLACE.sub("\n", "\n".join(forms))).casefold()
+        forms = catalogue.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", english)
+        return wanted in PARAMETER.sub("\n", PLACE.sub("\n", "\n".join(forms))).casefold()
 
-    return tuple(code for code, text in SENTENCES.items() if words and words.casefold() in said(code, text))
+    return tuple(
+        code
+        for code, text in SENTENCES.items()
+        if wanted and has(code, text, t) and (code in OF_FAILED_STARTS or not has(code, text, ENGLISH))
+    )
+
+
+OF_FAILED_STARTS = frozenset({"start-too-slow", "start-no-answer", "start-failed-why", "start-crashed", "start-failed"})
+"""A row about these has the log's words as its text."""
 
 
 REASON = "reason"

@@ -90,11 +90,12 @@ def test_a_reason_that_another_version_kept_is_none_where_it_does_not_fit(reason
 @pytest.mark.parametrize(
     ("language", "words", "code", "found"),
     [("fi", "JOUTILAANA", "idle", True), ("fi", "seuraavana", "idle", False), ("ja", "アイドル", "seen-idle", True),
-     ("fi", "%1", "idle", False), ("fi", "1", "idle", False), ("fi", "", "idle", False), ("en", "Idle", "idle", True),
-     ("en", "duration", "idle", False),
+     ("fi", "%1", "idle", False), ("fi", "1", "idle", False), ("fi", "", "idle", False), ("en", "Idle", "idle", False),
+     ("en", "duration", "idle", False), ("en", "ended by itself", "start-crashed", True),
+     ("fi", "GPU", "idle-memory", False),
      ("fi", "sulki", "hub-away", False), ("fi", "yleensä", "usually-end", True)],
 )  # fmt: skip
-def test_codes_are_found_by_the_words_of_their_sentence_in_the_readers_language(
+def test_codes_are_found_by_words_that_their_sentence_has_in_the_readers_language_alone(
     language: str, words: str, code: str, found: bool
 ) -> None:
     assert (code in codes_that_say(words, catalogue_for(language))) == found

@@ -133,6 +133,7 @@ async def test_what_happened_is_told_in_the_readers_language_and_an_admins_own_w
             [explain("seen-use", percent=0.0, source="nvml"), explain("seen-idle", at=now)],
         ),
         row("warned", "ada", "Written by an older version."),
+        JournalRow.because(now, "failed", about, [explain("start-failed-why", why="No image.")], "hub"),
     )  # fmt: skip
     moment = '<time datetime="2026-11-20T12:00:00Z">2026-11-20 12:00 UTC</time>'
     for language, told in {
@@ -146,6 +147,8 @@ async def test_what_happened_is_told_in_the_readers_language_and_an_admins_own_w
         text = answer.body.decode()
         assert all(sentence in text for sentence in told), text
         assert ("Idle for" in text) == (language == "en")
+        marked = "<span>" if language == "en" else '<span lang="en">'
+        assert f"{marked}No image.</span>" in text, "it is read as what it is"
         for path in ("audit", "audit.csv"):
             header = {"Accept-Language": language}
             await service.ask("GET", f"{path}?words=joutilaana", "admin-token", headers=header)

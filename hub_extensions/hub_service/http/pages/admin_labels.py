@@ -45,7 +45,7 @@ def name(card: Card, number: int, t: Catalogue) -> str:
 
 
 def of_cards(count: int, t: Catalogue) -> str:
-    """Behind how many cards are in use."""
+    """What stands behind the number of cards in use: of how many."""
     return t.plural("of 1 card in use", "of %1 cards in use", count)
 
 

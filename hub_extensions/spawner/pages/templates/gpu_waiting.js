@@ -15,7 +15,7 @@
   // A page about a server that does not run may stand at any address: the start is looked for at its own.
   var here = location.pathname.indexOf(hub + "spawn-pending/") === 0 ? location.href
     : new URL(page.dataset.here + "?next=" + encodeURIComponent(location.pathname + location.search), location.href).href;
-  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", happened = 0, startedAt = null, lateSince = null, usual = null, outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
+  var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", happened = 0, startedAt = null, startSaid = null, lateSince = null, usual = null, outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
   // A text of this page in the language it was made in, with its parts put in for %1 and %2.
@@ -212,7 +212,10 @@
     el("gpu-headline").textContent = gpu.message;
     noFigures();
     explain("gpu-profile", gpu.profile || "");
-    say(gpu.message);
+    if (startSaid !== gpu.since + gpu.message) {  // a pod has several events; that it takes long is not said over
+      startSaid = gpu.since + gpu.message;
+      say(gpu.message);
+    }
     steps(gpu);
     el("gpu-why").textContent = gpu.reason || "";
     el("gpu-simulated").hidden = !gpu.simulated;
@@ -402,6 +405,7 @@
       : t("The GPU service is not answering yet; looking again in %1 s.", RETRY_SECONDS));
     title(t("Reconnecting"));
     say(t("Reconnecting.") + " " + kept);
+    startSaid = lateSince = null;
   }
   // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
   var offTimes = 0;

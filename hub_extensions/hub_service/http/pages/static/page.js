@@ -4,6 +4,7 @@
   const xsrf = own.dataset.xsrf;
   const pause = 1000 * Number(own.dataset.seconds);
   const SILENT_AFTER = 5000;
+  let asked = null;
 
   function localTimes(root) {
     const today = new Date().toDateString();
@@ -39,11 +40,15 @@
   async function refresh() {
     if (document.hidden) return;
     const status = document.getElementById("refreshing");
+    asked?.abort();
+    const mine = (asked = new AbortController());
+    const silent = () => {
+      if (mine === asked) status.textContent = `. ${own.dataset.silent}`;
+    };
     // a service that hangs answers nobody, and the proxy waits for it for long
-    const asked = new AbortController();
-    const bound = setTimeout(() => asked.abort(), SILENT_AFTER);
+    const late = setTimeout(silent, SILENT_AFTER);
     try {
-      const answer = await fetch(location.href, { headers: { "X-XSRFToken": xsrf }, redirect: "error", signal: asked.signal });
+      const answer = await fetch(location.href, { headers: { "X-XSRFToken": xsrf }, redirect: "error", signal: mine.signal });
       if (answer.status === 403) {
         location.reload();
         return;
@@ -54,9 +59,9 @@
       takeOver(fresh);
       if (status.textContent) status.textContent = "";
     } catch {
-      status.textContent = `. ${own.dataset.silent}`;
+      silent();
     } finally {
-      clearTimeout(bound);
+      clearTimeout(late);
     }
   }
 
