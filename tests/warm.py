@@ -30,6 +30,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ HELD = (
     "hub_extensions.server_extension.extension", "jupyterhub.services.service", "hub_extensions.gate.serve",
 )  # fmt: skip
 """What a nursery imports, as far as its Python has it; nothing that asks the environment meanwhile (as LabApp)."""
+OFFERED_TO_A_HUB = ("jupyterhub.authenticators", "jupyterhub.spawners")
+"""Each hub imports all of these at its start, whichever it is told to use."""
 MUST_BE_OURS = ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONSAFEPATH")
 """What takes effect only while a Python starts: a child may not have it otherwise than its nursery."""
 CLONE_PARENT, SYS_CLONE = 0x8000, {"x86_64": 56, "aarch64": 220}
@@ -319,7 +322,9 @@ def _hold() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in HELD:
+        sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # as in conftest.py
+        offered = [entry.module for group in OFFERED_TO_A_HUB for entry in entry_points(group=group)]
+        for name in (*HELD, *offered):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         with contextlib.suppress(Exception):
