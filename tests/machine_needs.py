@@ -44,8 +44,7 @@ def chromium() -> str | None:
     """A Chromium: the one ``scripts/test`` found to start, else one on the path."""
     if "CHROMIUM_PATH" in os.environ:
         return os.environ["CHROMIUM_PATH"] or None
-    names = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-    return next(filter(None, map(shutil.which, names)), None)
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def built_panel() -> Path:
