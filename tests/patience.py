@@ -17,6 +17,8 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+FIRST_REST, LONGEST_REST, SHARE = 0.05, 0.25, 0.1
+"""Between two looks: a share of the time waited already. A look at a hub is 10 to 30 ms of CPU that others wait for."""
 
 
 def patient(seconds: float) -> float:
@@ -36,11 +38,12 @@ def until(
     `rest` spends the time between two looks.
     """
     seconds = patient(seconds)
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (found := look()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError(f"not within {seconds:g} s: {(what() if callable(what) else what) or look}")
-        rest(0.05)
+        rest(min(max(FIRST_REST, SHARE * waited), LONGEST_REST))
     return found
 
 

@@ -30,6 +30,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,16 @@ HELD = (
     "hub_extensions.server_extension.extension", "jupyterhub.services.service", "hub_extensions.gate.serve",
 )  # fmt: skip
 """What a nursery imports, as far as its Python has it; nothing that asks the environment meanwhile (as LabApp)."""
-MUST_BE_OURS = ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONSAFEPATH")
-"""What takes effect only while a Python starts: a child may not have it otherwise than its nursery."""
+OFFERED_TO_A_HUB = ("jupyterhub.authenticators", "jupyterhub.spawners")
+"""Each hub imports all of these at its start, whichever it is told to use."""
+ASKED_BY_OAUTHENTICATOR = (
+    "OAUTH2_USERNAME_KEY", "OAUTH2_GROUPS_KEY", "OAUTH2_USERDATA_REQUEST_TYPE", "OAUTH2_BASIC_AUTH",
+    "OAUTH_CALLBACK_URL", "CILOGON_HOST", "MW_INDEX_URL", "OPENSHIFT_URL",
+)  # fmt: skip
+MUST_BE_OURS = (
+    "PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHASHSEED", "PYTHONSAFEPATH", *ASKED_BY_OAUTHENTICATOR
+)  # fmt: skip
+"""What takes effect only while a Python starts or imports: a child may not have it otherwise than its nursery."""
 CLONE_PARENT, SYS_CLONE = 0x8000, {"x86_64": 56, "aarch64": 220}
 ARGUMENTS, ENVIRON = 8_000, 64_000
 """Bytes at the start of a nursery's stack for the words and the environment of its children."""
@@ -266,6 +275,10 @@ def _become(order: dict[str, Any], stdio: list[int]) -> None:
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["cwd"])
+    cluster = os.environ.get("KUBECONFIG", os.path.expanduser("~/.kube/config"))
+    for name in ("kubernetes_asyncio.config.kube_config", "kubernetes_asyncio.config"):
+        if module := sys.modules.get(name):  # it asked the environment while it was imported
+            vars(module)["KUBE_CONFIG_DEFAULT_LOCATION"] = cluster
     _show(order["words"], order["env"])
     unbuffered = bool(order["env"].get("PYTHONUNBUFFERED"))
     for name, number in (("stdout", 1), ("stderr", 2)):
@@ -319,7 +332,9 @@ def _hold() -> None:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in HELD:
+        sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]  # as in conftest.py
+        offered = [entry.module for group in OFFERED_TO_A_HUB for entry in entry_points(group=group)]
+        for name in (*HELD, *offered):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
         with contextlib.suppress(Exception):

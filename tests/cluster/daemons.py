@@ -21,6 +21,8 @@ from types import TracebackType
 from tests.patience import patient
 
 STOP_SECONDS = 15.0
+GOES_EASY = {"GOGC": "400"}
+"""Less of the collecting of garbage, for some 100 MB more: the tests' control planes are small and live for minutes."""
 
 
 class DaemonEnded(Exception):
@@ -41,7 +43,7 @@ class Daemon:
         self.name = name
         self.argv = [str(word) for word in argv]
         self.log = log
-        self._env = dict(os.environ if env is None else env)
+        self._env = {**GOES_EASY, **(os.environ if env is None else env)}
         self._cwd = cwd
         self._process: subprocess.Popen[bytes] | None = None
 

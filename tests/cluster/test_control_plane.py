@@ -96,6 +96,20 @@ def test_a_deleted_pod_ends_as_with_a_kubelet(core: CoreV1Api, lab_node: str, na
     assert last.container_statuses[0].state.terminated.exit_code == 143
 
 
+def test_a_pod_that_takes_the_name_of_an_ended_one_at_once_stays(
+    core: CoreV1Api, lab_node: str, namespace: str
+) -> None:
+    names = [f"taken-{number}" for number in range(40)]
+    first = {name: core.create_namespaced_pod(namespace, pod(name, "")).metadata.uid for name in names}
+    until(lambda: {one.status.phase for one in core.list_namespaced_pod(namespace).items} == {"Running"})
+    for name in names:
+        core.delete_namespaced_pod(name, namespace, grace_period_seconds=1)
+    second = {name: until(lambda name=name: made(core, namespace, name), rest=lambda _: None) for name in names}
+    assert not second.items() & first.items()
+    until(lambda: {one.status.phase for one in core.list_namespaced_pod(namespace).items} == {"Running"})
+    assert {one.metadata.name: one.metadata.uid for one in core.list_namespaced_pod(namespace).items} == second
+
+
 def test_a_node_is_lost_and_comes_back(core: CoreV1Api, played_nodes: PlayedNodes, lab_node: str) -> None:
     played_nodes.set_ready(lab_node, "Unknown")
     assert "node.kubernetes.io/unreachable" in taints(core, lab_node)
@@ -231,6 +245,15 @@ def test_a_daemon_that_cannot_have_its_port_is_a_failed_start(tmp_path: Path, co
     assert running(folder) == []
 
 
+def made(core: CoreV1Api, namespace: str, name: str) -> str:
+    """The uid of a new pod of that name; empty while there is an old one."""
+    try:
+        return str(core.create_namespaced_pod(namespace, pod(name, "")).metadata.uid)
+    except ApiException as refused:
+        assert refused.status == 409, refused
+        return ""
+
+
 def pod(name: str, resource: str) -> dict[str, Any]:
     """One that Pod Security ``restricted`` lets pass."""
     restricted = {
@@ -243,7 +266,7 @@ def pod(name: str, resource: str) -> dict[str, Any]:
     container = {
         "name": "notebook",
         "image": "none:1",
-        "resources": {"limits": {resource: "1"}},
+        "resources": {"limits": {resource: "1"} if resource else {}},
         "securityContext": restricted,
     }
     return {"metadata": {"name": name}, "spec": {"containers": [container]}}
