@@ -37,7 +37,6 @@ START_SECONDS = 60.0
 
 _BASE = """
 import json, os
-import jinja2
 import jupyterhub.spawner
 from tests.ports import free_port
 jupyterhub.spawner.random_port = free_port  # its own is bound, closed, and given to somebody else before it is used
@@ -50,7 +49,6 @@ c.JupyterHub.hub_bind_url = facts["hub"]
 c.ConfigurableHTTPProxy.api_url = facts["proxy_api"]
 c.ConfigurableHTTPProxy.auth_token = facts["proxy_token"]
 c.ConfigurableHTTPProxy.command = facts["proxy_command"]
-c.JupyterHub.jinja_environment_options = {{"bytecode_cache": jinja2.FileSystemBytecodeCache()}}  # one for all hubs
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {{"root-admin"}}

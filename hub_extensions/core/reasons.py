@@ -401,7 +401,7 @@ def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLIS
     return between.join(translated(each, t) for each in reasons)
 
 
-def codes_that_say(words: str, t: Catalogue) -> tuple[str, ...]:
+def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
     """The codes by which alone a row of the journal is found that says these words to a reader of this catalogue.
 
     So not those whose English sentence has them, too: that is in the row. Nor words of a sentence's parameters.

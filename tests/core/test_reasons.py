@@ -15,7 +15,7 @@ from hub_extensions.core.reasons import (
     TO_THE_PANEL,
     WRITTEN,
     Plural,
-    codes_that_say,
+    codes_with_words,
     explain,
     recalled,
     translated,
@@ -98,4 +98,4 @@ def test_a_reason_that_another_version_kept_is_none_where_it_does_not_fit(reason
 def test_codes_are_found_by_words_that_their_sentence_has_in_the_readers_language_alone(
     language: str, words: str, code: str, found: bool
 ) -> None:
-    assert (code in codes_that_say(words, catalogue_for(language))) == found
+    assert (code in codes_with_words(words, catalogue_for(language))) == found

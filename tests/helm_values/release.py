@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +32,12 @@ APART = ("service-deployment/rbac.yaml",)
 SCOPES = "admin:users admin:servers list:users tokens servers access:servers access:services read:hub admin:groups"
 PRIVILEGED = {"pod-security.kubernetes.io/enforce": "privileged"}
 """A namespace that lets in the chart's privileged init container of every server."""
+
+
+def listens(port: int) -> bool:
+    """Whether a program of this machine has the port."""
+    with socket.socket() as asked:
+        return asked.connect_ex(("127.0.0.1", port)) == 0
 
 
 class Release(ClusterPlace):
@@ -177,6 +184,7 @@ class Release(ClusterPlace):
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        until(lambda: listens(self._proxy_port), what="the proxy listens; a hub asks it at its start, once")
 
     def start_service(self) -> None:
         """What the Deployment of ``manifests/service-deployment`` runs."""

@@ -73,7 +73,7 @@ FAULTS: dict[str, tuple[Change, str, str]] = {
     "detached by cgroups": (lambda machine: machine.fails("*", 17), "detached", "keeps the GPU from this server"),
     "detached, unknown error": (lambda machine: machine.fails("*", 999), "detached", "Unknown Error"),
     "times out": (lambda machine: machine.fails("*", 10), "not-answering", "does not answer in time"),
-    "cut anew": (lambda machine: machine.without(MINE), "lost", "gone from this machine"),
+    "cut anew": (lambda machine: machine.without(MINE), "lost", "gone from the machine"),
 }
 """What happens -> how it is done, the state, words of its sentence."""
 

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core.access import ApiAction
-from hub_extensions.core.reasons import as_text, codes_that_say
+from hub_extensions.core.reasons import as_text, codes_with_words
 from hub_extensions.core.translation import Catalogue
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.cull_audit import KINDS
@@ -104,7 +104,7 @@ class Audit(Page):
             raise BadInput(f"kind has to be one of {', '.join(self.kinds)}.", "kind")
         since = datetime.now(timezone.utc) - timedelta(days=self.days)
         about = (user or None) if self.everybody else user_of(self.person)
-        codes = codes_that_say(self.words, self.catalogue)
+        codes = codes_with_words(self.words, self.catalogue)
         which = JournalFilter(since, None, about, (kind,) if kind else self.kinds, self.words, codes)
         return await self.engine.journal(which, most)
 
