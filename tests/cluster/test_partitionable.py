@@ -148,6 +148,7 @@ def free(claims: Claims) -> dict[str, int]:
 def really_placed(claims: Claims, template: str, said: int) -> int:
     """One more than is said to be free is asked for; all are taken away again."""
     names = [claims.make(template) for _ in range(said + 1)]
+    until(lambda: claims.settled(*names)["placed"] >= said, what=f"{said} of {template} are placed, as was said")
     judged = claims.settled(*names)
     claims.remove(*names)
     return judged["placed"]
@@ -164,7 +165,10 @@ def test_what_is_free_of_each_template_is_what_the_scheduler_places_at_every_ste
             claims.remove(gone)
         elif step:
             kept.append(claims.make(step))
-            assert claims.settled(kept[-1]) == {"placed": 1}
+            until(
+                lambda: claims.settled(kept[-1]) == {"placed": 1},
+                what="it is placed: the scheduler hears of what is gone",
+            )
         said = free(claims)
         found = {template: really_placed(claims, template, said[template]) for template in TEMPLATES}
         print(f"{step or 'empty':8} {claims.devices()}\n{'':8} said {said}\n{'':8} real {found}")
