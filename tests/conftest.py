@@ -33,7 +33,7 @@ from tests.cluster.fixtures import (  # noqa: F401  (fixtures: pytest finds them
     played_nodes,
 )
 from tests.cluster.lanes import pytest_xdist_make_scheduler  # noqa: F401  (a hook: pytest finds it here)
-from tests.machine_needs import chromium, missing, postgresql_programs
+from tests.machine_needs import chromium, full_chromium, missing, postgresql_programs
 from tests.patience import patient
 from tests.stopping import pytest_keyboard_interrupt, pytest_testnodeready  # noqa: F401  (hooks)
 
@@ -218,6 +218,12 @@ def chromium_path() -> str:
     if path is None:
         pytest.skip(missing("browser"))
     return path
+
+
+@pytest.fixture(scope="session")
+def full_chromium_path(chromium_path: str) -> str:
+    """The Chromium that people have, where it is there, too: for the one walk that says that it is no other."""
+    return full_chromium() or chromium_path
 
 
 @pytest.fixture(scope="session")

@@ -40,11 +40,21 @@ CHROMIUM_FLAGS = [
 """What a Chromium of the tests is started with: no window, and no talk of its own with anybody."""
 
 
+NO_WINDOWS = "chromium-headless-shell"
+
+
 def chromium() -> str | None:
-    """A Chromium: the one ``scripts/test`` found to start, else one on the path."""
+    """A Chromium: the one ``scripts/test`` found to start, else one on the path, the lightest first."""
     if "CHROMIUM_PATH" in os.environ:
         return os.environ["CHROMIUM_PATH"] or None
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return next(filter(None, map(shutil.which, (NO_WINDOWS, "chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def full_chromium() -> str | None:
+    """The one that people have, where it lies beside that without windows; else the same as `chromium`."""
+    found = Path(chromium() or "/nowhere")
+    full = found.with_name("chromium")
+    return str(full) if found.name == NO_WINDOWS and os.access(full, os.X_OK) else chromium()
 
 
 def built_panel() -> Path:

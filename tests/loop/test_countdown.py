@@ -35,8 +35,8 @@ IDLE, WARN = 270, 180
 
 
 @pytest.fixture(scope="module")
-def browser(chromium_path: str) -> Iterator[Browser]:
-    with browsers(chromium_path) as browser:
+def browser(full_chromium_path: str) -> Iterator[Browser]:
+    with browsers(full_chromium_path) as browser:
         yield browser
 
 

@@ -184,6 +184,15 @@ def test_a_browser_on_the_path_is_taken_when_it_starts(clone: Path, machine: Pat
 
 
 @as_a_plain_user
+def test_a_browser_without_windows_is_taken_before_one_that_only_shows_none(clone: Path, machine: Path) -> None:
+    playwright_that(clone, GETS_NONE)
+    for name in ("chromium", "chromium-headless-shell"):
+        program(machine / name, "exit 0")
+    program(clone / ".work/venv/bin/python", 'echo "it starts"')
+    assert f"took: {machine}/chromium-headless-shell" in run(clone, BROWSER, PATH=str(machine))
+
+
+@as_a_plain_user
 def test_where_none_on_the_path_starts_playwrights_own_is_taken(clone: Path, machine: Path) -> None:
     playwright_that(clone, GETS_ONE)
     program(machine / "chromium", "exit 1")
