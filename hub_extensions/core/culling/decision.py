@@ -255,11 +255,12 @@ def _due(
 def _as_promised(end: _End, at: datetime, promised: datetime | None, now: datetime) -> tuple[_End, datetime]:
     """Not before what a countdown showed, whatever it was for: its user counts on that time.
 
-    Where that is much later than the limit says, as of a server that nobody had opened, the reason says so.
+    Where that is much later than the limit says, as of a server that nobody had opened, the reason says so, if it has
+    no more to say itself.
     """
     if promised is None or promised < at:
         return end, at
-    if end.cause is Cause.IDLE and promised - max(at, now) > SHOWN_AFTER:
+    if end.code in ("idle", "idle-at-first") and promised - max(at, now) > SHOWN_AFTER:
         end = replace(end, code="idle-promised", params={"idle": end.params["idle"]})
     return replace(end, shown=True), promised
 

@@ -73,7 +73,7 @@ c.GpuService.state_dir = {str(folder / STATE_DIR)!r}
 c.GpuService.port = {ports.service}
 {simulate}c.GpuQueue.max_starting = 4
 c.GpuCulling.enabled = True
-c.GpuCulling.idle_minutes = 3
+c.GpuCulling.idle_minutes = c.GpuCulling.unopened_minutes = 3
 c.GpuCulling.warn_minutes = 1
 c.GpuCulling.keep_minutes = 3
 c.GpuCulling.keeps_per_day = 2

@@ -187,6 +187,8 @@ def test_an_end_that_is_later_than_its_limit_because_it_was_shown_so_says_that(
     shown = None if promised is None else minute(promised)
     found = decide(just_opened, DEMO, minute(now), promised=shown)
     assert (found.stops_at, found.cause, message(found)) == (minute(stops), Cause.IDLE, told)
+    wanted = decide(replace(just_opened, wanted=True), replace(DEMO, wanted=2 * MINUTE), minute(now), promised=shown)
+    assert message(wanted).endswith(", and somebody waits for such a GPU."), "that somebody waits is said first"
 
 
 @pytest.mark.parametrize(("ago", "left"), [(24 * HOUR - SECOND, 1), (24 * HOUR, 2)])

@@ -308,9 +308,12 @@ def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
         box = item.bounding_box()
         assert box is not None and box["y"] + box["height"] <= 740, item
     show(tab, STATES["form-5"]())
+    free = tab.locator(".gpu-pill").first.bounding_box()
+    tab.locator(".gpu-pill-full").first.evaluate("pill => pill.lastChild.data = ' full · at most 35 min'")
     for row in tab.locator(".gpu-row:has(.gpu-share)").all():
         pill, share = row.locator(".gpu-pill").bounding_box(), row.locator(".gpu-share").bounding_box()
         assert pill and share and pill["y"] < share["y"] < pill["y"] + pill["height"], "no line for itself"
+        assert free and pill["height"] == free["height"], "one line, also of a longer wait"
 
 
 def test_without_a_choice_nothing_can_be_started_and_the_button_says_so(tab: Page) -> None:
