@@ -10,6 +10,7 @@ import base64
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -138,6 +139,7 @@ def _policy() -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"
 
 
+@cache
 def _environment(hub_url: str) -> Environment:
     return page_templates(
         "hub_extensions.gate",

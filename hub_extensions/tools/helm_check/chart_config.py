@@ -104,10 +104,10 @@ def merge(files: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """
     if not files:
         return {}
-    chart, *given = (copy.deepcopy(dict(each)) for each in files)
+    chart, *given = files
     values: dict[str, Any] = {}
     for each in given:
-        _put_over(values, each)
+        _put_over(values, copy.deepcopy(dict(each)))
     return _over_chart(chart, values)
 
 

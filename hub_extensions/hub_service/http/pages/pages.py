@@ -10,6 +10,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from datetime import datetime, timezone
+from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
 from urllib.parse import urlencode
@@ -302,8 +303,9 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
         self.finish(rendered(self, "error.html", t, message=message, status=status_code))
 
 
+@cache
 def make_environment(base_url: str) -> Environment:
-    """The templates, everything escaped."""
+    """The templates, everything escaped; compiled once, also where a process makes a second application."""
 
     def start_url(offer: str) -> str:
         return f"{base_url}hub/spawn?{urlencode({'opt-offer': offer})}"
