@@ -42,6 +42,8 @@ from tests.ports import free_port
 jupyterhub.spawner.random_port = free_port  # its own is bound, closed, and given to somebody else before it is used
 from tests import secret_notes
 secret_notes.watch()
+from jupyterhub.orm import APIToken
+APIToken.rounds = 4  # of hashing a token that somebody chose: 16,384 are a tenth of what a hub of the tests computes
 c = get_config()  # noqa
 facts = json.loads({facts!r})
 c.JupyterHub.bind_url = facts["public"]

@@ -19,6 +19,7 @@ import array
 import atexit
 import contextlib
 import ctypes
+import functools
 import importlib
 import json
 import os
@@ -55,6 +56,11 @@ HELD = (
 OFFERED_TO_A_HUB = ("jupyterhub.authenticators", "jupyterhub.spawners")
 """Each hub imports all of these at its start, whichever it is told to use. Ours are met in the child, where a test may
 have changed them, and their metrics are not those of a user's server."""
+MESSAGES = (
+    "TicketStatus", "Started", "Ask", "Problem", "UserOverview", "FormState", "LeaseInfo", "ServerState", "Report",
+    "Stopped", "TicketInfo", "Health",
+)  # fmt: skip
+"""Those of ``core/messages`` that more than a few services of the tests read or write."""
 ASKED_BY_OAUTHENTICATOR = (
     "OAUTH2_USERNAME_KEY", "OAUTH2_GROUPS_KEY", "OAUTH2_USERDATA_REQUEST_TYPE", "OAUTH2_BASIC_AUTH",
     "OAUTH_CALLBACK_URL", "CILOGON_HOST", "MW_INDEX_URL", "OPENSHIFT_URL",
@@ -339,17 +345,18 @@ def _hold() -> None:
         for name in (*HELD, *theirs):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-        with contextlib.suppress(Exception):
-            _rehearse_hub()
+        for rehearse in (_rehearse_hub, _rehearse_service):
+            with contextlib.suppress(Exception):
+                rehearse()
     importlib.import_module("tests.secret_notes").watch()
     gc.collect()
     gc.freeze()
 
 
 def _rehearse_hub() -> None:
-    """Have SQLAlchemy work out of JupyterHub's tables what each hub would work out anew: a third of a hub's start."""
+    """What each hub would work out anew: SQLAlchemy of JupyterHub's tables, and five times what packages offer it."""
     import sqlalchemy as sa
-    from jupyterhub import orm
+    from jupyterhub import orm, traitlets
     from sqlalchemy.orm import Session
     from sqlalchemy.pool import StaticPool
 
@@ -359,6 +366,22 @@ def _rehearse_hub() -> None:
         for mapper in orm.Base.registry.mappers:
             session.query(mapper.class_).first()
     engine.dispose()
+    traitlets.entry_points = functools.cache(traitlets.entry_points)
+    for group in (*OFFERED_TO_A_HUB, "jupyterhub.proxies"):
+        traitlets.entry_points(group=group)
+
+
+def _rehearse_service() -> None:
+    """What each service would work out anew: pydantic of the messages that most of them meet, and the packed tables."""
+    from hub_extensions.adapters import mig_tables, settings_file
+    from hub_extensions.core import messages
+    from hub_extensions.hub_service.http.api import codec
+    from hub_extensions.hub_service.setup.settings import Settings
+
+    mig_tables.packed_tables()
+    settings_file._adapter(Settings)
+    for name in MESSAGES:
+        codec._adapter(getattr(messages, name))
 
 
 if __name__ == "__main__":
