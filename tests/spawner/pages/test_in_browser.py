@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from hub_extensions.core.messages import Ask
 from tests.fakes.service import GpuServiceInATest
@@ -59,7 +59,7 @@ def test_from_the_form_into_the_line_and_out_of_it_into_the_server(
         assert page.inner_text("#gpu-headline") == "You are 1st in line for MIG 1g.5gb"
         assert "Why: All 1 are in use" in page.inner_text("#gpu-why")
         page.wait_for_function("document.getElementById('gpu-history').textContent.includes('joined as 1st')")
-        assert page.inner_text("#gpu-alternatives") == "Take MIG 2g.10gb: now"
+        expect(page.locator("#gpu-alternatives")).to_have_text("Take MIG 2g.10gb: now", timeout=patient(20_000))
         service.release("ada")
         page.wait_for_url("**/user/ben/**", timeout=patient(20000))
         assert service.told_of(Ask)[-1].options == {"offer": ONE, "notify_when_ready": True}
