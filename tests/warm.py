@@ -345,7 +345,7 @@ def _hold() -> None:
         for name in (*HELD, *theirs):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-        for rehearse in (_rehearse_hub, _rehearse_service):
+        for rehearse in (_rehearse_hub, _rehearse_service, _ask_no_yarn):
             with contextlib.suppress(Exception):
                 rehearse()
     importlib.import_module("tests.secret_notes").watch()
@@ -382,6 +382,12 @@ def _rehearse_service() -> None:
     settings_file._adapter(Settings)
     for name in MESSAGES:
         codec._adapter(getattr(messages, name))
+
+
+def _ask_no_yarn() -> None:
+    """A JupyterLab asks Yarn at each start for settings that only matter where a JupyterLab is built."""
+    commands = importlib.import_module("jupyterlab.commands")
+    commands._yarn_config = lambda logger: {"yarn config": {}, "npm config": {}}
 
 
 if __name__ == "__main__":
