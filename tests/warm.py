@@ -49,7 +49,7 @@ HELD = (
     "hub_extensions.hub_service.setup.settings", "hub_extensions.adapters.simulated.gpus",
     "jupyter_server.serverapp", "jupyter_server.services.kernels.kernelmanager", "jupyter_client.multikernelmanager",
     "jupyter_lsp", "jupyterlab.commands", "jupyterlab.coreconfig", "jupyterlab_server.app", "notebook_shim",
-    "jupyter_server_terminals", "kubespawner",
+    "jupyter_server_terminals", "kubespawner", "httpx", "IPython",
     "hub_extensions.server_extension.extension", "jupyterhub.services.service", "hub_extensions.gate.serve",
 )  # fmt: skip
 """What a nursery imports, as far as its Python has it; nothing that asks the environment meanwhile (as LabApp)."""
