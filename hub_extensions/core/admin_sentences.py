@@ -37,7 +37,7 @@ TO_ADMINS: Mapping[str, Text] = {
     "unknown-lease": "There is no such lease any more.",
     "not-lost": "Its machine answers. Stop the server instead.",
     "local": "There is no cluster here: a lease ends when nothing runs on its GPU.",
-    "hub-refused": "The hub says no: {answer}",
+    "hub-refused": "The hub says no: {answer:foreign}",
     "hub-busy": "The hub starts too many servers at once. Try again in a minute.",
     "hub-failed": "The hub failed while it did this; its log says why.",
     "nobody-there": "Nobody's server runs there now.",

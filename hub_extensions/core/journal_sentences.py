@@ -18,7 +18,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "was-quiet": "It had not been used for too long.",
     "was-to-end": "Its time had come.",
     "stop-hangs": "The hub is still stopping it.",
-    "stop-refused-with": "{answer:own}",
+    "stop-refused-with": "{answer:foreign}",
     "stop-left": "The hub calls it stopped, and {left} is still there.",
     "stop-left-something": "The hub calls it stopped, and what holds its GPU is still there.",
     "stop-undone": "Its stop did not go through.",
@@ -28,7 +28,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "not-back-in-time": "Its GPU was not free in time.",
     "not-back-no-room": "There is no room for it now, or its start failed.",
     "not-back-signed-out": "You were signed out.",
-    "not-back-hub-said": "{answer:own}",
+    "not-back-hub-said": "{answer:foreign}",
     "pod-deleted": "The pod {pod:own} was deleted by force.",
     "pod-deleted-because": "The pod {pod:own} was deleted by force: {why:own}",
     # what an admin ordered

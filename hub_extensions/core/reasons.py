@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 from hub_extensions.core.admin_sentences import TO_ADMINS
+from hub_extensions.core.cluster_sentences import OF_THE_CLUSTER
 from hub_extensions.core.journal_sentences import OF_THE_JOURNAL
 from hub_extensions.core.plural import Plural, Text
+from hub_extensions.core.start_sentences import OF_STARTS
 from hub_extensions.core.translation import CONTEXT, ENGLISH, PLACE, Catalogue, number
 from hub_extensions.core.wording import duration
 
@@ -307,10 +309,6 @@ TO_THE_HUB: Mapping[str, Text] = {
     "not-your-group-any-more": "{offer} is no longer for your groups. Choose another offer.",
     "right-lost": "{offer} is no longer for your groups. Your place for your other offers is kept.",
     "no-such-user": "Your account is gone from the hub.",
-    "no-account": (
-        "This hub starts each server as its user's own account on the machine, and you have none there. Tell an "
-        "administrator of this hub."
-    ),
     # over
     "ended": "Your place in line has ended. Choose again.",
     "starting": "Its server is starting. Stop the server instead.",
@@ -325,13 +323,6 @@ TO_THE_HUB: Mapping[str, Text] = {
         "This hub ran without its line for GPUs for a while, so your place in it has ended. Join again, or choose "
         "another offer."
     ),
-    "start-failed": "The server did not start.",
-    "start-failed-why": "{why}",
-    "start-crashed": (
-        "Your server was started and ended by itself before it answered. Settings or packages of your own may be why."
-    ),
-    "start-too-slow": "Your server did not start within {seconds:duration}, so its start was ended.",
-    "start-no-answer": "Your server was started and did not answer within {seconds:duration}, so it was ended.",
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
     # not the caller's right
@@ -341,6 +332,8 @@ TO_THE_HUB: Mapping[str, Text] = {
     "no-access": "This needs a login at the hub, or a token with the scope access:services!service=gpu.",
     **TO_ADMINS,
     **OF_THE_JOURNAL,
+    **OF_THE_CLUSTER,
+    **OF_STARTS,
     # of the spawn form
     "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
     "service-not-asked": "Only the running service knows what is free.",
@@ -374,15 +367,18 @@ def translated(reason: Reason, t: Catalogue) -> str:
 
     One without parameters is found by its code, one with some by its sentence, as the panel does it.
     """
+    text = None if t is ENGLISH else sentence_in(reason, t)
+    if text is None:
+        return reason.message
+    return _written(text, reason.params, t) if parameters(text) else t(_key_in(reason.reason, text))
+
+
+def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
+    """The sentence of a reason that a catalogue has; None: only its English text is to be had."""
     text = SENTENCES.get(reason.reason)
-    if t is ENGLISH or text is None:
-        return reason.message
-    params = parameters(text)
-    if not params:
-        return t.known(f"{REASON}{CONTEXT}{reason.reason}") or reason.message
-    if t.known(key_of(text)) is None or any(name not in reason.params for name, _ in params):
-        return reason.message
-    return _written(text, reason.params, t)
+    if text is None or t.known(_key_in(reason.reason, text)) is None:
+        return None
+    return None if any(name not in reason.params for name, _ in parameters(text)) else text
 
 
 def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
@@ -410,7 +406,7 @@ def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
 
     def has(code: str, text: Text, catalogue: Catalogue) -> bool:
         english = (text.one, text.many) if isinstance(text, Plural) else (text,)
-        forms = catalogue.texts.get(key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}", english)
+        forms = catalogue.texts.get(_key_in(code, text), english)
         return wanted in PARAMETER.sub("\n", PLACE.sub("\n", "\n".join(forms))).casefold()
 
     return tuple(
@@ -439,6 +435,11 @@ def parameters(text: Text) -> list[tuple[str, str]]:
 def key_of(text: Text) -> str:
     """By what a catalogue has a sentence with parameters: the sentence itself, with ``%1`` for the first of them."""
     return numbered(text.one if isinstance(text, Plural) else text, parameters(text))
+
+
+def _key_in(code: str, text: Text) -> str:
+    """By what a catalogue has a reason."""
+    return key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}"
 
 
 def numbered(text: str, params: Sequence[tuple[str, str]]) -> str:
@@ -477,11 +478,16 @@ def _text(value: str | float, t: Catalogue) -> str:
 
 WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
     "text": _text,
-    "own": lambda words, t: str(words),
+    **dict.fromkeys(("own", "foreign"), lambda words, t: str(words)),
     "time": lambda time, t: str(time),
     "number": lambda count, t: number(count),
     "duration": lambda seconds, t: duration(timedelta(seconds=seconds), t),
     "people": people_ahead,
     "server": lambda server, t: t("server %1", server) if server else t("your default server"),
+    "image": lambda image, t: image or t("of the server"),
+    "list": lambda words, t: reduce(lambda one, other: t("%1 and %2", one, other), map(t, words.split(" and "))),
+    "first": lambda words, t: t(words)[:1].upper() + t(words)[1:],
+    "bare": lambda words, t: t(words).removeprefix("a "),
 }
-"""How a parameter is written in the language of a catalogue; `own`: a name, or somebody's own words."""
+"""How a parameter is written in the language of a catalogue; `own`: a name, or somebody's own words; `foreign`: words
+that another program wrote (``sentence_pieces.py``); `first`: it begins the sentence; `bare`: without its article."""

@@ -34,6 +34,7 @@ from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.user_options import NOTIFY
+from hub_extensions.core.reasons import Reason
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.pages.reader import PageReader
@@ -213,7 +214,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         if spawn_errors.takes_the_lease(answer):
             start.over = True
             log = f"{self._log_name}: the server was started and is stopped again: {answer}"
-            raise spawn_errors.refusal(spawn_errors.LEASE_GONE, reason="lease-gone", log_message=log, status=409)
+            raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
         """The service was away when the process was started, and says only now that the lease is gone."""
@@ -222,7 +223,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         if self._gpu_start is not start or self.ready:
             return  # a server that is ready has no ticket any more, and the service found it by itself
         start.over = True
-        self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE, answer.result())
+        self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE.message, answer.result())
         self._gpu_later(self.stop(now=True))
 
     def _gpu_restore_timeout(self, _: object = None) -> None:
@@ -433,15 +434,16 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self._gpu_ran = False
             asked, self._gpu_stop_asked = self._gpu_stop_asked, False
             closing = asked and self._gpu_hub_ends()
-            message = Stopped(self.user.name, self.name, *self._gpu_ending(), asked=asked, closing=closing)
+            why, word = self._gpu_ending()
+            message = Stopped(self.user.name, self.name, reason=word, asked=asked, closing=closing, reasons=why)
             report = self._gpu_later(self._gpu_report_stopped(message))
             if closing:
                 await asyncio.wait({report}, timeout=LAST_REPORT_SECONDS)
         await maybe_future(super().run_post_stop_hook())
 
-    def _gpu_ending(self) -> tuple[str, str]:
-        """Message and reason of a server that ended by itself; empty where somebody stopped it, or it is not known."""
-        return "", ""
+    def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
+        """Why a server ended by itself, and a word for it; empty where somebody stopped it, or it is not known."""
+        return (), ""
 
     async def _gpu_report_stopped(self, message: Stopped) -> None:
         try:

@@ -24,6 +24,7 @@ from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_s
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
 from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
@@ -115,8 +116,8 @@ class GpuKubeSpawner(PodSpawner):
         except (ValueError, KeyError, StopIteration) as error:
             if not self.gpu_service_url:
                 raise  # without a service this is KubeSpawner
-            text = "This choice is not there any more as it was. Choose again."
-            raise spawn_errors.refusal(text, reason="bad-choice", log_message=f"{self._log_name}: {error!r}") from error
+            gone = (explain("choice-gone"),)
+            raise spawn_errors.refusal(gone, reason="bad-choice", log_message=f"{self._log_name}: {error!r}") from error
         if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
             self.gpu_limit_of_profile, self.start_timeout = float(self.start_timeout), NO_LIMIT_SECONDS
 
@@ -238,8 +239,8 @@ class GpuKubeSpawner(PodSpawner):
         return applied.pod
 
     def _gpu_not_set_up(self, log: str) -> web.HTTPError:
-        text = "This offer cannot be started as it is set up here. Choose another one, and tell an admin."
-        return spawn_errors.refusal(text, reason="bad-offer", log_message=f"{self._log_name}: {log}", status=409)
+        said, log = (explain("offer-not-set-up"),), f"{self._log_name}: {log}"
+        return spawn_errors.refusal(said, reason="bad-offer", log_message=log, status=409)
 
     async def poll(self) -> Any:
         """As KubeSpawner does, and why it ended is remembered while there is something left to read.
@@ -292,13 +293,13 @@ class GpuKubeSpawner(PodSpawner):
             return last
         return pod_state(None, events, now=now, queue=queue)
 
-    def _gpu_ending(self) -> tuple[str, str]:
+    def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
         end, self._gpu_end = self._gpu_end, None
         if end is None:
-            return "", ""
+            return (), ""
         if end.reason == "gone":
             end = self._gpu_end_state()  # pods and events arrive apart: by now the event may be there
-        return (end.message if end.reason in LOST_REASONS else ""), end.reason
+        return (end.reasons if end.reason in LOST_REASONS else ()), end.reason
 
     # ---------------------------------------------------------------- over a restart of the hub
 

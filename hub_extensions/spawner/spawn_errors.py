@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from html import escape
 from typing import Any
@@ -22,7 +23,17 @@ from tornado.log import app_log
 from hub_extensions.adapters.gpu_service import ServiceRefused
 from hub_extensions.core.messages import Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.failed_starts import CRASHED, LOG_LENGTH, NO_ANSWER, TOO_SLOW, failure, sentence
+from hub_extensions.core.queue.failed_starts import (
+    CRASHED,
+    LOG_LENGTH,
+    NO_ANSWER,
+    TOO_SLOW,
+    failure,
+    reasons_of,
+    sentence,
+)
+from hub_extensions.core.reasons import Reason, as_text, explain, recalled
+from hub_extensions.core.sentence_pieces import joined
 from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later
@@ -33,28 +44,32 @@ except ImportError:  # JupyterHub 5
 COUNTS_REFUSALS = SpawnException is None
 """This JupyterHub counts a refusal as a failed spawn unless we take it back."""
 
-LEASE_GONE = (
-    "Your place in line ended while the server was being started, so it was stopped and its GPU given back. "
-    "Choose again."
-)
-PLACE_ENDED = "Your place in line has ended."
+LEASE_GONE = explain("lease-gone")
+PLACE_ENDED = explain("place-ended")
 NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
 """Reasons of a refusal that is about a right: 403, all others 409."""
 
 
 def refusal(
-    message: str, *, reason: str, log_message: str = "", status: int = 400, log_tail: str = ""
+    why: str | Sequence[Reason],
+    *,
+    reason: str,
+    log_message: str = "",
+    status: int = 400,
+    log_tail: str = "",
 ) -> web.HTTPError:
     """The exception to raise from ``Spawner.start`` or ``options_from_form``.
 
     Args:
-        message: one or two sentences for the user: what, why, what to do. Plain text, escaped where HTML is shown.
+        why: one or two sentences for the user: what, why, what to do. Plain text, escaped where HTML is shown; or as
+            reasons, which pages translate.
         reason: the metric's label, e.g. ``unknown-offer``.
-        log_message: the hub's log line; `message` where empty.
+        log_message: the hub's log line; `why` where empty.
         status: the HTTP status of the answer.
         log_tail: the last lines of the server's own log, for admins.
     """
     error: Any  # the attributes below are JupyterHub's custom, not tornado's
+    message = why if isinstance(why, str) else as_text(why)
     if SpawnException is None:
         # JupyterHub 5 answers REST calls with the log message: it has to be the user's text
         error = web.HTTPError(status, message)
@@ -70,6 +85,7 @@ def refusal(
     error.jupyterhub_message = message
     error.jupyterhub_html_message = escape(message)
     error.gpu_reason = reason
+    error.gpu_reasons = () if isinstance(why, str) else tuple(why)
     error.gpu_log_message = log_message or message
     error.gpu_log_tail = log_tail
     return error  # type: ignore[no-any-return]
@@ -78,13 +94,13 @@ def refusal(
 def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
     """The refusal of a ticket that the service refused or ended. `log_name`: whose server it is, for the log."""
     reason = state.reason
-    text = reason.message
-    if (state.answer == "ended" or not text) and not text.startswith(PLACE_ENDED):
-        text = f"{PLACE_ENDED} {text or 'Choose again.'}"
+    said: Sequence[Reason] = (reason,) if reason.message else (explain("ended"),)
+    if state.answer == "ended" and not said[0].message.startswith(PLACE_ENDED.message):
+        said = (PLACE_ENDED, reason)
     return refusal(
-        text,
+        said,
         reason=reason.reason or "ended",
-        log_message=f"{log_name}: {reason.log_message or text}",
+        log_message=f"{log_name}: {reason.log_message or as_text(said)}",
         status=403 if reason.reason in NOT_ALLOWED else 409,
     )
 
@@ -93,18 +109,15 @@ def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
     """The refusal of a start whose ask the service refused. `log_name`: whose server it is, for the log."""
     problem = refused.problem
     log = f"{log_name}: {problem.field}: {problem.message}"
-    return refusal(problem.message, reason=problem.reason or "refused", log_message=log, status=refused.status)
+    known = recalled(problem.reason, problem.params)
+    said = (known,) if known is not None and known.message == problem.message else problem.message
+    return refusal(said, reason=problem.reason or "refused", log_message=log, status=refused.status)
 
 
 def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
     """The refusal of a GPU by a hub whose service has not answered for too long. `kept`: there is a place in line."""
-    then = (
-        "Your place in line is kept, and the server starts by itself once it answers again."
-        if kept
-        else "Try again later, or start CPU only."
-    )
-    text = f"The GPU service has not answered since {clock(since)}, so no GPU can be given. {then}"
-    return refusal(text, reason="service-away", status=503)
+    then = explain("service-away-place-kept" if kept else "service-away-later")
+    return refusal((explain("service-away", since=clock(since)), then), reason="service-away", status=503)
 
 
 def is_refusal(error: BaseException | None) -> bool:
@@ -157,33 +170,43 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
     """
     cause, message, seconds = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0
     log: str = getattr(error, "gpu_log_tail", "")
+    reasons: tuple[Reason, ...] = getattr(error, "gpu_reasons", ())
     if isinstance(error, StartTookTooLong):
-        message, seconds = error.why, 0.0 if error.why else error.limit
+        seconds = error.limit
     elif isinstance(error, asyncio.TimeoutError):
         cause, seconds = NO_ANSWER, http_seconds
     elif isinstance(error, ServerEnded):
         cause = CRASHED
     elif error is not None and not message:
         log = "".join(traceback.format_exception(error))[-LOG_LENGTH:]
-    reason = failure(cause, message, seconds)
+    words = "" if reasons else message
+    ended = Ended(0, "failed", words, cause, seconds, log, tuple(replace(each, log_message="") for each in reasons))
     if error is not None and not is_refusal(error):
-        text = sentence(reason, offer)
-        shown: Any = error  # the hub shows these two
+        text = joined(sentence(reasons_of(ended), offer))
+        shown: Any = error  # the hub shows the next two
         shown.jupyterhub_message, shown.jupyterhub_html_message = text, escape(text)
+        shown.gpu_reasons = reasons_of(ended)
         shown.gpu_explained = isinstance(error, (asyncio.TimeoutError, ServerEnded))
-    return Ended(0, "failed", message, cause, seconds, log)
+    return ended
+
+
+def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
+    """Why the hub's last start failed, where it was told in reasons."""
+    if spawn is None or not spawn.done() or spawn.cancelled():
+        return ()
+    return getattr(spawn.exception(), "gpu_reasons", ())
 
 
 class StartTookTooLong(asyncio.TimeoutError):
     """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one.
 
-    `why`: a sentence on what it waited for last; "" where that is not known. `limit`: in seconds.
+    `why`: what it waited for last; nothing where that is not known. `limit`: in seconds.
     """
 
-    def __init__(self, seconds: float, why: str = "") -> None:
+    def __init__(self, seconds: float, why: Sequence[Reason] = ()) -> None:
         self.limit = seconds
-        self.why = f"{why} {failure(TOO_SLOW, '', seconds).message}" if why else ""
-        super().__init__(self.why or failure(TOO_SLOW, "", seconds).message)
+        self.gpu_reasons = (*why, failure(TOO_SLOW, "", seconds))
+        super().__init__(as_text(self.gpu_reasons))
 
 
 class ServerEnded(Exception):

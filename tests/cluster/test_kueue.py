@@ -215,6 +215,8 @@ def test_a_gpu_that_kueue_takes_back_is_told_apart_from_a_crash(place: KueuePlac
     until(lambda: place.notices(left), 30, "the user is told")
     print("the next form:", place.notices(left))
     assert any("crashed with exit code 1" in text for text in place.notices(left))
+    told = [each for notice in place.service(f"hub/form?user={left}").json()["notices"] for each in notice["reasons"]]
+    assert ("server-crashed-with", {"code": 1}) in [(each["reason"], each["params"]) for each in told], "by a code"
     assert place.ends() == {"reclaimed": 1.0, "crashed": 1.0}
     place.up("cem", WHOLE)
     end(place, "cem", "Succeeded", 0)

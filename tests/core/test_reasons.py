@@ -28,7 +28,7 @@ VALUES: dict[str, str | float] = {
     "people": 2,
     "server": "",
     "time": "t",
-    "own": "x",
+    **dict.fromkeys(("own", "foreign", "image", "list", "first", "bare"), "x"),
 }
 
 
@@ -59,6 +59,14 @@ def test_no_reason_is_in_both_tables() -> None:
         ("own-lease-limit", {"server": "lab"}, "You already hold a GPU in server lab. Stop it, or start CPU only."),
         ("max-wait", {"hours": 1.5}, "Your place in line ended after 1.5 h. Join again, or choose another offer."),
         ("start-failed-why", {"why": "{why} %1"}, "{why} %1"),
+        ("image-not-there", {"image": ""}, "The image of the server cannot be pulled: there is no such image."),
+        ("free-and-full", {"device": "a share of a GPU"}, "The machines with a free share of a GPU are full now."),
+        (
+            "machines-without-room",
+            {"room": "processors and memory and disk space"},
+            "No machine has enough free processors and memory and disk space for it now.",
+        ),
+        ("server-crashed-with", {"code": 137}, "The server crashed with exit code 137."),
     ],
 )
 def test_a_parameter_is_written_as_its_text_says(reason: str, params: dict[str, str | float], message: str) -> None:

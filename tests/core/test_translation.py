@@ -88,8 +88,7 @@ def test_a_catalogue_that_says_the_same_makes_the_same_sentence(reason: str) -> 
         "people": 2,
         "server": "s",
         "time": "t",
-        "own": "x",
-        "text": "x",
+        **dict.fromkeys(("own", "foreign", "text", "image", "list", "first", "bare"), "X"),
     }
     count = {} if isinstance(text, str) else {text.count: 2.0}
     made = explain(reason, **{name: values[kind] for name, kind in parameters(text)} | count)

@@ -109,6 +109,7 @@ class EngineInMemory:
         self.queue: dict[str, messages.TicketStatus] = {}
         self.ended_by: list[str] = []
         self.failed: tuple[messages.FailedStart, ...] = ()
+        self.notices: tuple[messages.Notice, ...] = ()
         self.servers: dict[tuple[str, str], messages.ServerState] = {}
         self.held: list[messages.LeaseInfo] = []
         self.cluster_info: messages.ClusterInfo | None = None
@@ -231,7 +232,7 @@ class EngineInMemory:
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
         self.told.append(("form", user, server, tuple(groups), admin))
         names = tuple(name for owner, name in self.servers if owner == user)
-        notices = (messages.Notice(NOON, "old", WAS_IDLE.message, (WAS_IDLE,)),) if user == "ada" else ()
+        notices = (messages.Notice(NOON, "old", WAS_IDLE.message, (WAS_IDLE,)), *self.notices) if user == "ada" else ()
         culling = "Stops when idle for 30 min."
         return messages.FormState(self.offers, True, self.as_of, culling, names, notices, failed=self.failed)
 

@@ -72,13 +72,16 @@ NAMED = {
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
     PACKAGE / "hub_service" / "engine" / "server_view.py": ("UNKNOWN",),
     PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
-    PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS",),
+    PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS", "SIGNED_OUT"),
     PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),
     PACKAGE / "gate" / "pages.py": ("FAILED",),
 }
 """Constants that are translated where they are shown."""
-POD_STATUS = PACKAGE / "core" / "cluster" / "pod_status.py"
-"""What the cluster did to a pod, in sentences that the waiting page and a notice show."""
+BY_REASONS = (
+    *(PACKAGE / "core" / "cluster" / f"{name}.py" for name in ("pod_status", "unschedulable", "kueue")),
+    *(PACKAGE / "spawner" / "pods" / f"{name}.py" for name in ("launch", "api_rejections", "kueue")),
+)
+"""What a cluster does to a server is told by these, in reasons alone."""
 DATA = (
     "Small GPU",
     "Medium GPU",
@@ -88,6 +91,13 @@ DATA = (
     "Whole GPU",
     "a whole GPU",
     "a shared GPU",
+    "a GPU",
+    "a share of a GPU",
+    "a place",
+    "GPUs",
+    "processors",
+    "disk space",
+    "servers",
     "memory",
     "fault",
     "compute",
@@ -99,7 +109,7 @@ DATA = (
     "Shared, no memory or fault isolation: keep to your part of the memory;"
     " a neighbour can slow you down or crash you.",
 )
-"""Titles and sentences of ours about offers, and the four sides on which they are separated."""
+"""Titles and sentences of ours about offers, the four sides on which they are separated, and what a cluster lacks."""
 ASKED = re.compile(r"""\b(?:t|timed)\(\s*(?:"([^"]+)"|'([^']+)')""")
 
 ASKED_PLURAL = re.compile(r'''\bt\.plural\(\s*"([^"]+)",\s*"([^"]+)"''')
@@ -122,8 +132,6 @@ def page_texts() -> dict[Key, str]:
     for path, names in NAMED.items():
         for text in constants(path, names):
             found.setdefault((text, ""), path.name)
-    for text in sentences(POD_STATUS):
-        found.setdefault((text, ""), POD_STATUS.name)
     for reason in (*TEXTS, *WHY):
         found.setdefault((text_of(reason), ""), "sources.py")
     for failure in FAILURES.values():
@@ -167,14 +175,15 @@ def asked_in(path: Path) -> Iterator[Key]:
             yield literals[0], literals[1]
 
 
-def sentences(path: Path) -> Iterator[str]:
-    """Each whole sentence that a module has as it is, but for what is written of its code."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    code = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    code |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in ast.walk(node)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in code:
-            yield from re.findall(r"\A[A-Z].* .*\.\Z", node.value)
+def sentences(path: Path) -> set[str]:
+    """What a module has as a sentence, or as the end of one, but for what is written of its code."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    code = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in code]
+    made = (node.values for node in nodes if isinstance(node, ast.JoinedStr))
+    texts += ["".join(str(getattr(part, "value", "")) if isinstance(part, ast.Constant) else "…" for part in parts)
+              for parts in made]  # fmt: skip
+    return {text for text in texts if isinstance(text, str) and re.search(r"[a-z] [a-z].*\.\s*\Z", text)}
 
 
 def constants(path: Path, names: tuple[str, ...]) -> Iterator[str]:

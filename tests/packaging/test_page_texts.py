@@ -28,6 +28,7 @@ from hub_extensions.spawner.pages.reader import texts_of_script
 from hub_extensions.spawner.pages.spawn_form import form_html
 from tests.fakes.service import an_offer
 from tests.packaging.page_texts import (
+    BY_REASONS,
     PACKAGE,
     SCRIPTS,
     SIGN_ON,
@@ -36,6 +37,7 @@ from tests.packaging.page_texts import (
     panel_keys,
     reason_codes,
     reason_texts,
+    sentences,
 )
 
 SOURCES = sorted((PACKAGE / "locale").glob("*.po"))
@@ -104,6 +106,11 @@ def test_a_template_says_nothing_by_itself(path: Path) -> None:
         assert set(re.findall(r"[A-Za-z]+", attribute)) <= NAMES, attribute
     bare = re.sub(r"<(style|script)\b.*?</\1>", "", bare, flags=re.DOTALL)
     assert set(re.findall(r"[A-Za-z]{2,}", re.sub(r"<[^>]*>", " ", bare))) <= NAMES
+
+
+@pytest.mark.parametrize("path", BY_REASONS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_what_a_cluster_does_is_told_in_reasons_alone(path: Path) -> None:
+    assert sentences(path) == set()
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)

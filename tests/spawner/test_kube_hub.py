@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.messages import Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
+from hub_extensions.core.reasons import as_text
 from hub_extensions.spawner.spawn_errors import COUNTS_REFUSALS
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.hubs import Hub, until
@@ -97,6 +99,12 @@ def refused(hub: Hub, user: str, options: object) -> str:
     return str(last["message"])
 
 
+def in_finnish(hub: Hub, user: str) -> str:
+    """The page of a start that failed, as a Finnish browser asks for it anew."""
+    answer = hub.login(user).get(f"{hub.url}/hub/spawn-pending/{user}", headers={"Accept-Language": "fi"})
+    return answer.content.decode().partition('id="gpu-refused"')[2]
+
+
 def test_a_pod_is_made_once_admitted_and_its_server_answers(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
 ) -> None:
@@ -121,7 +129,7 @@ def test_a_pod_is_made_once_admitted_and_its_server_answers(
         hub.stop_server("ada")
         hub.wait_ready("cem")
         assert [m.user for m in service.told_of(Stopped)] == ["ada"]
-        assert service.told_of(Stopped)[0].message == ""
+        assert service.told_of(Stopped)[0].reasons == ()
         until(lambda: [m.ready for m in service.told_of(Started)].count(True) == 4, what="the hub told of all four")
 
 
@@ -209,7 +217,7 @@ def test_kueues_line_is_waited_in_and_a_server_it_takes_back_is_told_apart_from_
         cluster.remove("jupyter-ada")
         until(lambda: service.told_of(Stopped))
         assert service.told_of(Stopped)[0].reason == "reclaimed"
-        assert service.told_of(Stopped)[0].message.startswith("Kueue took its GPU back")
+        assert as_text(service.told_of(Stopped)[0].reasons).startswith("Kueue took its GPU back")
 
 
 @pytest.mark.whole
@@ -243,6 +251,7 @@ def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fau
         assert "The cluster's quota for this hub is used up: 2 of mig-1g.5gb." in quota
         image = refused(hub, "ben", {"offer": ONE})
         assert "The image no/such:1 cannot be pulled: there is no such image." in image
+        assert "Konttikuvaa no/such:1 ei voi noutaa: sellaista kuvaa ei ole." in in_finnish(hub, "ben")
         until(lambda: not cluster.pods, what="the pod that failed is deleted")
         assert hub.running
         if not COUNTS_REFUSALS:
@@ -266,9 +275,11 @@ def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
 
             cluster.change(f"jupyter-{user}", end)
         until(lambda: len(service.told_of(Stopped)) == 2, 30)
-        words = {m.user: (m.reason, m.message) for m in service.told_of(Stopped)}
+        words = {m.user: (m.reason, as_text(m.reasons)) for m in service.told_of(Stopped)}
         assert words["ada"] == ("out-of-memory", "The server needed more memory than it has and was ended.")
         assert words["ben"] == ("crashed", "The server crashed with exit code 1.")
+        (ben,) = [m for m in service.told_of(Stopped) if m.user == "ben"]
+        assert as_text(ben.reasons, t=catalogue_for("fi")) == "Palvelin kaatui paluukoodilla 1."
 
 
 def test_a_lease_is_not_held_for_hours_by_a_server_that_lacks_something_else_than_a_gpu(
@@ -281,6 +292,10 @@ def test_a_lease_is_not_held_for_hours_by_a_server_that_lacks_something_else_tha
         said = events(hub, "ada")
         assert said[-1]["failed"]
         assert "No machine has enough free memory for it now. Your server did not start within 4 s" in str(said[-1])
+        finnish = "Millään koneella ei nyt ole sille tarpeeksi tilaa (muisti)."
+        held = [event["gpu"] for event in said if event.get("gpu", {}).get("state") == "held"]
+        assert [gpu["said"]["fi-FI"]["reason"] for gpu in held] == [finnish]
+        assert f"{finnish} Palvelimesi ei käynnistynyt ajassa 4 s" in in_finnish(hub, "ada"), "after a reload"
         until(lambda: not cluster.pods)
         until(lambda: [m.how for m in service.told_of(Ended)] == ["failed"])
 
@@ -361,7 +376,8 @@ def test_after_a_restart_of_the_hub_a_server_that_kai_took_back_is_told_as_that(
         cluster.change("jupyter-ada", preempted)
         until(lambda: service.told_of(Stopped), 20)
         (told,) = service.told_of(Stopped)
-        assert (told.reason, told.message) == ("reclaimed", "KAI took its GPU back for a group that has a right to it.")
+        assert told.reason == "reclaimed"
+        assert as_text(told.reasons) == "KAI took its GPU back for a group that has a right to it."
 
 
 def test_a_stop_while_the_cluster_has_no_place_deletes_the_pod_and_gives_the_place_up(

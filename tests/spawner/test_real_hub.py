@@ -404,6 +404,8 @@ def test_a_refusal_while_waiting_reaches_the_page(tmp_path: Path, service: GpuSe
         page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben").text
         assert "Your group &lt;gone&gt; may not use it any more." in page
         assert 'id="gpu-refused"' in page
+        page = hub.login("ben").get(f"{hub.url}/hub/spawn-pending/ben", headers={"Accept-Language": "fi"}).text
+        assert '<span lang="en">Your group &lt;gone&gt; may not use it any more.</span>' in page, "of no catalogue"
         assert service.told_of(Ended) == []
 
 

@@ -1,7 +1,7 @@
-"""What Kueue says of a queue and of who waits in it, as messages for the user.
+"""What Kueue says of a queue and of who waits in it, as reasons for the user.
 
-Pure: JSON and texts in, as Kueue v0.19.2 writes them. Kueue puts nothing on a pod that it holds back: why is said in
-events of its Workload, and that a line does not exist or is closed, on the LocalQueue only.
+Pure: JSON and texts in, as Kueue v0.19.2 writes them, reasons out. Kueue puts nothing on a pod that it holds back: why
+is said in events of its Workload, and that a line does not exist or is closed, on the LocalQueue only.
 Not here: reading it (``spawner/pods/kueue.py``), places in line.
 """
 
@@ -11,12 +11,13 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hub_extensions.core.reasons import Reason, explain
+
 Json = Mapping[str, Any]
 
 VERSION = "v1beta2"
 GROUP = "kueue.x-k8s.io"
-UNKNOWN_QUEUE = "Kueue, which hands out the GPUs here, does not know the line it was sent to. Tell an admin."
-CLOSED_QUEUE = "The line that it waits in is closed for now. An admin can open it."
+UNKNOWN_QUEUE, CLOSED_QUEUE = "kueue-line-unknown", "kueue-line-is-closed"
 
 
 def workload_name(events: Iterable[Json]) -> str:
@@ -40,31 +41,31 @@ def pending_messages(events: Iterable[Json]) -> dict[str, str]:
     return {name: message for name, (_, message) in latest.items()}
 
 
-def why_held(message: str) -> str:
-    """Why it is held back, by the text of its Workload's event ``Pending``, as a sentence; "" where it says nothing."""
+def why_held(message: str) -> tuple[Reason, ...]:
+    """Why it is held back, by the text of its Workload's event ``Pending``; nothing where that says nothing."""
     if "maximum capacity" in message or "unavailable in ClusterQueue" in message:
-        return "Kueue has no share of that kind for your group, so it would wait for ever. Tell an admin."
+        return (explain("kueue-no-share"),)
     if "doesn't match node affinity" in message:
-        return "Kueue's machines are not of the kind that was asked for, so it would wait for ever. Tell an admin."
+        return (explain("kueue-no-machine"),)
     if "Pending the preemption" in message:
-        return "Kueue takes one back for it from a group that borrowed it."
+        return (explain("kueue-takes-one-back"),)
     if "insufficient unused quota" in message:
-        return "All that Kueue has for your group is in use."
-    return ""
+        return (explain("kueue-all-in-use"),)
+    return ()
 
 
-def queue_problem(queue: Json | None) -> tuple[str, str]:
-    """What keeps everybody waiting who was sent to this LocalQueue: message and log message; ("", ""): nothing.
+def queue_problem(queue: Json | None) -> Reason | None:
+    """What keeps everybody waiting who was sent to this LocalQueue; None: nothing.
 
     Args:
         queue: as the API server gives it; None: there is no such LocalQueue.
     """
     if queue is None:
-        return UNKNOWN_QUEUE, "there is no such LocalQueue"
+        return explain(UNKNOWN_QUEUE, log_message="there is no such LocalQueue")
     conditions = (queue.get("status") or {}).get("conditions") or ()
     active: Json = next((one for one in conditions if one.get("type") == "Active"), {})
     if active.get("status") != "False":
-        return "", ""
+        return None
     reason, message = str(active.get("reason") or ""), str(active.get("message") or "")
-    text = UNKNOWN_QUEUE if reason == "ClusterQueueDoesNotExist" else CLOSED_QUEUE
-    return text, f"{reason}: {message}"
+    code = UNKNOWN_QUEUE if reason == "ClusterQueueDoesNotExist" else CLOSED_QUEUE
+    return explain(code, log_message=f"{reason}: {message}")

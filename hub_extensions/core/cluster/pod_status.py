@@ -1,6 +1,6 @@
 """What a server's pod is doing and why: from the pod, its conditions and its events as the cluster has them.
 
-Pure: JSON in (as the API server writes it), one value out. The message is for the user and names nothing of
+Pure: JSON in (as the API server writes it), one value out. Its reasons are for the user and name nothing of
 Kubernetes; the cluster's own text goes into the log. Texts as kube-scheduler and kubelet 1.34 to 1.36, Kueue v0.19.2
 and KAI-Scheduler v0.17.0 write them.
 Not here: what follows from it (``spawner/kube.py``), who is next (``queue/admission.py``).
@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hub_extensions.core.cluster.unschedulable import why_unschedulable
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.core.wording import foreign
 
 Json = Mapping[str, Any]
@@ -44,7 +45,7 @@ class PodState:
             ``pulling``, ``starting``, ``running``; ``rejected``, ``image``, ``misconfigured``, ``crashed``,
             ``out-of-memory``, ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The
             metrics use it, too.
-        message: for the user; "" where there is nothing to say.
+        reasons: for the user; none where there is nothing to say.
         log_message: the cluster's own text; "" without.
         final: this pod never becomes a server (any more).
         exit_code: of the server's container; None: it has not ended, or it is not known.
@@ -54,12 +55,17 @@ class PodState:
     """
 
     reason: str
-    message: str = ""
+    reasons: tuple[Reason, ...] = ()
     log_message: str = ""
     final: bool = False
     exit_code: int | None = None
     lacks_other: bool = False
     log_tail: str = ""
+
+    @property
+    def message(self) -> str:
+        """The reasons in English."""
+        return as_text(self.reasons)
 
 
 def pod_state(
@@ -93,9 +99,7 @@ def pod_state(
 
 def machine_silent(state: PodState, wanted: str) -> PodState:
     """The state of a pod whose GPU seems taken, where a machine that has such a one does not answer."""
-    it = wanted.removeprefix("a ")
-    text = f"A machine that has {it} does not answer, and no other has one free. You stay first in line for it."
-    return replace(state, reason="machine-silent", message=text)
+    return replace(state, reason="machine-silent", reasons=(explain("device-on-silent-machine", device=wanted),))
 
 
 def bound(pod: Json) -> bool:
@@ -145,10 +149,6 @@ class _PodView:
     def status(self) -> Json:
         return self.pod.get("status") or {}
 
-    @property
-    def device(self) -> str:
-        return self.wanted or "a place"
-
     def containers(self) -> Iterator[Json]:
         """What is known of its containers, the server's first."""
         mine = list(self.status.get("containerStatuses") or ())
@@ -185,39 +185,44 @@ def _text(reason: object, message: object) -> str:
 # ------------------------------------------------------------------ taken away
 
 _RECLAIMED = {
-    "Preempted": "Kueue took its GPU back for a group that has a right to it.",
-    "ClusterQueueStopped": "An admin closed the line it came from.",
-    "LocalQueueStopped": "An admin closed the line it came from.",
-    "PodsReadyTimeout": "It was not ready in the time that Kueue gives a start.",
-    "DeactivatedDueToMaximumExecutionTimeExceeded": "The time that it was given is over.",
-    "MaximumExecutionTimeExceeded": "The time that it was given is over.",
-    "NodeFailures": "The machine it ran on failed.",
+    "Preempted": "kueue-took-for-group",
+    "ClusterQueueStopped": "kueue-line-closed",
+    "LocalQueueStopped": "kueue-line-closed",
+    "PodsReadyTimeout": "kueue-not-ready-in-time",
+    "DeactivatedDueToMaximumExecutionTimeExceeded": "kueue-time-over",
+    "MaximumExecutionTimeExceeded": "kueue-time-over",
+    "NodeFailures": "its-machine-failed",
 }
 _DISRUPTED = {
-    "PreemptionByScheduler": ("preempted", "Something with a higher priority took its place in the cluster."),
-    "DeletionByTaintManager": ("node-lost", "The machine it ran on is not available any more."),
-    "DeletionByPodGC": ("node-lost", "The machine it ran on is not there any more."),
-    "EvictionByEvictionAPI": ("evicted", "The machine it ran on is being emptied by an admin."),
-    "TerminationByKubelet": ("evicted", "The machine it ran on ran short of memory or disk, or is being shut down."),
+    "PreemptionByScheduler": ("preempted", "higher-priority"),
+    "DeletionByTaintManager": ("node-lost", "its-machine-not-available"),
+    "DeletionByPodGC": ("node-lost", "its-machine-gone"),
+    "EvictionByEvictionAPI": ("evicted", "its-machine-emptied"),
+    "TerminationByKubelet": ("evicted", "its-machine-ends"),
 }
+
+
+def _state(reason: str, code: str, log: str = "", **more: Any) -> PodState:
+    """A state with one reason for the user, which has no parameters."""
+    return PodState(reason, (explain(code),), log, **more)
 
 
 def _taken_away(view: _PodView) -> PodState | None:
     target = _condition(view.pod, "TerminationTarget")
     reason = str(target.get("reason") or "")
     if target.get("status") == "True" and reason.startswith("WorkloadEvictedDueTo"):
-        why = _RECLAIMED.get(reason.removeprefix("WorkloadEvictedDueTo"), "Kueue took its GPU back.")
-        return PodState("reclaimed", why, _text(reason, target.get("message")), final=True)
+        why = _RECLAIMED.get(reason.removeprefix("WorkloadEvictedDueTo"), "kueue-took-back")
+        return _state("reclaimed", why, _text(reason, target.get("message")), final=True)
     disrupted = _condition(view.pod, "DisruptionTarget")
     if disrupted.get("status") != "True":
         return None
     reason = str(disrupted.get("reason") or "")
-    code, why = _DISRUPTED.get(reason, ("evicted", "The cluster ended it."))
-    if code == "preempted" and view.queue == "KAI":
-        code, why = "reclaimed", "KAI took its GPU back for a group that has a right to it."
-    if code == "evicted" and view.status.get("reason") == "Evicted":
+    word, why = _DISRUPTED.get(reason, ("evicted", "cluster-ended-it"))
+    if word == "preempted" and view.queue == "KAI":
+        word, why = "reclaimed", "kai-took-for-group"
+    if word == "evicted" and view.status.get("reason") == "Evicted":
         why = _evicted_why(str(view.status.get("message") or "")) or why
-    return PodState(code, why, _text(reason, disrupted.get("message")), final=True)
+    return _state(word, why, _text(reason, disrupted.get("message")), final=True)
 
 
 # ------------------------------------------------------------------ over
@@ -232,21 +237,18 @@ def _over(view: _PodView) -> PodState | None:
     log = _text(reason, message)
     ended = (server.get("state") or {}).get("terminated")
     if phase == "Failed" and (_REJECTED.fullmatch(reason) or message.startswith("Pod was rejected")):
-        why = "The machine that was chosen did not take it."
-        if _TAKEN_DEVICE.search(f"{reason} {message}"):
-            why = "The machine that was chosen could not hand out the GPU."
-        return PodState("rejected", why, log, final=True)
+        taken = _TAKEN_DEVICE.search(f"{reason} {message}")
+        return _state("rejected", "machine-gave-no-gpu" if taken else "machine-refused-it", log, final=True)
     if phase == "Failed" and reason == "Evicted":
-        why = _evicted_why(message) or "The machine it ran on needed the room."
-        return PodState("evicted", why, log, final=True)
+        return _state("evicted", _evicted_why(message) or "its-machine-needed-room", log, final=True)
     if phase == "Failed" and reason in ("Preempting", "Preempted"):
-        return PodState("preempted", _DISRUPTED["PreemptionByScheduler"][1], log, final=True)
+        return _state("preempted", "higher-priority", log, final=True)
     if reason == "NodeLost" or (phase == "Failed" and reason in ("Terminated", "Shutdown", "NodeShutdown")):
-        return PodState("node-lost", "The machine it ran on was shut down or lost.", log, final=phase == "Failed")
+        return _state("node-lost", "its-machine-shut-down", log, final=phase == "Failed")
     if ended and ended.get("reason") == "OOMKilled":
         return _out_of_memory(ended, final=True)
     if (view.pod.get("metadata") or {}).get("deletionTimestamp"):
-        return PodState("gone", _removed(view.queue), log or "it is being deleted", final=True)
+        return _state("gone", _removed(view.queue), log or "it is being deleted", final=True)
     if phase in ("Failed", "Succeeded") or (ended and view.pod.get("spec", {}).get("restartPolicy") == "Never"):
         return _exited(ended or {}, log, final=True)
     return None
@@ -256,40 +258,38 @@ def _exited(ended: Json, log: str, *, final: bool) -> PodState:
     code, tail = ended.get("exitCode"), str(ended.get("message") or "")
     log = _text(ended.get("reason") or log, foreign(tail, TAIL_IN_LOG))
     if code == 0:
-        return PodState(ENDED_BY_ITSELF, "The server ended by itself.", log, final=final, exit_code=0)
-    with_code = "" if code is None else f" with exit code {code}"
-    return PodState("crashed", f"The server crashed{with_code}.", log, final=final, exit_code=code, log_tail=tail)
+        return _state(ENDED_BY_ITSELF, "server-ended", log, final=final, exit_code=0)
+    why = explain("server-crashed") if code is None else explain("server-crashed-with", code=code)
+    return PodState("crashed", (why,), log, final=final, exit_code=code, log_tail=tail)
 
 
 def _out_of_memory(ended: Json, *, final: bool) -> PodState:
-    text = "The server needed more memory than it has and was ended."
     tail = str(ended.get("message") or "")
     log = _text("OOMKilled", foreign(tail, TAIL_IN_LOG))
-    return PodState("out-of-memory", text, log, final=final, exit_code=ended.get("exitCode"), log_tail=tail)
+    more = {"final": final, "exit_code": ended.get("exitCode"), "log_tail": tail}
+    return _state("out-of-memory", "server-out-of-memory", log, **more)
 
 
 def _evicted_why(message: str) -> str:
     """A kubelet's words: "The node was low on resource: memory. …", "Usage of EmptyDir volume … exceeds the limit"."""
     if "low on resource: memory" in message:
-        return "The machine it ran on ran short of memory."
+        return "its-machine-short-of-memory"
     if "low on resource" in message:
-        return "The machine it ran on ran short of disk space."
+        return "its-machine-short-of-disk"
     if "exceeds the limit" in message or "exceeds its local ephemeral storage limit" in message:
-        return "The server wrote more temporary data than it may."
+        return "server-wrote-too-much"
     return ""
 
 
 def _removed(queue: str) -> str:
-    if queue == "KAI":
-        return "KAI took its GPU back, or somebody removed it from the cluster."
-    return "It was removed from the cluster by something outside this hub."
+    return "removed-by-kai" if queue == "KAI" else "removed-outside"
 
 
 _GONE = {
-    "TaintManagerEviction": ("node-lost", "The machine it ran on is not available any more."),
-    "NodeNotReady": ("node-lost", "The machine it ran on is not available any more."),
-    "Evicted": ("evicted", "The machine it ran on needed the room."),
-    "Preempted": ("preempted", "Something with a higher priority took its place in the cluster."),
+    "TaintManagerEviction": ("node-lost", "its-machine-not-available"),
+    "NodeNotReady": ("node-lost", "its-machine-not-available"),
+    "Evicted": ("evicted", "its-machine-needed-room"),
+    "Preempted": ("preempted", "higher-priority"),
 }
 
 
@@ -298,13 +298,13 @@ def _gone(events: Sequence[Json], queue: str) -> PodState:
     for event in sorted(events, key=_order, reverse=True):
         reason, message = str(event.get("reason") or ""), str(event.get("message") or "")
         if reason == "Stopped" and re.search(r"[Pp]reempt|reclamation|Fair Sharing", message):
-            return PodState("reclaimed", _RECLAIMED["Preempted"], _text(reason, message), final=True)
+            return _state("reclaimed", _RECLAIMED["Preempted"], _text(reason, message), final=True)
         if reason in _GONE:
-            code, why = _GONE[reason]
+            word, why = _GONE[reason]
             if reason == "Evicted":
                 why = _evicted_why(message) or why
-            return PodState(code, why, _text(reason, message), final=True)
-    return PodState("gone", _removed(queue), "it is not there any more", final=True)
+            return _state(word, why, _text(reason, message), final=True)
+    return _state("gone", _removed(queue), "it is not there any more", final=True)
 
 
 # ------------------------------------------------------------------ it does not come up
@@ -333,31 +333,31 @@ def _image(view: _PodView) -> PodState | None:
     reason, message = str(waiting["reason"]), str(waiting.get("message") or "")
     failed = view.event("Failed")
     detail = message if reason != "ImagePullBackOff" or failed is None else str(failed.get("message") or message)
-    name = _image_name(view, container)
-    text = f"The image {name} cannot be pulled{_why_no_image(detail + ' ' + message)}."
+    why = explain(_why_no_image(f"{detail} {message}"), image=_image_name(view, container))
     final = reason in _NO_IMAGE or _for_long(view, IMAGE_AFTER, "Failed", "BackOff", "ErrImagePull")
-    return PodState("image", text, _text(reason, detail), final=final)
+    return PodState("image", (why,), _text(reason, detail), final=final)
 
 
 def _image_name(view: _PodView, container: Json) -> str:
+    """ "" where it is not known."""
     spec = view.pod.get("spec") or {}
     for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         if one.get("name") == container.get("name") and one.get("image"):
             return str(one["image"])
-    return str(container.get("image") or "of the server")
+    return str(container.get("image") or "")
 
 
 def _why_no_image(text: str) -> str:
     lower = text.lower()
     if any(part in lower for part in ("unauthorized", "authentication required", "denied", "forbidden")):
-        return ": its registry does not give it out to this hub"
+        return "image-not-given-out"
     if any(part in lower for part in ("not found", "manifest unknown", "does not exist", "notfound")):
-        return ": there is no such image"
+        return "image-not-there"
     if any(part in lower for part in ("no such host", "timeout", "connection refused", "no route to host")):
-        return ": its registry does not answer"
+        return "image-registry-silent"
     if "invalid" in lower or "couldn't parse" in lower:
-        return ": that is no image's name"
-    return ""
+        return "image-name-wrong"
+    return "image-not-pulled"
 
 
 def _for_long(view: _PodView, enough: timedelta, *reasons: str) -> bool:
@@ -377,7 +377,7 @@ def _cannot_be_made(view: _PodView) -> PodState | None:
     if found is not None:
         log = _text(found[1]["reason"], found[1].get("message"))
         final = _for_long(view, IMAGE_AFTER, "Failed")
-        return PodState("misconfigured", "The machine cannot start it as it is set up.", log, final=final)
+        return _state("misconfigured", "not-startable", log, final=final)
     return None
 
 
@@ -402,7 +402,7 @@ def _machine_silent(view: _PodView) -> PodState | None:
     if not silent:
         return None
     log = _text("NodeNotReady", event.get("message")) if event else "phase Unknown"
-    return PodState("node-lost", "The machine it runs on does not answer.", log)
+    return _state("node-lost", "its-machine-silent", log)
 
 
 def _after(condition: Json, event: Json) -> bool:
@@ -428,47 +428,44 @@ def _unscheduled(view: _PodView) -> PodState | None:
         return PodState("waiting-for-queue", _kai_why(detail, view), _text(reason, detail))
     why, log = why_unschedulable(message, view.wanted), _text(reason, message)
     if view.queue:
-        left = f" {view.queue} has let it in; the GPU is still being given back." if why.lacks_device else ""
-        return PodState("unscheduled", f"{why.message}{left}", log, lacks_other=why.lacks_other)
+        left = (explain("kueue-let-it-in", queue=view.queue),) if why.lacks_device else ()
+        return PodState("unscheduled", (*why.reasons, *left), log, lacks_other=why.lacks_other)
     since = when((view.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
     if why.lacks_device and view.wanted and since is not None and view.now - since >= view.outside_after:
-        it = view.wanted.removeprefix("a ")
-        outside = f"Something outside this hub took the {it} that was free. You stay first in line for it."
-        return PodState("outside", outside, log)
-    return PodState("unscheduled", why.message, log, lacks_other=why.lacks_other)
+        return PodState("outside", (explain("device-taken-outside", device=view.wanted),), log)
+    return PodState("unscheduled", why.reasons, log, lacks_other=why.lacks_other)
 
 
 def _gated(view: _PodView, message: str) -> PodState:
     names = [str(gate.get("name")) for gate in (view.pod.get("spec") or {}).get("schedulingGates") or ()]
     log = _text(f"gates {', '.join(names)}" if names else "", message)
     if view.queue == "Kueue" or any(name.startswith("kueue.x-k8s.io/") for name in names):
-        text = f"Kueue hands out the GPUs here, and has not given {view.device} to it yet."
+        why = explain("kueue-has-not-given", device=view.wanted or "a place")
     else:
-        text = "The cluster holds it back."
-    return PodState("waiting-for-queue", text, log)
+        why = explain("cluster-holds-back")
+    return PodState("waiting-for-queue", (why,), log)
 
 
-def _kai_why(message: str, view: _PodView) -> str:
+def _kai_why(message: str, view: _PodView) -> tuple[Reason, ...]:
     if "QueueDoesNotExist" in message:
-        return "KAI, which hands out the GPUs here, does not know the line it was sent to. Tell an admin."
+        return (explain("kai-line-unknown"),)
     if "NonPreemptibleOverQuota" in message:
-        return "Your group uses all the GPUs that are its own."
+        return (explain("group-uses-its-own"),)
     if "OverLimit" in message:
-        return "Your group uses as many GPUs as it may."
+        return (explain("group-uses-its-most"),)
     if "failed to reserve GPUs" in message:
-        return "KAI found a GPU and cannot reserve it yet."
-    text = why_unschedulable(message, view.wanted).message
+        return (explain("kai-reserves"),)
     if "didn't have enough resources: GPUs" in message:
-        text = "All GPUs of that kind are in use."
-    return f"KAI hands out the GPUs here. {text}"
+        return explain("kai-hands-out"), explain("all-of-that-kind-in-use")
+    return explain("kai-hands-out"), *why_unschedulable(message, view.wanted).reasons
 
 
 # ------------------------------------------------------------------ coming up
 
 _SLOW = {
-    "FailedMount": "Its files are not reachable from the machine yet.",
-    "FailedAttachVolume": "Its files are not reachable from the machine yet.",
-    "FailedCreatePodSandBox": "The machine has trouble making room for it and tries again.",
+    "FailedMount": "files-not-reachable",
+    "FailedAttachVolume": "files-not-reachable",
+    "FailedCreatePodSandBox": "machine-makes-room",
 }
 
 
@@ -477,13 +474,13 @@ def _coming_up(view: _PodView) -> PodState:
     if (server.get("state") or {}).get("running") is not None:
         if server.get("ready"):
             return PodState("running")
-        return PodState("starting", "It runs and does not answer yet.")
+        return _state("starting", "runs-silent")
     slow = view.event(*_SLOW)
     latest = view.event("Pulling", "Pulled", "Created", "Started", *_SLOW)
     if slow is not None and latest is slow:
-        return PodState("scheduled", _SLOW[str(slow["reason"])], _text(slow["reason"], slow.get("message")))
+        return _state("scheduled", _SLOW[str(slow["reason"])], _text(slow["reason"], slow.get("message")))
     if latest is not None and latest.get("reason") == "Pulling":
-        return PodState("pulling", "Its software is being brought to the machine, which takes minutes the first time.")
+        return _state("pulling", "software-comes")
     if latest is not None:
         return PodState("starting")
-    return PodState("scheduled", "A machine was found for it.")
+    return _state("scheduled", "machine-found")

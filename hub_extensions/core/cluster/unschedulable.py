@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from hub_extensions.core.reasons import Reason, as_text, explain
+
 _RESOURCE = re.compile(r"Insufficient ([\w./-]+\w)")
 _HAMI_LACKS = re.compile(
     r"\b(?:NodeUnfitPod|NodeInsufficientDevice|ResourceQuotaNotFit|ExclusiveDeviceAllocateConflict|"
@@ -41,15 +43,20 @@ class Unschedulable:
     """Why a pod has no machine.
 
     Attributes:
-        message: for its user.
+        reasons: for its user.
         lacks_device: it is for want of a GPU.
         lacks_other: it is for want of something that the cluster may never have. With neither it is not known, or
             machines are out of it for a while.
     """
 
-    message: str
+    reasons: tuple[Reason, ...]
     lacks_device: bool = False
     lacks_other: bool = False
+
+    @property
+    def message(self) -> str:
+        """The reasons in English."""
+        return as_text(self.reasons)
 
 
 def why_unschedulable(message: str, wanted: str = "") -> Unschedulable:
@@ -64,30 +71,29 @@ def why_unschedulable(message: str, wanted: str = "") -> Unschedulable:
     lacking, out = _RESOURCE.findall(reasons), _machines_out(reasons)
     devices = [resource for resource in lacking if resource.startswith("nvidia.com/")]
     device = wanted or (_device_name(devices[0]) if devices else "a GPU")
-    if beside := _beside_the_device(reasons):
-        return Unschedulable(" ".join([beside.format(device=device.removeprefix("a ")), *out]), lacks_other=True)
+    if beside := _beside_the_device(reasons, device):
+        return Unschedulable((beside, *out), lacks_other=True)
     if devices or "cannot allocate all claims" in reasons or _HAMI_LACKS.search(reasons):
-        none_free = f"{device[:1].upper()}{device[1:]} is not free now."
-        return Unschedulable(" ".join([none_free, *out]), lacks_device=True)
+        return Unschedulable((explain("device-not-free", device=device), *out), lacks_device=True)
     return Unschedulable(_without_a_device(reasons, lacking, out), lacks_other=bool(message) and not out)
 
 
-def _without_a_device(reasons: str, lacking: list[str], out: list[str]) -> str:
+def _without_a_device(reasons: str, lacking: list[str], out: tuple[Reason, ...]) -> tuple[Reason, ...]:
     if any(part in reasons for part in _STORAGE):
-        return "The storage for its files is not ready."
-    if named := _short_of(lacking):
-        return f"No machine has enough free {named} for it now."
+        return (explain("storage-not-ready"),)
+    if room := _short_of(lacking):
+        return (explain("machines-without-room", room=room),)
     if "Too many pods" in reasons:
-        return "The machines are full now."
+        return (explain("machines-full"),)
     if out or "untolerated taint(s)" in reasons:  # which taint Kubernetes 1.36 does not say
-        return " ".join(["No machine can take it now.", *out])
+        return (explain("machines-cannot-take"), *out)
     if re.search(r"didn't match|node affinity|node selector|Card(?:Type|Uuid)Mismatch", reasons):
-        return "No machine is of the kind that was asked for."
-    return "No machine was found for it yet."
+        return (explain("machines-of-other-kind"),)
+    return (explain("no-machine-yet"),)
 
 
-def _beside_the_device(reasons: str) -> str:
-    """What lacks on the machines that do have the device free, as a sentence with ``{device}``; "" where none has.
+def _beside_the_device(reasons: str, device: str) -> Reason | None:
+    """What lacks on the machines that do have the device free; None where none has.
 
     Of kube-scheduler's filters each machine names the first that it does not pass. The one for room names each resource
     that lacks, and those for storage and for other pods come after it (Kubernetes 1.36, ``default_plugins.go`` and
@@ -98,19 +104,17 @@ def _beside_the_device(reasons: str) -> str:
     counts = [(int(number), text) for number, text in _counts(reasons)]
     without = [number for number, text in counts if text.startswith(_NO_DEVICE)]
     if total is None or len(without) != 1 or "claims" in reasons:
-        return ""
+        return None
     stored = [text for _, text in counts if any(part in text for part in _STORAGE)]
     after = [text for _, text in counts if text in stored or any(part in text for part in _OTHER_PODS)]
     before = sum(number for number, text in counts if not text.startswith(_FOR_ROOM) and text not in after)
     if int(total[1]) - before <= without[0]:
-        return ""
+        return None
     if stored:
-        return "The machines with a free {device} cannot reach its files."
-    if named := _short_of(_RESOURCE.findall(reasons)):
-        return f"The machines with a free {{device}} do not have enough free {named} for it now."
-    if "Too many pods" in reasons:
-        return "The machines with a free {device} are full now."
-    return "The machines with a free {device} cannot take it now."
+        return explain("free-without-files", device=device)
+    if room := _short_of(_RESOURCE.findall(reasons)):
+        return explain("free-without-room", device=device, room=room)
+    return explain("free-and-full" if "Too many pods" in reasons else "free-and-closed", device=device)
 
 
 def _short_of(lacking: list[str]) -> str:
@@ -131,7 +135,7 @@ def _device_name(resource: str) -> str:
     return "a share of a GPU" if name == "gpu.shared" else "a GPU"
 
 
-def _machines_out(reasons: str) -> list[str]:
+def _machines_out(reasons: str) -> tuple[Reason, ...]:
     """Machines that are out of it altogether, counted."""
     silent = closed = 0
     for number, text in _counts(reasons):
@@ -139,11 +143,5 @@ def _machines_out(reasons: str) -> list[str]:
             silent += int(number)
         elif "unschedulable" in text:
             closed += int(number)
-    sentences = []
-    if silent:
-        sentences.append("1 machine does not answer." if silent == 1 else f"{silent} machines do not answer.")
-    if closed:
-        sentences.append(
-            "1 machine is closed by an admin." if closed == 1 else f"{closed} machines are closed by an admin."
-        )
-    return sentences
+    counted = (("machines-silent", silent), ("machines-closed", closed))
+    return tuple(explain(code, machines=machines) for code, machines in counted if machines)

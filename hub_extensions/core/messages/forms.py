@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason, as_text
+from hub_extensions.core.reasons import Reason
+from hub_extensions.core.sentence_pieces import Pieces, in_pieces, plain_pieces
 from hub_extensions.core.translation import Catalogue
 
 
@@ -84,9 +85,9 @@ class Notice:
     text: str
     reasons: tuple[Reason, ...] = ()
 
-    def in_language(self, t: Catalogue) -> str:
+    def in_language(self, t: Catalogue) -> Pieces:
         """What it says, in the language of a catalogue where that is to be had."""
-        return as_text(self.reasons, t=t) or t(self.text)
+        return in_pieces(self.reasons, t) or plain_pieces(self.text, t)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class FailedStart:
     Attributes:
         user: None for anybody but its owner and admins.
         offer: that it was admitted to; ``cpu``: without a GPU. title: of it, in the admin's words.
-        reason: what happened. cause: a word for it, as the metric has it; "": not known.
+        reason: what happened. then: what more is said of it, and what to do.
+        cause: a word for it, as the metric has it; "": not known.
         before: how many starts of this server had failed in a row before this one.
         kept_until: its user's place is kept until then; None: it is not.
         log: the last lines of the server's log, for admins; "": not known, or not the reader's.
@@ -112,6 +114,12 @@ class FailedStart:
     before: int = 0
     kept_until: datetime | None = None
     log: str = ""
+    then: tuple[Reason, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """All that is said of it."""
+        return (self.reason, *self.then)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,10 +102,12 @@ class Started:
 class Ended:
     """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start).
 
-    `message` is for the user, `reason` for the metric.
+    `reason` is for the metric.
 
     Attributes:
+        message: words that have no code, for the user: an error's own, or an older hub's.
         seconds: the limit that a failed start passed; 0: none. log: the last lines of its server's log; "": not known.
+        reasons: why, for the user; none: `message` or `seconds` say it.
     """
 
     attempt: int
@@ -114,15 +116,17 @@ class Ended:
     reason: str = ""
     seconds: float = 0.0
     log: str = ""
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
     """The hub stopped this user's server (a hint that saves time; the service looks for itself).
 
-    `message`: one sentence for the user, where the server ended by itself and it is known why; `reason`: for the
-    metric, as in ``core.cluster.pod_status``. Both are "" for an ordinary stop. `asked`: somebody asked for the stop
-    while it ran; else it ended by itself. `closing`: the hub itself ends, and takes its servers with it.
+    `reasons`: for the user, where the server ended by itself and it is known why (`message`: the same as an older hub
+    says it); `reason`: for the metric, as in ``core.cluster.pod_status``. All are empty for an ordinary stop. `asked`:
+    somebody asked for the stop while it ran; else it ended by itself. `closing`: the hub itself ends, and takes its
+    servers with it.
     """
 
     user: str
@@ -131,6 +135,7 @@ class Stopped:
     reason: str = ""
     asked: bool = False
     closing: bool = False
+    reasons: tuple[Reason, ...] = ()
 
 
 RETURNS_HEADER = "X-Jupyterhub-Gpu-Returns"

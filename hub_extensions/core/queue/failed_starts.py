@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.messages.forms import FailedStart
+from hub_extensions.core.messages.hub import Ended
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import WantedOffer
-from hub_extensions.core.reasons import Reason, explain, translated
+from hub_extensions.core.reasons import Reason, as_text, explain
+from hub_extensions.core.sentence_pieces import Pieces, SentencePiece, in_pieces
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
 KEPT_FOR = timedelta(minutes=15)
@@ -62,10 +64,18 @@ def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
     return explain("start-failed", log_message=log_message)
 
 
-def sentence(reason: Reason, offer: OfferId, t: Catalogue = ENGLISH) -> str:
+def reasons_of(report: Ended) -> tuple[Reason, ...]:
+    """Why a start failed, as its hub reports it; what the log says of it is with the first."""
+    if not report.reasons:
+        return (failure(report.reason, report.message, report.seconds),)
+    first, *more = report.reasons
+    return (replace(first, log_message=f"start failed: {as_text(report.reasons)}"), *more)
+
+
+def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) -> Pieces:
     """What its user reads, live, after a reload and a day later: what, why, and that the GPU was given back."""
-    said = translated(reason, t)
-    return said if offer == CPU else f"{said} {t('Your GPU was given back.')}"
+    why = in_pieces(reasons, t)
+    return why if offer == CPU else (*why, SentencePiece(" "), SentencePiece(t("Your GPU was given back.")))
 
 
 def with_failure(

@@ -28,7 +28,7 @@ from hub_extensions.core.queue.model import (
     Ticket,
     TicketState,
 )
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.drains import end_of_report
 from hub_extensions.hub_service.engine.errors import Refused
@@ -234,13 +234,15 @@ class Tickets:
         async with self.transaction() as transaction:
             self.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
-            if report.message:
-                notices = (NoticeRow(self.state.clock.utc_now(), report.user, report.server, report.message),)
+            said = as_text(report.reasons) or report.message
+            if said:
+                now = self.state.clock.utc_now()
+                notices = (NoticeRow(now, report.user, report.server, said, report.reasons),)
                 self.state.count("server-end", report.reason or "unknown")
             server, end = (report.user, report.server), end_of_report(self.state, report)
             lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
-            why = report.message or "the hub stopped its server"
+            why = said or "the hub stopped its server"
             about = {"actor": "hub", "evidence": report.reason or _how_it_was_stopped(report)}
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
                 row = transaction.lease_row("stopped", lease, why, **about)

@@ -121,17 +121,18 @@ class Transaction:
         actor: str = SERVICE,
         evidence: str = "",
         meta: Mapping[str, str] | None = None,
+        then: tuple[Reason, ...] = (),
     ) -> None:
         """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already.
 
         Args:
-            meta: what is noted with it.
+            meta: what is noted with it. then: what more is said of it in *What happened*.
         """
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
         notices = (NoticeRow.because(now, ticket.user, ticket.server, reason),) if how in NOTIFIED_LATER else ()
         row = self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence)
-        row = replace(row, reasons=(reason,))
+        row = replace(row, reasons=(reason, *then))
         await self.write(
             Changes(
                 tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
@@ -147,7 +148,7 @@ class Transaction:
 
     async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
         """An admitted start failed, and its ticket ends; whoever had no fault in it keeps the place once."""
-        reason = failed_starts.failure(report.reason, report.message, report.seconds)
+        reason, *then = failed_starts.reasons_of(report)
         chosen = ticket.admitted_offer or CPU
         offer, clock = self.state.offer(chosen), self.state.clock
         start = messages.FailedStart(
@@ -159,6 +160,7 @@ class Transaction:
             reason=replace(reason, log_message=""),
             cause=report.reason,
             log=report.log[-failed_starts.LOG_LENGTH :],
+            then=tuple(then),
         )
         places = lifecycle.places_left(ticket)
         kept = failed_starts.with_failure(
@@ -166,7 +168,8 @@ class Transaction:
         )
         self.state.count("start-failed", report.reason or "unknown")
         meta = {FAILED_STARTS: write_failures(kept)}
-        await self.end_ticket(ticket, Event.FAILED, reason, actor="hub", evidence=report.reason, meta=meta)
+        about = {"actor": "hub", "evidence": report.reason}
+        await self.end_ticket(ticket, Event.FAILED, reason, **about, meta=meta, then=tuple(then))
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
         """A start that was ready: of those that failed before nobody is told any more."""

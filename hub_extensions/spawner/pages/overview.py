@@ -7,7 +7,7 @@ Not here: the pages (``templates/gpu_home.html``, ``templates/not_running.html``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -18,7 +18,8 @@ from hub_extensions.core.offer_texts import at_most_text, default_title, likely_
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
 from hub_extensions.core.queue.failed_starts import sentence
-from hub_extensions.core.reasons import translated
+from hub_extensions.core.reasons import Reason, as_text, translated
+from hub_extensions.core.sentence_pieces import Pieces, SentencePiece, in_pieces, joined, plain_pieces
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about, ordinal
 from hub_extensions.spawner.pages.texts import clock, utc
@@ -37,17 +38,22 @@ class HomeEntry:
 
     Attributes:
         kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away``: the service does not answer.
-        text: its main part. more: the rest.
-        at: the moment that `text` is about, with its clock; None: it is about now. It stands before the text.
+        pieces: its main part. more: the rest.
+        at: the moment that the main part is about, with its clock, which stands before it; None: it is about now.
         keep: *keep* would move the end of it.
     """
 
     server: str
     kind: str
-    text: str
+    pieces: Pieces
     more: str = ""
     at: tuple[str, str] | None = None
     keep: bool = False
+
+    @property
+    def text(self) -> str:
+        """Its main part, whole."""
+        return joined(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,18 +61,23 @@ class FailedView:
     """A failed start on its page.
 
     Attributes:
-        text: what, why, and that the GPU was given back. at: when, with its clock; None: not known.
+        pieces: what, why, and that the GPU was given back. at: when, with its clock; None: not known.
         title: of the offer to try again with; "": not known. again: the form's fields for it; empty: ask the form.
         kept: until when the place is kept, with its clock; None: it is not.
         often: it is not the first in a row.
     """
 
-    text: str
+    pieces: Pieces
     at: tuple[str, str] | None = None
     title: str = ""
     again: tuple[tuple[str, str], ...] = ()
     kept: tuple[str, str] | None = None
     often: bool = False
+
+    @property
+    def text(self) -> str:
+        """What is said, whole."""
+        return joined(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,28 +123,43 @@ def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]
 
 
 def failed_view(
-    known: Iterable[FailedStart], server: str, hub_message: str, options: object, t: Catalogue = ENGLISH
+    known: Iterable[FailedStart],
+    server: str,
+    hub_message: str,
+    options: object,
+    t: Catalogue = ENGLISH,
+    *,
+    hub_reasons: Sequence[Reason] = (),
 ) -> FailedView | None:
     """The failed start of a server; None: nobody knows of one.
 
     Args:
         known: starts that failed, of all servers. options: of the last start.
         hub_message: this hub's own sentence, of a start of its time; "": it knows none.
+        hub_reasons: what that sentence was made of, or its beginning; none: it has no code.
     """
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
-    if start is not None and hub_message and not sentence(start.reason, start.offer).startswith(hub_message):
+    if start is not None and hub_message and not joined(sentence(start.reasons, start.offer)).startswith(hub_message):
         start = None  # of an earlier one
     if start is None:
-        return FailedView(t(hub_message), again=again) if hub_message else None
+        return FailedView(_hub_pieces(hub_message, hub_reasons, t), again=again) if hub_message else None
     return FailedView(
-        sentence(start.reason, start.offer, t),
+        sentence(start.reasons, start.offer, t),
         _moment(start.at),
         t(start.title),
         again,
         None if start.kept_until is None else _moment(start.kept_until),
         start.before > 0,
     )
+
+
+def _hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
+    english = as_text(reasons)
+    if not english or not message.startswith(english):
+        return plain_pieces(message, t)
+    rest = plain_pieces(message.removeprefix(english).strip(), t)
+    return (*in_pieces(reasons, t), *((SentencePiece(" "), *rest) if rest else ()))
 
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
@@ -156,7 +182,7 @@ def home_entries(
         overview: None: the service does not answer.
     """
     if overview is None:
-        return (HomeEntry("", AWAY, t("Your GPU: not known now, the GPU service does not answer.")),)
+        return (HomeEntry("", AWAY, (SentencePiece(t("Your GPU: not known now, the GPU service does not answer.")),)),)
     live = {server.server: _server(server, now, t) for server in overview.servers if server.lease_state in RUNS}
     live |= {ticket.server: _ticket(ticket, titles, t) for ticket in overview.tickets}
     over = {each.server: (each.at, _failed(each, t)) for each in overview.failed}
@@ -171,28 +197,29 @@ def _ticket(ticket: TicketStatus, titles: Mapping[str, str], t: Catalogue) -> Ho
     offer = ticket.offer or (ticket.offers[0] if ticket.offers else CPU)
     title = t(titles.get(offer, default_title(offer)))
     if ticket.answer != "wait":
-        return HomeEntry(ticket.server, "starting", t("Your server is starting: %1.", title))
+        return HomeEntry(ticket.server, "starting", (SentencePiece(t("Your server is starting: %1.", title)),))
     if ticket.position < 1:
-        return HomeEntry(ticket.server, "waiting", t("Waiting for %1.", title), translated(ticket.reason, t))
+        waits = (SentencePiece(t("Waiting for %1.", title)),)
+        return HomeEntry(ticket.server, "waiting", waits, translated(ticket.reason, t))
     figures = [] if ticket.wait is None else [likely_text(ticket.wait, t), at_most_text(ticket.wait, t)]
     text = t("You are %1 in line for %2", ordinal(ticket.position, t), title)
-    return HomeEntry(ticket.server, "waiting", text, ", ".join(filter(None, figures)))
+    return HomeEntry(ticket.server, "waiting", (SentencePiece(text),), ", ".join(filter(None, figures)))
 
 
 def _server(server: ServerState, now: datetime, t: Catalogue) -> HomeEntry:
     title = t(server.name or server.title or default_title(server.offer))
-    text = t("Running on %1", title) if server.offer != CPU else t("Running without a GPU")
+    runs = (SentencePiece(t("Running on %1", title) if server.offer != CPU else t("Running without a GPU")),)
     end = server.countdown
     if end is None:
-        return HomeEntry(server.server, "running", text)
+        return HomeEntry(server.server, "running", runs)
     left = about(max(0.0, (end.stops_at - now).total_seconds()), t)
     return HomeEntry(
-        server.server, "running", text, t("stops in %1. %2", left, translated(end.reason, t)), keep=end.can_keep
+        server.server, "running", runs, t("stops in %1. %2", left, translated(end.reason, t)), keep=end.can_keep
     )
 
 
 def _failed(start: FailedStart, t: Catalogue) -> HomeEntry:
-    return HomeEntry(start.server, "failed", sentence(start.reason, start.offer, t), at=_moment(start.at))
+    return HomeEntry(start.server, "failed", sentence(start.reasons, start.offer, t), at=_moment(start.at))
 
 
 def _moment(at: datetime) -> tuple[str, str]:

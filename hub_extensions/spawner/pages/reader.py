@@ -16,6 +16,7 @@ from typing import Any
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core import glossary
 from hub_extensions.core.translation import Catalogue, halves
+from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.overview import (
     KEPT,
     HomeEntry,
@@ -55,9 +56,9 @@ class PageReader:
         if spawner._gpu_record is not None:
             return NotRunningView(KEPT)
         known = await overview_of(spawner)
-        failed = failed_view(
-            known.failed if known is not None else (), spawner.name, hub_message or "", spawner.user_options or {}, t
-        )
+        starts, options = known.failed if known is not None else (), spawner.user_options or {}
+        reasons = spawn_errors.spawn_reasons(spawner._spawn_future)
+        failed = failed_view(starts, spawner.name, hub_message or "", options, t, hub_reasons=reasons)
         ended = None if failed else ended_view(known, spawner.name, t)
         return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed, ended)
 

@@ -38,6 +38,7 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, translated
+from hub_extensions.core.sentence_pieces import Pieces
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import failed_view, last_offers, offers_in
 from hub_extensions.spawner.pages.reader import catalogue_of, spoken_by
@@ -216,7 +217,7 @@ def form_html(
     )
 
 
-def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, str]:
+def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, Pieces]:
     """When, with its clock, and what."""
     return utc(notice.at), clock(notice.at), notice.in_language(t)
 

@@ -18,7 +18,7 @@ from typing import Any
 from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
-from hub_extensions.core.messages import LeaseGrant, TicketStatus, Wait
+from hub_extensions.core.messages import LeaseGrant, Problem, TicketStatus, Wait
 from hub_extensions.core.offer_texts import (
     MIG,
     age_step,
@@ -31,7 +31,7 @@ from hub_extensions.core.offer_texts import (
     when_text,
 )
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.reasons import translated
+from hub_extensions.core.reasons import Reason, as_text, translated
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.core.wording import ordinal
 from hub_extensions.spawner.accepted_starts import AcceptedStart
@@ -190,7 +190,7 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
 def report_unanswered(start: Start, why: Exception) -> None:
     """The event for a service that answers nobody, or answers and cannot go on."""
     if isinstance(why, ServiceCannotWrite):
-        _report_held_up(start, str(why))
+        _report_held_up(start, why.problem)
     elif isinstance(why, ServiceAway):
         _report_away(start, why.since)
 
@@ -214,10 +214,16 @@ def _report_away(start: Start, since: datetime) -> None:
     start.report(5, gpu, texts, html=html.rstrip())
 
 
-def _report_held_up(start: Start, reason: str) -> None:
-    """`reason`: the service's own sentence."""
+def _report_held_up(start: Start, problem: Problem) -> None:
+    """`problem`: as the service tells it; what is more than its reason's sentence is for readers of English."""
     gpu = {"state": "held-up", "kept": start.ticket is not None, "offers": list(start.offers)}
-    start.report(5, gpu, lambda t: {"message": t(reason), "reason": t(reason)})
+    reason = Reason(problem.reason, problem.message, problem.params)
+
+    def texts(t: Catalogue) -> dict[str, Any]:
+        said = translated(reason, t)
+        return {"message": said, "reason": said}
+
+    start.report(5, gpu, texts)
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
@@ -256,7 +262,7 @@ def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
 
 def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
     """The event for an admitted start whose pod is on its way: held by the cluster, or being started."""
-    if not state.message:
+    if not state.reasons:
         return
     offer, held = start.offer, state.reason in HELD
     gpu = {
@@ -273,7 +279,7 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
         waits = t("Waiting for a place in the cluster.") if offer == CPU else t("Waiting for %1.", title)
         return {
             "message": waits if held else _starts(offer, title, t),
-            "reason": t(state.message),
+            "reason": as_text(state.reasons, t=t),
             "offer_title": title,
         }
 
@@ -281,9 +287,9 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
     start.report(40 if held else 70, gpu, texts, html=html, key=("pod", state.reason, state.message))
 
 
-def report_cluster_away(start: Start, reason: str, titles: Mapping[str, str]) -> None:
-    """The event for a cluster that does not take the server now; the start is tried again. `reason`: a sentence."""
-    report_pod(start, PodState("cluster-away", reason), titles)
+def report_cluster_away(start: Start, reasons: tuple[Reason, ...], titles: Mapping[str, str]) -> None:
+    """The event for a cluster that does not take the server now; the start is tried again."""
+    report_pod(start, PodState("cluster-away", reasons), titles)
 
 
 def _wait(wait: Wait) -> dict[str, Any]:

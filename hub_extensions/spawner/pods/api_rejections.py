@@ -1,6 +1,6 @@
-"""Why a cluster did not take a server's pod, as a message, and whether it is worth asking again.
+"""Why a cluster did not take a server's pod, as reasons, and whether it is worth asking again.
 
-Pure: the answer's status and text in, a message out. Texts as kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and
+Pure: the answer's status and text in, reasons out. Texts as kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and
 KAI-Scheduler v0.17.0 write them. Not here: asking (``launch.py``), and pods that were taken
 (``core/cluster/pod_status.py``).
 """
@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
-CONTACT_ADMIN = "Tell an admin."
+from hub_extensions.core.reasons import Reason, as_text, explain
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,20 @@ class ApiRejection:
 
     Attributes:
         reason: for the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away``, ``cluster-away``.
-        message: for the user.
+        reasons: for the user.
         log_message: the cluster's own text.
         temporary: it may take it later; else it never will.
     """
 
     reason: str
-    message: str
+    reasons: tuple[Reason, ...]
     log_message: str
     temporary: bool = False
+
+    @property
+    def message(self) -> str:
+        """The reasons in English."""
+        return as_text(self.reasons)
 
 
 def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
@@ -45,47 +50,48 @@ def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
     if status == 429 or status >= 500:
         return cluster_away(log)
     if "exceeded quota" in text:
-        return ApiRejection("quota", f"The cluster's quota for this hub is used up{_quota(text)}.", log)
+        return ApiRejection("quota", (_quota(text),), log)
     denied = re.search(r"denied the request: *(.+)", text, re.DOTALL)
     if denied:
         answer = " ".join(denied[1].split()).rstrip(".")
-        who = "KAI, which hands out the GPUs here," if queue == "KAI" else "The cluster"
-        return ApiRejection("cluster-refused", f"{who} does not take this server: {answer}. {CONTACT_ADMIN}", log)
+        why = explain("kai-refuses" if queue == "KAI" else "cluster-refuses", answer=answer)
+        return _for_an_admin("cluster-refused", why, log)
     if "violates PodSecurity" in text:
-        why = "The cluster's rules for safe servers do not allow it as it is set up."
-        return ApiRejection("cluster-refused", f"{why} {CONTACT_ADMIN}", log)
+        return _for_an_admin("cluster-refused", explain("cluster-refuses-unsafe"), log)
     if status in (401, 403):
-        return ApiRejection("cluster-rights", f"This hub may not start servers in the cluster. {CONTACT_ADMIN}", log)
-    return ApiRejection(
-        "cluster-refused", f"The cluster does not take this server as it is set up. {CONTACT_ADMIN}", log
-    )
+        return _for_an_admin("cluster-rights", explain("cluster-allows-nothing"), log)
+    return _for_an_admin("cluster-refused", explain("cluster-refuses-set-up"), log)
 
 
 def cluster_away(log_message: str) -> ApiRejection:
     """Nobody answered, or the answer was that nobody can answer now."""
-    return ApiRejection(
-        "cluster-away", "The cluster does not answer now. The start is tried again until it does.", log_message, True
-    )
+    return _away("cluster-away", "cluster-silent", log_message)
+
+
+def _away(reason: str, who: str, log: str) -> ApiRejection:
+    return ApiRejection(reason, (explain(who), explain("tried-until-it-answers")), log, True)
+
+
+def _for_an_admin(reason: str, why: Reason, log: str) -> ApiRejection:
+    return ApiRejection(reason, (why, explain("tell-an-admin")), log)
 
 
 def _webhook_away(text: str, log: str, queue: str) -> ApiRejection:
     name = re.search(r'failed calling webhook "([^"]*)"', text)
     hook = name[1] if name else ""
     if queue == "Kueue" or "kueue" in text or hook in ("mpod.kb.io", "vpod.kb.io"):
-        why = "Kueue, which hands out the GPUs here, does not answer. The start is tried again until it does."
-        return ApiRejection("kueue-away", why, log, True)
-    why = "A part of the cluster that every start has to pass does not answer. The start is tried again until it does."
-    return ApiRejection("cluster-away", why, log, True)
+        return _away("kueue-away", "kueue-silent", log)
+    return _away("cluster-away", "cluster-part-silent", log)
 
 
-def _quota(text: str) -> str:
+def _quota(text: str) -> Reason:
     """``exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: ...=4, limited: ...=4``: of what."""
     asked = re.search(r"limited: ([^ ]+?)=([^, ]+)", text)
     if asked is None:
-        return ""
+        return explain("quota-used-up")
     what = asked[1].removeprefix("requests.").removeprefix("limits.").removeprefix("nvidia.com/")
     plain = {"gpu": "GPUs", "cpu": "processors", "memory": "memory", "pods": "servers"}
-    return f": {asked[2]} of {plain.get(what, what)}"
+    return explain("quota-used-up-of", most=asked[2], what=plain.get(what, what))
 
 
 def _message(body: str) -> str:

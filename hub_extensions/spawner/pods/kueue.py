@@ -17,6 +17,7 @@ from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException, CoreV1Api, CustomObjectsApi
 
 from hub_extensions.core.cluster.kueue import GROUP, VERSION, pending_messages, queue_problem
+from hub_extensions.core.reasons import Reason
 
 REFRESH_SECONDS = 10.0
 READ_SECONDS = 5.0
@@ -29,17 +30,17 @@ AnyLogger = logging.Logger | logging.LoggerAdapter[Any]
 
 @dataclass(eq=False)
 class LocalQueue:
-    """One LocalQueue, as it was read last. `problem`: a sentence for everybody who waits there; "" for none known."""
+    """One LocalQueue, as it was read last. `problem`: for everybody who waits there; None: none is known."""
 
     namespace: str
     name: str
-    problem: str = ""
+    problem: Reason | None = None
     _messages: Mapping[str, str] = field(default_factory=dict)
     _at: float = float("-inf")
     _logged: str = ""
     _reading: asyncio.Future[None] | None = None
 
-    def refresh(self, api: Any, log: AnyLogger) -> str:
+    def refresh(self, api: Any, log: AnyLogger) -> Reason | None:
         """The problem as it is known; read anew beside us where that is old. `api`: KubeSpawner's client."""
         now = asyncio.get_running_loop().time()
         if now - self._at >= REFRESH_SECONDS and (self._reading is None or self._reading.done()):
@@ -53,7 +54,8 @@ class LocalQueue:
 
     async def _read(self, api: Any, log: AnyLogger) -> None:
         try:
-            self.problem, log_message = queue_problem(await self._read_queue(api))
+            self.problem = queue_problem(await self._read_queue(api))
+            log_message = "" if self.problem is None else self.problem.log_message
             events: Any = await CoreV1Api(api).list_namespaced_event(
                 self.namespace,
                 field_selector=WAITING,

@@ -20,6 +20,7 @@ from hub_extensions.core.cluster.kueue import why_held, workload_name
 from hub_extensions.core.cluster.pod_status import PodState, bound, machine_silent, pod_state, when
 from hub_extensions.core.offer_texts import default_title
 from hub_extensions.core.offers.pod_request import KUEUE_QUEUE_LABEL
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.start_progress import Start, report_cluster_away, report_pod
 from hub_extensions.spawner.pods.api_rejections import ApiRejection, cluster_away, rejection_of
@@ -40,14 +41,14 @@ AGAIN_SECONDS = (1.0, 30.0)
 """A cluster that does not answer is asked again after the first, doubled up to the second."""
 
 ADVICE = {
-    "image": "Choose another one, or tell an admin.",
-    "misconfigured": "Tell an admin.",
-    "crashed": "Start it again; if it happens again, tell an admin.",
-    "out-of-memory": "Choose one with more memory.",
-    "rejected": "It was tried twice. Start it again; if it happens again, tell an admin.",
-    "ended": "Start it again.",
+    "image": "choose-another",
+    "misconfigured": "tell-an-admin",
+    "crashed": "start-again-or-tell",
+    "out-of-memory": "choose-more-memory",
+    "rejected": "tried-twice",
+    "ended": "start-again",
 }
-START_AGAIN = "Start it again to get in line."
+START_AGAIN = "start-again-for-a-place"
 
 
 class PodOver(Exception):
@@ -108,7 +109,7 @@ class Launch:
                     raise self._failed(over.state) from None
                 retried = True
                 self._log_state(over.state)
-                self._report(PodState("rejected", f"{over.state.message} Another one is looked for."))
+                self._report(PodState("rejected", (*over.state.reasons, explain("another-looked-for"))))
             except CLUSTER_ERRORS as error:
                 rejection = self._rejection(error)
                 await self._wait_for_the_cluster(rejection, pause * random.uniform(0.8, 1.2))
@@ -146,7 +147,7 @@ class Launch:
         elif self.uid and known:
             state = self._state(None)
         elif self.spawner.gpu_watch_broke():
-            state = PodState("cluster-away", cluster_away("").message)
+            state = PodState("cluster-away", cluster_away("").reasons)
             self.spawner.gpu_mend_watch()
         if self.has_gpu and self.claim is not None and self.claim.done() and not self.claim.cancelled():
             self.spawner._gpu_check_claim(self.start, self.claim.result())
@@ -159,7 +160,7 @@ class Launch:
         self._log_state(state)
         self._report(state)
         held = pod is not None and not bound(pod) and not state.lacks_other
-        self._count(held=held or state.reason == "cluster-away", why=state.message)
+        self._count(held=held or state.reason == "cluster-away", why=state.reasons)
 
     def _ending_last_pod(self, pod: Mapping[str, Any] | None) -> PodState:
         """This server cannot be made while the last one of that name is there. Raises a refusal where it stays."""
@@ -168,14 +169,11 @@ class Launch:
         ends = when(pod["metadata"]["deletionTimestamp"])
         runs = bound(pod) and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
         if not runs or ends is None or datetime.now(timezone.utc) - ends < OVERDUE:
-            return PodState("creating", "Your last server is still being ended.")
+            return PodState("creating", (explain("last-one-ending"),))
         machine = pod["spec"]["nodeName"]
         log = f"{self.spawner._log_name}: its last pod should have ended at {ends:%H:%M:%S} UTC: {machine} is silent"
-        text = (
-            "Your last server is on a machine that does not answer, so nobody knows whether it still writes to your "
-            "files. A new one can start when the machine is back, or when an admin has removed the old one."
-        )
-        raise spawn_errors.refusal(text, reason="last-server-lost", log_message=log, status=409)
+        lost = explain("last-server-lost", log_message=log)
+        raise spawn_errors.refusal((lost,), reason=lost.reason, log_message=log, status=409)
 
     def _may_come_back(self, state: PodState) -> bool:
         """A create that was answered too late is made again by KubeSpawner, which deletes its own first pod for it."""
@@ -208,11 +206,9 @@ class Launch:
             return state
         queue = local_queue(self.spawner.namespace, name)
         if problem := queue.refresh(self.spawner.api.api_client, self.spawner.log):
-            return replace(state, message=problem)
+            return replace(state, reasons=(problem,))
         held = queue.message_of(workload_name(events_of(self.spawner.event_reflector, self.uid)))
-        return replace(
-            state, message=f"{state.message} {why_held(held)}".strip(), log_message=held or state.log_message
-        )
+        return replace(state, reasons=(*state.reasons, *why_held(held)), log_message=held or state.log_message)
 
     def _with_silent_machine(self, state: PodState) -> PodState:
         """Its GPU was taken, or its machine does not answer: no pod says which, but the service looks at the nodes."""
@@ -238,7 +234,7 @@ class Launch:
             self._logged = line
             self.spawner.log.info("%s: %s", self.spawner._log_name, line)
 
-    def _count(self, *, held: bool, why: str = "") -> None:
+    def _count(self, *, held: bool, why: tuple[Reason, ...] = ()) -> None:
         now = asyncio.get_running_loop().time()
         passed, self._counted_at = now - self._counted_at, now
         if not (held and self.has_gpu):
@@ -248,11 +244,12 @@ class Launch:
             raise spawn_errors.StartTookTooLong(limit, why)
         if now - self._began > self.max_wait.total_seconds():
             hours = self.max_wait / timedelta(hours=1)
-            who = self.queue or "The cluster"
-            text = f"{who} had no place for it in {hours:g} h, so the wait has ended. {START_AGAIN}"
-            raise spawn_errors.refusal(
-                text, reason="max-wait", log_message=f"{self.spawner._log_name}: {text}", status=409
-            )
+            place = explain("no-place-in-line", queue=self.queue, hours=hours)
+            if not self.queue:
+                place = explain("no-place-in-cluster", hours=hours)
+            said = (place, explain(START_AGAIN))
+            log = f"{self.spawner._log_name}: {as_text(said)}"
+            raise spawn_errors.refusal(said, reason="max-wait", log_message=log, status=409)
 
     # ---------------------------------------------------------------- when it does not work
 
@@ -268,20 +265,19 @@ class Launch:
         self._doubts += doubted
         if not rejection.temporary and not doubted:
             log = f"{self.spawner._log_name}: {rejection.log_message}"
-            raise spawn_errors.refusal(rejection.message, reason=rejection.reason, log_message=log, status=503)
+            raise spawn_errors.refusal(rejection.reasons, reason=rejection.reason, log_message=log, status=503)
         self._log_state(PodState(rejection.reason, log_message=rejection.log_message))
-        report_cluster_away(self.start, rejection.message, self.spawner.gpu_titles)
+        report_cluster_away(self.start, rejection.reasons, self.spawner.gpu_titles)
         await asyncio.sleep(seconds)
         try:
             self._count(held=True)
         except spawn_errors.StartTookTooLong as late:
             # the limit of CPU only: who did not answer is named, not the limit
-            text = f"{rejection.message.partition('. ')[0]}. Start it again later."
-            raise spawn_errors.refusal(
-                text, reason=rejection.reason, log_message=f"{self.spawner._log_name}: {late}: {rejection.log_message}"
-            ) from late
+            said = (rejection.reasons[0], explain("start-again-later"))
+            log = f"{self.spawner._log_name}: {late}: {rejection.log_message}"
+            raise spawn_errors.refusal(said, reason=rejection.reason, log_message=log) from late
 
     def _failed(self, state: PodState) -> Exception:
-        text = f"{state.message} {ADVICE.get(state.reason, START_AGAIN)}"
+        said = (*state.reasons, explain(ADVICE.get(state.reason, START_AGAIN)))
         log = f"{self.spawner._log_name}: {state.reason}: {state.log_message or state.message}"
-        return spawn_errors.refusal(text, reason=state.reason, log_message=log, status=503, log_tail=state.log_tail)
+        return spawn_errors.refusal(said, reason=state.reason, log_message=log, status=503, log_tail=state.log_tail)

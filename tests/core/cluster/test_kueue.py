@@ -12,6 +12,7 @@ from hub_extensions.core.cluster.kueue import (
     why_held,
     workload_name,
 )
+from hub_extensions.core.reasons import as_text, explain
 
 NO_FLAVOR = "couldn't assign flavors to pod set main: "
 UNUSED = NO_FLAVOR + "insufficient unused quota for nvidia.com/mig-1g.5gb in flavor lab, 1 more needed"
@@ -37,13 +38,13 @@ def test_the_workload_of_a_pod_is_named_by_the_pods_own_event() -> None:
     ],
 )
 def test_why_it_is_held_back_is_a_sentence_for_the_user(message: str, words: str) -> None:
-    said = why_held(message)
+    said = as_text(why_held(message))
     assert words in said
     assert not any(jargon in said for jargon in ("quota", "flavor", "queue", "preempt", "nvidia.com"))
 
 
 def test_a_text_that_is_not_known_adds_nothing() -> None:
-    assert why_held("") == why_held("something new") == ""
+    assert why_held("") == why_held("something new") == ()
 
 
 def test_of_several_events_the_latest_counts() -> None:
@@ -58,7 +59,10 @@ def test_a_line_that_is_not_there_closed_or_open() -> None:
     def line(status: str, reason: str) -> dict[str, object]:
         return {"status": {"conditions": [{"type": "Active", "status": status, "reason": reason, "message": "m"}]}}
 
-    assert queue_problem(None)[0] == UNKNOWN_QUEUE
-    assert queue_problem(line("False", "ClusterQueueDoesNotExist"))[0] == UNKNOWN_QUEUE
-    assert queue_problem(line("False", "Stopped")) == (CLOSED_QUEUE, "Stopped: m")
-    assert queue_problem(line("True", "Ready")) == queue_problem({}) == ("", "")
+    for told, code, log in (
+        (None, UNKNOWN_QUEUE, "there is no such LocalQueue"),
+        (line("False", "ClusterQueueDoesNotExist"), UNKNOWN_QUEUE, "ClusterQueueDoesNotExist: m"),
+        (line("False", "Stopped"), CLOSED_QUEUE, "Stopped: m"),
+    ):
+        assert queue_problem(told) == explain(code, log_message=log)
+    assert queue_problem(line("True", "Ready")) is queue_problem({}) is None

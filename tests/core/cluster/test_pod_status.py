@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.cluster.pod_status import pod_state, scheduled_at, when
-from hub_extensions.core.cluster.unschedulable import Unschedulable, why_unschedulable
+from hub_extensions.core.cluster.unschedulable import why_unschedulable
+from hub_extensions.core.reasons import as_text
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
 LACKS = (
@@ -429,6 +431,53 @@ def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks
     assert why.lacks_device is lacks
 
 
+NODES = "0/9 nodes are available: "
+SILENT = "2 node(s) had untolerated taint {node.kubernetes.io/unreachable: }"
+
+
+@pytest.mark.parametrize(
+    ("message", "wanted", "queue", "finnish", "japanese"),
+    [
+        (f"{NODES}7 Insufficient nvidia.com/gpu, {SILENT}.", "a whole GPU", "",
+         "Kokonainen GPU ei ole nyt vapaana. 2 konetta ei vastaa.",
+         "GPU まるごと は今、空いていません。 2 台のマシンが応答しません。"),
+        (f"{NODES}8 Insufficient nvidia.com/gpu, 1 node(s) were unschedulable.", "", "Kueue",
+         "GPU ei ole nyt vapaana. 1 kone on ylläpitäjän sulkema. "
+         "Kueue on päästänyt sen sisään; GPU:ta luovutetaan vielä takaisin.",
+         "GPU は今、空いていません。 1 台のマシンを管理者が閉じています。 "
+         "Kueue は受け入れました。GPU はまだ返却の途中です。"),
+        (f"{NODES}1 Insufficient cpu, 1 Insufficient memory, 8 Insufficient nvidia.com/gpu.", "Our card", "",
+         "Koneilla, joilla on vapaana Our card, ei nyt ole sille tarpeeksi tilaa (suorittimet ja muisti).",
+         "Our card が空いているマシンでは今、空きが足りません: プロセッサー、メモリ。"),
+        ("OverLimit: kd quota", "", "KAI", "Ryhmäsi käyttää jo niin montaa GPU:ta kuin se saa.",
+         "あなたのグループは、使える数の GPU をすべて使っています。"),
+        ("node(s) didn't have enough resources: GPUs", "", "KAI",
+         "KAI jakaa täällä GPU:t. Kaikki sellaiset GPU:t ovat käytössä.",
+         "ここでは KAI が GPU を配っています。 その種類の GPU はすべて使用中です。"),
+    ],
+)  # fmt: skip
+def test_why_it_has_no_machine_is_told_in_its_readers_language(
+    message: str, wanted: str, queue: str, finnish: str, japanese: str
+) -> None:
+    pod = a_pod(condition("PodScheduled", "False", "Unschedulable", message), age=5)
+    state = pod_state(pod, now=NOW, queue=queue, wanted=wanted)
+    assert [as_text(state.reasons, t=catalogue_for(each)) for each in ("fi", "ja")] == [finnish, japanese]
+
+
+@pytest.mark.parametrize(
+    ("state", "finnish"),
+    [
+        ({"terminated": {"reason": "Error", "exitCode": 3}}, "Palvelin kaatui paluukoodilla 3."),
+        ({"waiting": {"reason": "ErrImagePull", "message": "not found"}},
+         "Konttikuvaa quay.io/lab:1 ei voi noutaa: sellaista kuvaa ei ole."),
+        ({"running": {}}, "Se on käynnissä mutta ei vielä vastaa."),
+    ],
+)  # fmt: skip
+def test_what_becomes_of_it_is_told_in_its_readers_language(state: dict[str, Any], finnish: str) -> None:
+    found = pod_state(a_pod(SCHEDULED, node="n1", containerStatuses=server(state)), now=NOW)
+    assert as_text(found.reasons, t=catalogue_for("fi")) == finnish
+
+
 @pytest.mark.parametrize(
     ("resource", "says"),
     [
@@ -441,7 +490,8 @@ def test_why_no_machine_was_found_is_one_sentence(message: str, says: str, lacks
 def test_a_device_that_lacks_is_named_by_what_was_chosen_else_by_its_resource(resource: str, says: str) -> None:
     """Other cards may well be free, which the same resource stands for."""
     message = f"0/2 nodes are available: 1 Insufficient {resource}, 1 node(s) didn't match Pod's node affinity."
-    assert why_unschedulable(message) == Unschedulable(says, lacks_device=True)
+    why = why_unschedulable(message)
+    assert (why.message, why.lacks_device, why.lacks_other) == (says, True, False)
     chosen = "Whole GPU (A100 SXM4 40GB)"
     assert why_unschedulable(message, chosen).message == f"{chosen} is not free now."
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
-from hub_extensions.core.cluster.pod_status import PodState, event_time, pod_state, scheduled_at, when
+from hub_extensions.core.cluster.pod_status import event_time, pod_state, scheduled_at, when
 from tests.core.cluster.test_pod_status import LACKS, NOW, SCHEDULED, UNPLACED, a_pod, condition, event, refused, server
 
 GIVEN_BACK = "Something with a higher priority took its place in the cluster."
@@ -18,6 +18,18 @@ NEEDS_MORE = "The server needed more memory than it has and was ended."
 BY_ITSELF = "The server ended by itself."
 NO_IMAGE = "The image quay.io/lab:1 cannot be pulled"
 AS_SET_UP = "The machine cannot start it as it is set up."
+
+
+class Told(NamedTuple):
+    """A state as an English reader has it."""
+
+    reason: str
+    message: str = ""
+    log_message: str = ""
+    final: bool = False
+    exit_code: int | None = None
+    lacks_other: bool = False
+    log_tail: str = ""
 
 
 def on_n1(state: dict[str, Any] | None = None, *conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -46,66 +58,66 @@ def being_deleted(pod: dict[str, Any]) -> dict[str, Any]:
     return {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-20T14:02:00Z"}}
 
 
-WHOLE: list[tuple[dict[str, Any] | None, PodState]] = [
+WHOLE: list[tuple[dict[str, Any] | None, Told]] = [
     (
         disrupted("PreemptionByScheduler"),
-        PodState("preempted", GIVEN_BACK, "PreemptionByScheduler: because", final=True),
+        Told("preempted", GIVEN_BACK, "PreemptionByScheduler: because", final=True),
     ),
-    (disrupted("Unheard"), PodState("evicted", "The cluster ended it.", "Unheard: because", final=True)),
-    (disrupted("PreemptionByScheduler", "False"), PodState("scheduled", "A machine was found for it.")),
+    (disrupted("Unheard"), Told("evicted", "The cluster ended it.", "Unheard: because", final=True)),
+    (disrupted("PreemptionByScheduler", "False"), Told("scheduled", "A machine was found for it.")),
     (
         with_status(disrupted("TerminationByKubelet"), reason="Evicted", message="low on resource: memory"),
-        PodState("evicted", "The machine it ran on ran short of memory.", "TerminationByKubelet: because", final=True),
+        Told("evicted", "The machine it ran on ran short of memory.", "TerminationByKubelet: because", final=True),
     ),
     (
         with_status(disrupted("DeletionByPodGC"), reason="Evicted", message="low on resource: memory"),
-        PodState("node-lost", "The machine it ran on is not there any more.", "DeletionByPodGC: because", final=True),
+        Told("node-lost", "The machine it ran on is not there any more.", "DeletionByPodGC: because", final=True),
     ),
     (
         evicted_by_kueue("NodeFailures"),
-        PodState("reclaimed", "The machine it ran on failed.", "WorkloadEvictedDueToNodeFailures: m", final=True),
+        Told("reclaimed", "The machine it ran on failed.", "WorkloadEvictedDueToNodeFailures: m", final=True),
     ),
     (
         evicted_by_kueue("Whatever"),
-        PodState("reclaimed", "Kueue took its GPU back.", "WorkloadEvictedDueToWhatever: m", final=True),
+        Told("reclaimed", "Kueue took its GPU back.", "WorkloadEvictedDueToWhatever: m", final=True),
     ),
-    (evicted_by_kueue("NodeFailures", "False"), PodState("scheduled", "A machine was found for it.")),
+    (evicted_by_kueue("NodeFailures", "False"), Told("scheduled", "A machine was found for it.")),
     (
         refused("NodeAffinity", "no"),
-        PodState("rejected", "The machine that was chosen did not take it.", "NodeAffinity: no", final=True),
+        Told("rejected", "The machine that was chosen did not take it.", "NodeAffinity: no", final=True),
     ),
     (
         refused("Preempting", "no"),
-        PodState("preempted", GIVEN_BACK, "Preempting: no", final=True),
+        Told("preempted", GIVEN_BACK, "Preempting: no", final=True),
     ),
     (
         refused("Evicted", "no words that we know"),
-        PodState("evicted", "The machine it ran on needed the room.", "Evicted: no words that we know", final=True),
+        Told("evicted", "The machine it ran on needed the room.", "Evicted: no words that we know", final=True),
     ),
     (
         refused("NodeShutdown", "m"),
-        PodState("node-lost", "The machine it ran on was shut down or lost.", "NodeShutdown: m", final=True),
+        Told("node-lost", "The machine it ran on was shut down or lost.", "NodeShutdown: m", final=True),
     ),
     (
         with_status(on_n1(), phase="Running", reason="NodeLost", message="m"),
-        PodState("node-lost", "The machine it ran on was shut down or lost.", "NodeLost: m", final=False),
+        Told("node-lost", "The machine it ran on was shut down or lost.", "NodeLost: m", final=False),
     ),
     (
         with_status(on_n1(), phase="Running", reason="NodeShutdown", message="m"),
-        PodState("scheduled", "A machine was found for it."),
+        Told("scheduled", "A machine was found for it."),
     ),
-    (on_n1(OOM), PodState("out-of-memory", NEEDS_MORE, "OOMKilled", final=True, exit_code=137)),
+    (on_n1(OOM), Told("out-of-memory", NEEDS_MORE, "OOMKilled", final=True, exit_code=137)),
     (
         on_n1(BACKOFF, restarts=1, last=OOM),
-        PodState("out-of-memory", NEEDS_MORE, "OOMKilled", final=False, exit_code=137),
+        Told("out-of-memory", NEEDS_MORE, "OOMKilled", final=False, exit_code=137),
     ),
     (
         on_n1(BACKOFF, restarts=2, last=OOM),
-        PodState("out-of-memory", NEEDS_MORE, "OOMKilled", final=True, exit_code=137),
+        Told("out-of-memory", NEEDS_MORE, "OOMKilled", final=True, exit_code=137),
     ),
     (
         on_n1(CRASH, restarts=1),
-        PodState(
+        Told(
             "crashed",
             "The server crashed with exit code 3.",
             "Error: trace",
@@ -116,29 +128,29 @@ WHOLE: list[tuple[dict[str, Any] | None, PodState]] = [
     ),
     (
         on_n1(CRASH, restarts=2),
-        PodState(
+        Told(
             "crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3, log_tail="trace"
         ),
     ),
     (
         never_again(on_n1(CRASH)),
-        PodState(
+        Told(
             "crashed", "The server crashed with exit code 3.", "Error: trace", final=True, exit_code=3, log_tail="trace"
         ),
     ),
     (
         with_status(on_n1(), phase="Failed", reason="DeadlineExceeded"),
-        PodState("crashed", "The server crashed.", "DeadlineExceeded", final=True),
+        Told("crashed", "The server crashed.", "DeadlineExceeded", final=True),
     ),
     (
         with_status(on_n1(DONE), phase="Succeeded"),
-        PodState("ended", BY_ITSELF, "Completed", final=True, exit_code=0),
+        Told("ended", BY_ITSELF, "Completed", final=True, exit_code=0),
     ),
-    (on_n1(DONE), PodState("ended", BY_ITSELF, "Completed", final=False, exit_code=0)),
-    (on_n1({"running": {}}, last=CRASH), PodState("starting", "It runs and does not answer yet.")),
+    (on_n1(DONE), Told("ended", BY_ITSELF, "Completed", final=False, exit_code=0)),
+    (on_n1({"running": {}}, last=CRASH), Told("starting", "It runs and does not answer yet.")),
     (
         being_deleted(on_n1({"running": {}}, ready=True)),
-        PodState(
+        Told(
             "gone",
             "It was removed from the cluster by something outside this hub.",
             "it is being deleted",
@@ -147,17 +159,17 @@ WHOLE: list[tuple[dict[str, Any] | None, PodState]] = [
     ),
     (
         None,
-        PodState(
+        Told(
             "gone",
             "It was removed from the cluster by something outside this hub.",
             "it is not there any more",
             final=True,
         ),
     ),
-    (a_pod(UNPLACED, age=29), PodState("unscheduled", "MIG 1g.5gb is not free now.", f"Unschedulable: {LACKS}")),
+    (a_pod(UNPLACED, age=29), Told("unscheduled", "MIG 1g.5gb is not free now.", f"Unschedulable: {LACKS}")),
     (
         a_pod(UNPLACED, age=30),
-        PodState(
+        Told(
             "outside",
             "Something outside this hub took the MIG 1g.5gb that was free. You stay first in line for it.",
             f"Unschedulable: {LACKS}",
@@ -165,28 +177,29 @@ WHOLE: list[tuple[dict[str, Any] | None, PodState]] = [
     ),
     (
         a_pod(condition("PodScheduled", "False", "SchedulingGated", "m"), gates=("a", "b")),
-        PodState("waiting-for-queue", "The cluster holds it back.", "gates a, b: m"),
+        Told("waiting-for-queue", "The cluster holds it back.", "gates a, b: m"),
     ),
     (
         a_pod(condition("PodScheduled", "False", "SchedulingGated", "m"), gates=("a", "kueue.x-k8s.io/x")),
-        PodState(
+        Told(
             "waiting-for-queue",
             "Kueue hands out the GPUs here, and has not given MIG 1g.5gb to it yet.",
             "gates a, kueue.x-k8s.io/x: m",
         ),
     ),
-    (a_pod(), PodState("creating")),
-    (on_n1(), PodState("scheduled", "A machine was found for it.")),
+    (a_pod(), Told("creating")),
+    (on_n1(), Told("scheduled", "A machine was found for it.")),
     (
         with_status(on_n1(), phase="Unknown"),
-        PodState("node-lost", "The machine it runs on does not answer.", "phase Unknown"),
+        Told("node-lost", "The machine it runs on does not answer.", "phase Unknown"),
     ),
 ]
 
 
 @pytest.mark.parametrize(("pod", "whole"), WHOLE)
-def test_all_of_a_pods_state_is_as_told(pod: dict[str, Any] | None, whole: PodState) -> None:
-    assert pod_state(pod, now=NOW, wanted="MIG 1g.5gb") == whole
+def test_all_of_a_pods_state_is_as_told(pod: dict[str, Any] | None, whole: Told) -> None:
+    found = pod_state(pod, now=NOW, wanted="MIG 1g.5gb")
+    assert Told(*(getattr(found, each) for each in Told._fields)) == whole
 
 
 @pytest.mark.parametrize(("seconds", "final"), [(59, False), (60, True), (61, True)])

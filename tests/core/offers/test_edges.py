@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import pytest
 
 from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts
 from hub_extensions.core.cluster.nodes import LeftOut, NodeReadings, read_node
-from hub_extensions.core.cluster.unschedulable import Unschedulable, why_unschedulable
+from hub_extensions.core.cluster.unschedulable import why_unschedulable
 from hub_extensions.core.offers.model import (
     GpuOffer,
     OfferConfig,
@@ -296,84 +297,93 @@ def test_a_node_is_counted_anew_when_anything_about_it_is_another_object() -> No
 # ------------------------------------------------------------------ why there is no machine
 
 NO = "Insufficient nvidia.com/mig-1g.5gb"
+
+
+class Lacks(NamedTuple):
+    """What lacks, as an English reader has it."""
+
+    message: str
+    lacks_device: bool = False
+    lacks_other: bool = False
+
+
 CLOSED = "1 node(s) were unschedulable"
 
 
 @pytest.mark.parametrize(
     ("reasons", "found"),
     [
-        (f"0/1 nodes are available: 1 {NO}.", Unschedulable("MIG 1g.5gb is not free now.", lacks_device=True)),
+        (f"0/1 nodes are available: 1 {NO}.", Lacks("MIG 1g.5gb is not free now.", lacks_device=True)),
         (
             f"0/3 nodes are available: 1 {NO}, 2 node(s) had untolerated taint {{node.kubernetes.io/not-ready: }}.",
-            Unschedulable("MIG 1g.5gb is not free now. 2 machines do not answer.", lacks_device=True),
+            Lacks("MIG 1g.5gb is not free now. 2 machines do not answer.", lacks_device=True),
         ),
         (
             f"0/4 nodes are available: 1 {NO}, {CLOSED}, 2 node(s) had untolerated taint "
             "{node.kubernetes.io/unreachable: }.",
-            Unschedulable(
+            Lacks(
                 "MIG 1g.5gb is not free now. 2 machines do not answer. 1 machine is closed by an admin.",
                 lacks_device=True,
             ),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 Insufficient cpu.",
-            Unschedulable(
+            Lacks(
                 "The machines with a free MIG 1g.5gb do not have enough free processors for it now.", lacks_other=True
             ),
         ),
         (
             f"0/2 nodes are available: 2 {NO}, 2 Insufficient cpu.",
-            Unschedulable("MIG 1g.5gb is not free now.", lacks_device=True),
+            Lacks("MIG 1g.5gb is not free now.", lacks_device=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 Too many pods.",
-            Unschedulable("The machines with a free MIG 1g.5gb are full now.", lacks_other=True),
+            Lacks("The machines with a free MIG 1g.5gb are full now.", lacks_other=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 node(s) had volume node affinity conflict.",
-            Unschedulable("The machines with a free MIG 1g.5gb cannot reach its files.", lacks_other=True),
+            Lacks("The machines with a free MIG 1g.5gb cannot reach its files.", lacks_other=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 node(s) didn't satisfy existing pods anti-affinity rules.",
-            Unschedulable("The machines with a free MIG 1g.5gb cannot take it now.", lacks_other=True),
+            Lacks("The machines with a free MIG 1g.5gb cannot take it now.", lacks_other=True),
         ),
         (
             f"0/2 nodes are available: 1 {NO}, 1 node(s) didn't match Pod's node affinity/selector.",
-            Unschedulable("MIG 1g.5gb is not free now.", lacks_device=True),
+            Lacks("MIG 1g.5gb is not free now.", lacks_device=True),
         ),
         (
             "0/2 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 2 Insufficient ephemeral-storage.",
-            Unschedulable(
-                "No machine has enough free processors and memory and disk space for it now.", lacks_other=True
-            ),
+            Lacks("No machine has enough free processors and memory and disk space for it now.", lacks_other=True),
         ),
-        ("0/1 nodes are available: 1 Too many pods.", Unschedulable("The machines are full now.", lacks_other=True)),
+        ("0/1 nodes are available: 1 Too many pods.", Lacks("The machines are full now.", lacks_other=True)),
         (
             f"0/1 nodes are available: {CLOSED}.",
-            Unschedulable("No machine can take it now. 1 machine is closed by an admin."),
+            Lacks("No machine can take it now. 1 machine is closed by an admin."),
         ),
         (
             "0/2 nodes are available: 2 node(s) had untolerated taint {node.kubernetes.io/unreachable: }.",
-            Unschedulable("No machine can take it now. 2 machines do not answer."),
+            Lacks("No machine can take it now. 2 machines do not answer."),
         ),
         (
             "0/2 nodes are available: 2 node(s) had untolerated taint(s).",
-            Unschedulable("No machine can take it now.", lacks_other=True),
+            Lacks("No machine can take it now.", lacks_other=True),
         ),
         (
             "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.",
-            Unschedulable("No machine is of the kind that was asked for.", lacks_other=True),
+            Lacks("No machine is of the kind that was asked for.", lacks_other=True),
         ),
         (
             "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.shared.",
-            Unschedulable("A share of a GPU is not free now.", lacks_device=True),
+            Lacks("A share of a GPU is not free now.", lacks_device=True),
         ),
-        ("", Unschedulable("No machine was found for it yet.")),
-        ("something", Unschedulable("No machine was found for it yet.", lacks_other=True)),
+        ("", Lacks("No machine was found for it yet.")),
+        ("something", Lacks("No machine was found for it yet.", lacks_other=True)),
     ],
 )
-def test_why_no_machine_was_found_is_said_whole(reasons: str, found: Unschedulable) -> None:
-    assert why_unschedulable(reasons) == found
+def test_why_no_machine_was_found_is_said_whole(reasons: str, found: Lacks) -> None:
+    why = why_unschedulable(reasons)
+    assert (why.message, why.lacks_device, why.lacks_other) == found
     assert why_unschedulable(
         f"{reasons} preemption: 0/9 nodes are available: 9 Insufficient nvidia.com/gpu."
-    ) == found or (not reasons.endswith("."))
+    ) == why or (not reasons.endswith("."))

@@ -24,6 +24,7 @@ from hub_extensions.core.queue.failed_starts import (
     with_failure,
 )
 from hub_extensions.core.queue.model import Ticket, TicketState, WantedOffer
+from hub_extensions.core.sentence_pieces import joined
 
 NOW = datetime(2026, 11, 2, 9, tzinfo=timezone.utc)
 LATER = NOW + KEPT_FOR
@@ -51,7 +52,7 @@ def kept(*failures: tuple[FailedStart, datetime]) -> tuple[KeptFailure, ...]:
 )
 def test_what_and_why_is_one_sentence(cause: str, message: str, seconds: float, offer: OfferId, said: str) -> None:
     back = "" if offer == CPU else " Your GPU was given back."
-    assert sentence(failure(cause, message, seconds), offer) == f"{said}{back}"
+    assert joined(sentence([failure(cause, message, seconds)], offer)) == f"{said}{back}"
 
 
 def test_a_place_is_kept_once_for_a_while_and_for_nobody_else() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -13,13 +14,16 @@ from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.core.messages import Ask, Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Admission, Lease, LeaseState, TicketState, WantedOffer
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.meta import read_failures, write_failures
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import Room, room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
 SECOND = timedelta(seconds=1)
+NO_IMAGE = (explain("image-not-there", image="lab:1"), explain("choose-another"))
 
 
 async def asked(
@@ -144,23 +148,34 @@ async def test_a_word_of_the_start_before_ends_one_that_only_we_wanted(
 
 
 @pytest.mark.parametrize(
-    ("message", "reason", "said", "counted"),
-    [("It crashed.", "crashed", "start-failed-why", "crashed"), ("", "", "start-failed", "unknown")],
+    ("message", "reason", "reasons", "said", "counted"),
+    [
+        ("It crashed.", "crashed", (), ["start-failed-why"], "crashed"),
+        ("", "", (), ["start-failed"], "unknown"),
+        ("", "image", NO_IMAGE, ["image-not-there", "choose-another"], "image"),
+    ],
 )
 async def test_a_start_that_failed_says_why_where_that_is_known(
-    tmp_path: Path, message: str, reason: str, said: str, counted: str
+    tmp_path: Path, message: str, reason: str, reasons: tuple[Reason, ...], said: list[str], counted: str
 ) -> None:
     async with four(tmp_path) as r:
         state, held = r.engine.state, lease(r.engine.state, "cid")
         ended: list[TicketStatus] = []
         r.engine.queue._send = ended.append  # type: ignore[method-assign]
         r.engine.queue.transaction._publish = ended.append
-        await r.engine.ended(held.ticket, Ended(1, "failed", message, reason))
+        await r.engine.ended(held.ticket, Ended(1, "failed", message, reason, reasons=reasons))
         assert state.counts["start-failed", counted] == 1
-        assert said in {each.reason.reason for each in ended if each.ticket == held.ticket}
+        assert said[0] in {each.reason.reason for each in ended if each.ticket == held.ticket}
         (row,) = [row for row in await r.engine.store.journal(20) if row.kind == "failed"]
         assert (row.actor, row.evidence) == ("hub", reason)
-        assert [each.reason for each in row.reasons] == [said], "what happened is told in its reader's language"
+        assert [each.reason for each in row.reasons] == said, "what happened is told in its reader's language"
+        assert row.text == f"start failed: {as_text(reasons) or message or reason}"
+        (failed,) = r.engine.state.notices.failures
+        assert [(each.reason, each.log_message) for each in failed.start.reasons] == [(each, "") for each in said]
+        assert read_failures(write_failures((failed,))) == (failed,)
+        (older,) = json.loads(write_failures((failed,)))
+        del older["start"]["then"]
+        assert read_failures(json.dumps([older])) == (replace(failed, start=replace(failed.start, then=())),)
 
 
 @pytest.mark.parametrize(

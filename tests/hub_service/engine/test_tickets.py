@@ -12,9 +12,12 @@ from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import LeaseState, QueueLimits, TicketState
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
+
+CRASH = explain("server-crashed-with", code=3)
 
 SECOND = timedelta(seconds=1)
 
@@ -135,19 +138,25 @@ async def test_a_start_that_failed_is_no_word_about_one_that_waits(tmp_path: Pat
 
 
 @pytest.mark.programs
-@pytest.mark.parametrize("reason", ["", "Out of memory."])
+@pytest.mark.parametrize(
+    ("reason", "reasons"),
+    [("", ()), ("Out of memory.", ()), ("The server crashed with exit code 3.", (CRASH,))],
+    ids=["none", "of an older hub", "of this one"],
+)
 @pytest.mark.parametrize("offer", ["mig-1g.5gb", "cpu"])
 async def test_a_stop_ends_lease_and_facts_and_tells_a_reason_where_there_is_one(
-    tmp_path: Path, reason: str, offer: str
+    tmp_path: Path, reason: str, reasons: tuple[Reason, ...], offer: str
 ) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", offer)
-        await r.engine.stopped(Stopped("ada", "", reason, "oom" if reason else ""))
+        message = "" if reasons else reason
+        await r.engine.stopped(Stopped("ada", "", message, "oom" if reason else "", reasons=reasons))
         assert r.engine.state.facts == {}
         assert [each.state for each in r.engine.state.leases.values()] == (
             [LeaseState.ENDING] if offer != "cpu" else []
         )
-        assert [each.text for each in r.engine.state.recent_notices("ada")] == ([reason] if reason else [])
+        told = [(each.text, each.reasons) for each in r.engine.state.recent_notices("ada")]
+        assert told == ([(reason, reasons)] if reason else [])
         assert r.engine.state.counts.get(("server-end", "oom"), 0) == int(bool(reason))
 
 

@@ -301,6 +301,7 @@ CLUSTER = messages.ClusterInfo(
     "", False, "", (messages.PoolInfo("mig-1g.5gb", "mig", "r", "A100", 5, 2, 1, ("mig-1g.5gb",), (NODE,)),),
     (messages.LeftOutInfo("node-b", NODE.why, NODE.reason),), ("mig-1g.5gb",), (),
 )  # fmt: skip
+DENIED = "denied by a policy"
 RAW = {"answers, with figures of 2 of 2 devices", "1.2.3", "mig", "node-b"}
 """What another program said, and names."""
 
@@ -313,7 +314,9 @@ async def test_an_admin_reads_it_in_the_own_language_but_for_what_other_programs
     texts = [key for key in catalogue_for(language).texts if "\x04" not in key]
     ours = {piece.strip() for key in texts for piece in re.split(r"%\d", key) if len(piece.split()) > 2}
     ours -= {FULL.reason.message} if FULL.reason else set()  # of a newer version, whose code nobody here knows
-    failed = messages.FailedStart(NOON, "gus", "", SMALL, "Small GPU", failure("no-answer", "", 30), log="KeyError: x")
+    then = explain("server-crashed-with", code=1), explain("cluster-refuses", answer=DENIED)
+    why = failure("no-answer", "", 30)
+    failed = messages.FailedStart(NOON, "gus", "", SMALL, "Small GPU", why, log="KeyError: x", then=then)
     service.engine.cluster_info = CLUSTER
     service.engine.view = view(
         Cordon("GPU-a", "root", "uusi", NOON),
@@ -323,7 +326,8 @@ async def test_an_admin_reads_it_in_the_own_language_but_for_what_other_programs
     for path in ("admin", "admin/parts", "admin/days", "audit"):
         text = await page(service, path, language)
         english = re.findall(r'<(\w+)[^>]* lang="en"[^>]*>([^<]*)', text)
-        assert {raw for tag, raw in english if tag not in ("pre", "html")} <= RAW, path
+        marked = {raw for tag, raw in english if tag not in ("pre", "html")}
+        assert marked <= {DENIED, *RAW} and (DENIED in marked) == (path == "admin"), path
         whole = html.unescape(said(re.sub(r"<(?:pre|script).*?</(?:pre|script)>", "", text, flags=re.DOTALL)))
         assert [piece for piece in ours if piece in whole] == [], path
     assert words in await page(service, language=language)

@@ -134,14 +134,22 @@ async def test_what_happened_is_told_in_the_readers_language_and_an_admins_own_w
         ),
         row("warned", "ada", "Written by an older version."),
         JournalRow.because(now, "failed", about, [explain("start-failed-why", why="No image.")], "hub"),
+        JournalRow.because(now, "failed", about, [explain("server-crashed-with", code=1)], "hub"),
+        JournalRow.because(now, "failed", about, [explain("cluster-refuses", answer="denied")], "hub"),
     )  # fmt: skip
     moment = '<time datetime="2026-11-20T12:00:00Z">2026-11-20 12:00 UTC</time>'
     for language, told in {
         "fi": (
             f"<span>Se pysäytetään {moment}: &lt;Exam&gt;.</span>",
             f"käyttö 0 %, mitannut nvml, käyttämättä {moment}",
+            "<span>Palvelin kaatui paluukoodilla 1.</span>",
+            '<span>Klusteri ei ota tätä palvelinta: <span lang="en">denied</span>.</span>',
         ),
-        "en": (f"<span>It stops at {moment}: &lt;Exam&gt;.</span>", f"use 0 % by nvml, idle since {moment}"),
+        "en": (
+            f"<span>It stops at {moment}: &lt;Exam&gt;.</span>",
+            f"use 0 % by nvml, idle since {moment}",
+            "<span>The server crashed with exit code 1.</span>",
+        ),
     }.items():
         answer = await service.ask("GET", "audit", "admin-token", headers={"Accept-Language": language})
         text = answer.body.decode()

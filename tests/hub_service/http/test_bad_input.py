@@ -166,10 +166,12 @@ async def test_a_bad_report_of_progress_names_the_field(service: Running, told: 
     [
         (Report, {"opened": True, "kernels": 1, "busy_kernels": 0}),
         (Progress, {"at": "2026-11-01T12:00:00Z", "left_seconds": 60}),
+        (Ended, {"attempt": 1, "how": "failed", "message": "No image.", "reason": "image"}),
+        (Stopped, {"user": "ada", "server": "", "message": "It crashed.", "reason": "crashed"}),
     ],
 )
-def test_what_a_server_of_another_version_sends_is_read(kind: type[object], oldest: dict[str, object]) -> None:
-    """An image is older than the service, or newer; what a person or the hub sends has to be known whole."""
+def test_what_a_server_or_a_hub_of_another_version_sends_is_read(kind: type[object], oldest: dict[str, object]) -> None:
+    """An image or a hub is older than the service, or newer; what a person sends, or an ask, has to be known whole."""
     known = read(kind, json.dumps(oldest).encode())
     assert read(kind, json.dumps({**oldest, "colour": {"of": ["what", 1]}}).encode()) == known
     with pytest.raises(BadInput, match="'colour' is not a field here"):

@@ -433,6 +433,27 @@ async def test_a_start_that_failed_is_told_in_the_sentence_of_the_waiting_page(s
     assert "Your server was not started It failed at" in said
 
 
+async def test_what_a_cluster_did_is_told_in_the_readers_language_and_its_words_are_marked(
+    service: Running,
+) -> None:
+    """Also what an older version wrote down, which has English words alone."""
+    crash, denied = explain("server-crashed-with", code=1), explain("cluster-refuses", answer="no <gpu>")
+    offer = OfferId("mig-1g.5gb")
+    service.engine.uses = (record("failed", 1, ready=None),)
+    service.engine.failed = (
+        messages.FailedStart(NOON, "ada", "", offer, "Small GPU", crash, then=(explain("start-again"), denied)),
+    )
+    service.engine.notices = (
+        messages.Notice(NOON, "", crash.message, (crash,)), messages.Notice(NOON, "", "The machine it ran on failed.")
+    )  # fmt: skip
+    told = 'Palvelin kaatui paluukoodilla 1. Käynnistä se uudelleen. Klusteri ei ota tätä palvelinta: <span lang="en">'
+    answer = await service.ask("GET", "", "ada-token", headers={"Accept-Language": "fi"})
+    text = answer.body.decode()
+    assert f"{told}no &lt;gpu&gt;</span>." in text
+    assert "Palvelin kaatui paluukoodilla 1.</li>" in text
+    assert '<span lang="en">The machine it ran on failed.</span></li>' in text
+
+
 async def test_the_bar_of_an_offer_is_as_long_as_its_share_of_the_card(service: Running) -> None:
     bars = Outline(await page(service, "ada-token")).all("rect")
     assert bars and all(0 < float(str(bar["width"])) <= 100 for bar in bars)

@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
 from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.core.messages import FailedStart, Notice, UserOverview
+from hub_extensions.adapters.gpu_service import ServiceRefused
+from hub_extensions.core.messages import FailedStart, FormState, Notice, Problem, UserOverview
 from hub_extensions.core.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.spawner.pages.overview import KEPT, NONE, UNKNOWN, ended_view, failed_view, home_entries, place_in
+from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.spawner.pages.overview import (
+    KEPT,
+    NONE,
+    UNKNOWN,
+    NotRunningView,
+    ended_view,
+    failed_view,
+    home_entries,
+    place_in,
+)
+from hub_extensions.spawner.pages.spawn_form import form_html
+from hub_extensions.spawner.spawn_errors import (
+    StartTookTooLong,
+    explain_failure,
+    place_ended,
+    refusal,
+    refused_by_service,
+    service_away,
+    spawn_reasons,
+)
 from tests.fakes.service import GIB
-from tests.spawner.pages.test_looks import FAILURE, LARGE, MEDIUM, NOW, OVERVIEW, SMALL, a_server, ticket
+from tests.spawner.pages.test_looks import (
+    FAILURE,
+    LARGE,
+    MEDIUM,
+    NOW,
+    OVERVIEW,
+    SMALL,
+    a_server,
+    a_user,
+    page_of,
+    ticket,
+)
 
 NOTHING = UserOverview((), ())
 HUB_MESSAGE = "Your server was started and did not answer within 2 min, so it was ended. Your GPU was given back."
@@ -69,9 +102,80 @@ def test_a_server_that_was_stopped_says_so_on_its_own_page_too() -> None:
     view = ended_view(overview, "")
     assert view is not None and view.text == "Stopped, 3."
     assert ended_view(overview, "thesis") is ended_view(None, "") is None
-    of_the_cluster = replace(NOTHING, notices=(Notice(NOW, "", "The machine it ran on ran short of memory."),))
+    why = explain("its-machine-short-of-memory")
+    of_the_cluster = replace(NOTHING, notices=(Notice(NOW, "", why.message, (why,)),))
     view = ended_view(of_the_cluster, "", catalogue_for("fi"))
     assert view is not None and view.text == "Koneelta, jolla se oli, loppui muisti."
+    older = replace(NOTHING, notices=(Notice(NOW, "", why.message),))
+    view = ended_view(older, "", catalogue_for("fi"))
+    assert view is not None and view.pieces == ((why.message, True),), "of an older version, and marked as English"
+
+
+def test_a_start_that_a_cluster_ended_is_told_in_its_readers_language_and_by_who_told_it_live() -> None:
+    why = explain("image-not-there", image="lab:1")
+    start = FailedStart(NOW, "ada", "", OfferId("gpu"), "Whole GPU", why, then=(explain("choose-another"),))
+    live = "The image lab:1 cannot be pulled: there is no such image. Choose another one, or tell an admin."
+    view = failed_view((start,), "", live, {}, catalogue_for("fi"))
+    said = "Konttikuvaa lab:1 ei voi noutaa: sellaista kuvaa ei ole. Valitse toinen tai kerro ylläpitäjälle."
+    assert view is not None and view.at and view.text == f"{said} GPU:si palautettiin."
+
+
+@pytest.mark.parametrize(
+    ("error", "finnish"),
+    [
+        (place_ended(replace(ticket(0, answer="ended"), reason=explain("left")), "ben"),
+         "Paikkasi jonossa on päättynyt. Poistuit jonosta."),
+        (place_ended(replace(ticket(0, answer="ended"), reason=Reason("", "")), "ben"),
+         "Paikkasi jonossa on päättynyt. Valitse uudelleen."),
+        (refused_by_service(ServiceRefused(409, Problem.of(explain("own-lease-limit", server="lab"))), "ben"),
+         "Sinulla on jo GPU: palvelin lab. Pysäytä se tai käynnistä ilman GPU:ta."),
+        (service_away(NOW, kept=False),
+         "GPU-palvelu ei ole vastannut, alkaen 14:02 UTC, joten GPU:ta ei voi antaa. "
+         "Yritä myöhemmin uudelleen tai käynnistä ilman GPU:ta."),
+        (StartTookTooLong(60.0, (explain("machines-full"),)),
+         "Koneet ovat nyt täynnä. Palvelimesi ei käynnistynyt ajassa 1 min, joten käynnistys lopetettiin. "
+         "GPU:si palautettiin."),
+        (asyncio.TimeoutError(),
+         "Palvelimesi käynnistettiin, mutta se ei vastannut ajassa 2 min, joten se lopetettiin. GPU:si palautettiin."),
+        (refusal("Your group may not use it.", reason="group"), "Your group may not use it."),
+    ],
+)  # fmt: skip
+async def test_a_start_of_which_the_hub_alone_knows_is_told_in_its_readers_language(
+    error: Exception, finnish: str
+) -> None:
+    explain_failure(error, OfferId("gpu"), 120.0)
+    spawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    assert spawn_reasons(None) == spawn_reasons(spawn) == ()
+    spawn.set_exception(error)
+    message = error.jupyterhub_message  # type: ignore[attr-defined]
+    for language, text in (("en", message), ("fi", finnish)):
+        view = failed_view((), "", message, {}, catalogue_for(language), hub_reasons=spawn_reasons(spawn))
+        assert view is not None and view.text == text
+
+
+async def test_the_hubs_pages_tell_what_a_cluster_did_in_finnish_and_mark_its_own_words() -> None:
+    t = catalogue_for("fi")
+    why = explain("server-crashed-with", code=1), explain("cluster-refuses", answer="no <gpu>")
+    start = FailedStart(NOW, "ben", "", OfferId("gpu"), "Whole GPU", why[0], then=why[1:])
+    over = replace(NOTHING, notices=(Notice(NOW, "lab", "It failed."),), failed=(start,))
+    told = 'Palvelin kaatui paluukoodilla 1. Klusteri ei ota tätä palvelinta: <span lang="en">no &lt;gpu&gt;</span>.'
+
+    async def gpu_home(_: object) -> object:
+        return home_entries(over, {}, NOW, t)
+
+    def page(name: str, shown: NotRunningView, **more: object) -> str:
+        parts = a_user(None, shown)
+        parts["spawner"].gpu_catalogue, parts["spawner"].gpu_home = lambda _: t, gpu_home
+        return page_of(name, **parts, **more)
+
+    failed = page("not_running.html", NotRunningView("", failed_view((start,), "", "", {}, t)), failed=True)
+    assert f'id="gpu-refused-text">{told} GPU:si palautettiin.</p>' in failed
+    assert f"{told} GPU:si palautettiin." in page("home.html", NotRunningView(""))
+    assert '<span lang="en">It failed.</span>' in page("home.html", NotRunningView(""))
+    stopped = page("not_running.html", NotRunningView("", ended=ended_view(over, "lab", t)), failed=False)
+    assert 'lang="fi-FI"><time' in stopped and '<span lang="en">It failed.</span></p>' in stopped
+    form = form_html(FormState((SMALL,), False, NOW, "", (), over.notices, failed=(start,)), t=t)
+    assert told in form and '<span lang="en">It failed.</span></p>' in form
 
 
 def test_a_place_is_kept_none_or_not_known() -> None:

@@ -8,10 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from hub_extensions.core.messages import TicketStatus, Wait
+from hub_extensions.adapters.gpu_service import ServiceCannotWrite
+from hub_extensions.core.cluster.pod_status import PodState
+from hub_extensions.core.messages import Problem, TicketStatus, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import explain
-from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, report_waiting
+from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, report_pod, report_unanswered, report_waiting
 from tests.fakes.reasons import because
 from tests.fakes.service import an_offer
 from tests.patience import patient
@@ -64,6 +66,30 @@ async def test_a_likely_range_that_moves_is_an_event_and_its_time_only_every_fiv
     ]
     assert "few data yet" in json.dumps(events), "the hub writes them as JSON"
     assert events[0]["gpu"]["wait"]["as_of"] == "2026-01-01T00:00:00Z"  # type: ignore[index]
+
+
+async def test_what_holds_a_pod_is_said_in_every_language() -> None:
+    start = Start((OfferId("gpu"),))
+    reasons = explain("kai-hands-out"), explain("machines-silent", machines=2)
+    for word in ("waiting-for-queue", "waiting-for-queue", "creating"):
+        report_pod(start, PodState(word, reasons if word != "creating" else ()), {"gpu": "Whole GPU"})
+    report_pod(start, PodState("image", (explain("image-not-pulled", image="<lab>"),)), {})
+    held, image = await heard(start, 2)
+    gpu: Any = held["gpu"]
+    assert (gpu["state"], gpu["reason"]) == ("held", "KAI hands out the GPUs here. 2 machines do not answer.")
+    assert gpu["said"]["fi-FI"]["reason"] == "KAI jakaa täällä GPU:t. 2 konetta ei vastaa."
+    assert gpu["said"]["ja-JP"]["reason"] == "ここでは KAI が GPU を配っています。 2 台のマシンが応答しません。"
+    assert str(image["html_message"]).endswith("The image &lt;lab&gt; cannot be pulled.")
+
+
+async def test_a_service_that_cannot_write_says_so_in_every_language() -> None:
+    start, detail = Start((OfferId("gpu"),)), " (The disk is full.)"
+    text = f"{explain('store-unavailable').message}{detail}"
+    report_unanswered(start, ServiceCannotWrite(Problem(text, reason="store-unavailable"), STATE.since))
+    [event] = await heard(start, 1)
+    gpu: Any = event["gpu"]
+    assert (gpu["state"], gpu["reason"]) == ("held-up", text)
+    assert gpu["said"]["fi-FI"]["reason"].startswith("GPU-palvelu ei voi nyt kirjoittaa")
 
 
 async def test_an_event_says_the_same_in_every_language() -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started
+from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started, Stopped
 from hub_extensions.core.offers.offer_id import OfferIdError
 from hub_extensions.core.offers.user_options import UserOptionsError, check_several
 from hub_extensions.core.queue.progress import LONGEST
@@ -24,8 +24,9 @@ T = TypeVar("T")
 BODY_LIMIT_BYTES = 64 * 1024
 """The longest request body; the longest honest one (many offers, long options) is far below 8 KiB."""
 
-OF_ANY_VERSION = frozenset({Report, Progress})
-"""What users' servers send: each has the version of its image. What a newer one says more is skipped, as in answers."""
+OF_ANY_VERSION = frozenset({Report, Progress, Ended, Stopped})
+"""What users' servers send, each of the version of its image, and what a hub says of a start or a server that ended.
+What a newer one says more is skipped, as in answers."""
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 

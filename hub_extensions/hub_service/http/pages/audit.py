@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 
 from hub_extensions.adapters.store import JournalFilter, JournalRow
 from hub_extensions.core.access import ApiAction
-from hub_extensions.core.reasons import as_text, codes_with_words
+from hub_extensions.core.reasons import codes_with_words
 from hub_extensions.core.translation import Catalogue
 from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.cull_audit import KINDS
@@ -62,7 +62,6 @@ class Audit(Page):
         values = {
             "rows": found,
             "with_moments": with_moments,
-            "as_text": as_text,
             "most": ROWS,
             "admin": self.everybody,
             "kinds": {kind: kind_text(kind, self.catalogue) for kind in self.kinds},
@@ -138,7 +137,6 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "warned": t("warned"),
         "kept": t("kept on"),
         "extended": t("given more time"),
-        "given-back": t("given back"),
         "culled": t("stopped"),
         "stop-failed": t("could not be stopped"),
         "back": t("runs on after a failed stop"),

@@ -28,7 +28,8 @@ from hub_extensions.core.access import ApiAction, Person
 from hub_extensions.core.messages import Problem
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.failed_starts import sentence
-from hub_extensions.core.reasons import Reason, translated
+from hub_extensions.core.reasons import Reason, sentence_in, translated
+from hub_extensions.core.sentence_pieces import SentencePiece, in_pieces, plain_pieces
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
@@ -118,7 +119,8 @@ def error_page(handler: Route, problem: Problem, status: int) -> str:
     frame = handler.frame if isinstance(handler, Page) else None
     if frame is None:
         handler.set_header("Content-Security-Policy", POLICY.format("'self'"))
-    message = t(translated(Reason(problem.reason, problem.message, problem.params), t))
+    reason = Reason(problem.reason, problem.message, problem.params)
+    message = in_pieces([reason], t) if sentence_in(reason, t) else plain_pieces(problem.message, t)
     return rendered(handler, "error.html", t, person, frame, message=message, status=status)
 
 
@@ -299,7 +301,7 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
         """What went wrong, and that one can try again."""
         t = catalogue_for(self.request.headers.get("Accept-Language", ""))
         self.set_header("Content-Type", "text/html; charset=utf-8")
-        message = t("The login at the hub did not work. Open the page again to try once more.")
+        message = [SentencePiece(t("The login at the hub did not work. Open the page again to try once more."))]
         self.finish(rendered(self, "error.html", t, message=message, status=status_code))
 
 
@@ -318,6 +320,8 @@ def make_environment(base_url: str) -> Environment:
         wording=wording,
         offer_texts=offer_texts,
         translated=translated,
+        in_pieces=in_pieces,
+        plain_pieces=plain_pieces,
         halves=halves,
         cpu=CPU,
         start_url=start_url,
