@@ -102,6 +102,7 @@ async def test_an_app_that_does_not_answer_is_not_said_to_be_safe() -> None:
     assert EVERYWHERE in {line.app for line in lines}
 
 
+@pytest.mark.slow
 async def test_no_token_and_no_cookie_stands_in_the_report() -> None:
     async with AuditLab(["page-open"]) as lab:
         report = repr(await audited(lab))

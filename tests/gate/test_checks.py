@@ -207,6 +207,7 @@ WITH_A_WAIT = ("html", "403-html", "redirect", "groups", "deep", "late")
 SLOW_FAULTS = [pytest.param(each, marks=pytest.mark.slow) for each in WITH_A_WAIT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["500", "odd", "away", *SLOW_FAULTS])
 async def test_while_the_hub_is_away_nobody_passes_and_nobody_is_signed_out(
     tmp_path: Path, hub: GateHub, fault: str
@@ -236,6 +237,7 @@ async def passes(browser: GateBrowser) -> bool:
     return (await browser.check()).status == 200
 
 
+@pytest.mark.slow
 async def test_a_hundred_at_once_are_one_question_to_the_hub(
     standing: Standing, hub: GateHub, ada: GateBrowser
 ) -> None:

@@ -137,6 +137,7 @@ def written_rules() -> Iterator[str]:
                     yield str(name.value)
 
 
+@pytest.mark.slow
 def test_every_rule_has_a_bad_example() -> None:
     said = {finding.rule for name in NAMES for finding in report_of("bad", name).findings}
     assert said == set(written_rules()) - NO_VALUES

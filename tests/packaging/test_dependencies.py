@@ -147,6 +147,7 @@ def test_every_place_that_is_named_here_is_there() -> None:
         assert below(place) and all(file.is_file() for file in below(place)), place
 
 
+@pytest.mark.slow
 def test_a_users_server_is_told_all_it_imports_and_nothing_else() -> None:
     assert imported(reached_from(below(*SERVER))) == set(declared("SERVER"))
 
@@ -161,6 +162,7 @@ def test_a_hub_is_told_all_it_imports_and_nothing_else() -> None:
     assert imported(hubs) == set(declared("HUB"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("extra", "places"), [("KUBERNETES", KUBERNETES), ("HELM", HELM), ("SIGN_ON", SIGN_ON)])
 def test_what_only_some_hubs_import_is_an_extra_of_its_own(extra: str, places: tuple[str, ...]) -> None:
     assert imported(below(*places)) - set(declared("HUB")) == set(declared(extra))

@@ -183,6 +183,7 @@ def test_what_is_wrong_beside_a_log_is_named(folder: Path, tmp_path: Path) -> No
     assert "has no file *.csv" in run(empty).output and run(empty / "none").exit_code == 2
 
 
+@pytest.mark.slow
 def test_an_export_of_ours_is_a_log_for_each_of_its_pools(tmp_path: Path) -> None:
     """Two commands: export, backtest. A use of which nobody knows how long it was is left out."""
     state = tmp_path / "state"

@@ -212,7 +212,7 @@ class _Service(BaseHTTPRequestHandler):
 @pytest.fixture
 def service() -> Iterator[int]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), _Service)
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,))
     thread.start()
     yield server.server_address[1]
     server.shutdown()
@@ -431,7 +431,7 @@ def test_a_port_that_the_service_itself_has_is_no_trouble_and_one_of_somebody_el
             return
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         port = server.server_address[1]
         path = write(tmp_path, 'c.GpuOffers.simulate = "lab-a100"', f"c.GpuService.port = {port}")
         _, found = findings("--config", str(path))

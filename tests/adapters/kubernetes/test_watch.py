@@ -266,6 +266,7 @@ async def test_nodes_that_may_not_be_read_are_none_and_read_once_they_may(
             assert len(lines(caplog, "Nodes can be read now")) == 1
 
 
+@pytest.mark.slow
 async def test_an_api_server_that_forbids_everything_as_it_starts_has_not_been_read_yet(tmp_path: Path):
     async with ApiServerAsTold() as server:
         server.put(NODES, node())
@@ -413,6 +414,7 @@ async def test_volumes_that_may_not_be_read_are_said_once_and_stop_nothing(
             assert len(lines(caplog, "Volumes may not be read")) == 1
 
 
+@pytest.mark.slow
 async def test_only_what_is_kept_wakes_whoever_waits(tmp_path: Path):
     async with ApiServerAsTold() as server:
         server.put(PODS, pod("mine"))

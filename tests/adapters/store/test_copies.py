@@ -40,6 +40,7 @@ def overwrite(file: Path, at: int, length: int, seed: int = 0) -> None:
         opened.write(random.Random(seed).randbytes(length))
 
 
+@pytest.mark.slow
 async def test_every_damaged_page_is_refused_at_the_start_by_name_with_the_way_out(
     sqlite_url: str, tmp_path: Path
 ) -> None:

@@ -107,6 +107,7 @@ async def test_a_real_disk_that_is_full_loses_nothing_and_works_again_when_there
     store.close()
 
 
+@pytest.mark.slow
 async def test_a_locked_file_is_a_sentence_and_the_next_commit_works(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,6 +225,7 @@ def test_whoever_is_let_in_gets_a_device_however_the_scheduler_chooses(
         assert scheduler.place(template), f"{template} of {everybody} finds nothing beside {scheduler.taken}"
 
 
+@pytest.mark.slow
 @many(200)
 @given(
     cards=st.integers(1, 2),

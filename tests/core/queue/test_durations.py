@@ -276,6 +276,7 @@ def test_who_still_runs_on_an_offer_counts_in_its_curve() -> None:
     ).beyond(60.0)
 
 
+@pytest.mark.slow
 def test_the_curve_alone_looks_further_back() -> None:
     history = DurationHistory([PastUse("ada", ONE, n * HOUR, 60.0 if n < 3000 else 6000.0) for n in range(6000)])
     assert (len(history.pool()), len(history.pool(5000)), history.finished) == (1000, 4000, 6000)

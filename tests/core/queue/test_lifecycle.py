@@ -276,6 +276,7 @@ def test_a_ticket_that_ended_stays_so_and_no_starting_lease_outlives_it(happens:
 # ------------------------------------------------------------------ nobody else
 
 
+@pytest.mark.slow
 def test_nobody_else_writes_a_state() -> None:
     """A state is an argument of ``replace``, ``Ticket`` or ``Lease`` in one file (and where the store reads it)."""
     writers = set()

@@ -173,6 +173,7 @@ def test_what_was_measured_goes_out_by_the_minute(state: Path, tmp_path: Path) -
     check_samples(state, tmp_path / "samples.csv")
 
 
+@pytest.mark.slow
 def test_what_goes_out_is_what_is_stored_and_comes_in_once(state: Path, tmp_path: Path) -> None:
     out = tmp_path / "new" / "history.csv"
     check_export(state, out)
