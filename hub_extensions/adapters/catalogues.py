@@ -23,6 +23,12 @@ def catalogue_for(accept_language: str) -> Catalogue:
     return catalogues().get(preferred(accept_language, catalogues().keys()), ENGLISH)
 
 
+def catalogue_of(handler: object) -> Catalogue:
+    """The language that the browser of a request asks for; English where no request is known."""
+    request = getattr(handler, "request", None)
+    return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
+
+
 @functools.cache
 def catalogues() -> dict[str, Catalogue]:
     """Every language but English, by its name in HTML (``fi-FI``)."""

@@ -149,7 +149,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             options = self._gpu_checked(self.user_options)
             refuse_return(self)
         except web.HTTPError as error:
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.start_refused(self, error)
             raise
         start = self._gpu_start = Start(offers=self.gpu_offers_of(options))
         start.accepted = self._gpu_accept(options)
@@ -169,7 +169,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             await self._gpu_check_others(options)
             start.grant = await self._gpu_admission(start, options)
         except web.HTTPError as error:
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.start_refused(self, error)
             raise
         if self._gpu_hub_ends():
             await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
@@ -182,7 +182,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 raise
             raise spawn_errors.StartTookTooLong(limit) from error
         except web.HTTPError as error:
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.start_refused(self, error)
             raise
 
     async def _gpu_timed(self, start: Start, limit: float) -> Any:

@@ -93,7 +93,7 @@ NAMED = {
     "core/sign_on/apps.py": {"line"},
     "core/sign_on/session_end.py": {"gate_told"},  # a field of the API
     "core/culling/rules.py": {"line", "lines"},
-    "spawner/pages/profiles.py": {"choice", "choices"},  # KubeSpawner's word for those of its profiles
+    "spawner/pages/profiles.py": {"choice"},  # KubeSpawner's word for those of its profiles
 }
 """Names that stay, by their file."""
 

@@ -336,7 +336,7 @@ async def test_a_link_preselects_profile_and_offer_and_leaves_nothing_to_start(
     """What JupyterHub finds in the address after this is what it would start at once."""
     spawner = a_spawner(profile_list=PROFILES)
     given = {"opt-profile": [slug.encode()], "opt-offer": [ONE.encode()], "next": [b"/hub/home"]}
-    request = SimpleNamespace(method="GET", query_arguments=dict(given))
+    request = SimpleNamespace(method="GET", headers={}, query_arguments=dict(given))
     spawner.handler = SimpleNamespace(request=request)
     await spawner.run_auth_state_hook(None)
     if slug == "small":

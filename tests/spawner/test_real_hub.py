@@ -195,6 +195,8 @@ def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, servi
         page = ada.get(f"{hub.url}/hub/spawn?opt-offer=mig-9g.99gb%0Aevil")
         assert page.status_code == 400
         assert "is no offer: write for example cpu" in page.text
+        finnish = ada.get(page.url, headers={"Accept-Language": "fi"}).text
+        assert "offer: &#39;mig-9g.99gb\\nevil&#39; ei ole vaihtoehto: kirjoita" in finnish
         assert 'id="gpu-form"' in page.text
         assert page.text.count(" checked") == 1
         xsrf = ada.headers["X-XSRFToken"]

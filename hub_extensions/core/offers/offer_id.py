@@ -12,6 +12,7 @@ from typing import Any
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
+from hub_extensions.core.reasons import explain
 
 GPU = "gpu"
 """The pool of whole GPUs, and the offer of one."""
@@ -26,7 +27,11 @@ _ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class OfferIdError(ValueError):
-    """A text that is no offer's id; the message says what would be right."""
+    """A text that is no offer's id; the message says what would be right, and so does `reason`, which is translated."""
+
+    def __init__(self, code: str, text: str, right: str = "") -> None:
+        self.reason = explain(code, text=repr(text[:60]), **({"right": right} if right else {}))
+        super().__init__(self.reason.message.removesuffix("."))
 
 
 class OfferId(str):
@@ -90,11 +95,11 @@ def _read(text: str) -> OfferId:
         return _make(text, "", "", 0)
     front, at, which = text.partition("@")
     if at and not _ONE_OF_SEVERAL.fullmatch(which):
-        raise OfferIdError(f"{text[:60]!r}: after @ stand small letters, digits, dots and hyphens")
+        raise OfferIdError("id-after-at", text)
     memory = _MEMORY.fullmatch(front)
     if memory is not None:
         if memory["pool"] != GPU:
-            raise OfferIdError(f"{text[:60]!r}: parts by memory are of whole GPUs: write gpu-{memory['gib']}gib")
+            raise OfferIdError("id-by-memory", text, f"gpu-{memory['gib']}gib")
         return _make(text, GPU + at + which, GPU, 0, int(memory["gib"]))
     shared = _SHARED.fullmatch(front)
     if shared is None:
@@ -102,10 +107,10 @@ def _read(text: str) -> OfferId:
     base = _pool(shared["pool"])
     share = round(float(shared["share"]) * WHOLE) if len(shared["share"]) <= 12 else WHOLE + 1
     if not 0 < share <= WHOLE:
-        raise OfferIdError(f"{text[:60]!r}: a share is above 0 and at most 1")
+        raise OfferIdError("id-share", text)
     right = base + at + which if share == WHOLE else f"{base}-{share_text(share)}{at}{which}"
     if right != text:
-        raise OfferIdError(f"{text[:60]!r}: write {right}")
+        raise OfferIdError("id-written-so", text, right)
     return _make(text, base + at + which, base, share)
 
 
@@ -121,9 +126,9 @@ def _pool(text: str) -> str:
     try:
         pool = MigProfile.parse(text).resource
     except MigProfileError:
-        raise OfferIdError(f"{text[:60]!r} is no offer: write for example cpu, gpu, gpu-0.5 or mig-1g.5gb") from None
+        raise OfferIdError("id-of-nothing", text) from None
     if pool != text:
-        raise OfferIdError(f"{text[:60]!r}: write {pool}")
+        raise OfferIdError("id-written-so", text, pool)
     return pool
 
 

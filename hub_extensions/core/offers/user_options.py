@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.core.wording import foreign
 
 NOTIFY = "notify_when_ready"
@@ -24,13 +25,12 @@ class UserOptionsError(ValueError):
 
     Attributes:
         field: the key of ``user_options`` it is about.
-        text: what is wrong and what would be right, naming the field.
+        reasons: what is wrong and what would be right, naming the field; `text` is that in English.
     """
 
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(text)
-        self.field = field
-        self.text = text
+    def __init__(self, field: str, *reasons: Reason) -> None:
+        self.field, self.reasons, self.text = field, reasons, as_text(reasons)
+        super().__init__(self.text)
 
 
 def parse_user_options(user_options: object, also: Collection[str] = ()) -> tuple[OfferId, ...]:
@@ -47,15 +47,13 @@ def parse_user_options(user_options: object, also: Collection[str] = ()) -> tupl
     if user_options is None:
         return (CPU,)
     if not isinstance(user_options, Mapping):
-        raise UserOptionsError("user_options", 'user_options is an object such as {"offer": "mig-1g.5gb"}.')
+        raise UserOptionsError("user_options", explain("choice-is-an-object", example='{"offer": "mig-1g.5gb"}'))
     for key in user_options:
         if key not in OWN_KEYS and key not in also:
             name = foreign(key)
-            raise UserOptionsError(name, f"'{name}' is not known here: use offer (one id) or offers (a list of ids).")
+            raise UserOptionsError(name, explain("choice-unknown-key", key=name))
     if "offer" in user_options and "offers" in user_options:
-        raise UserOptionsError(
-            "offers", "offer and offers were both given: use offer for one id, or offers for a list."
-        )
+        raise UserOptionsError("offers", explain("choice-by-both"))
     if "offers" in user_options:
         return _several(user_options["offers"])
     if "offer" in user_options:
@@ -78,7 +76,7 @@ def parse_notify(user_options: object) -> bool:
     if value in ("0", "1"):
         return bool(value == "1")
     if not isinstance(value, bool):
-        raise UserOptionsError(NOTIFY, f"{NOTIFY} is true or false (1 or 0 in a link).")
+        raise UserOptionsError(NOTIFY, explain("choice-yes-or-no", field=NOTIFY))
     return value
 
 
@@ -89,35 +87,33 @@ def check_several(offers: Sequence[object]) -> None:
         UserOptionsError: none, more than 8, or one twice.
     """
     if not 1 <= len(offers) <= MOST_OFFERS:
-        raise UserOptionsError("offers", f"offers lists 1 to {MOST_OFFERS} ids, not {len(offers)}.")
+        raise UserOptionsError("offers", explain("choice-of-so-many", most=MOST_OFFERS, count=len(offers)))
     for number, offer in enumerate(offers):
         if offer in offers[:number]:
-            raise UserOptionsError("offers", f"offers names {foreign(offer)} twice: once is enough.")
+            raise UserOptionsError("offers", explain("choice-twice", offer=foreign(offer)))
 
 
 def _one(value: object) -> OfferId:
     if isinstance(value, list | tuple):
         if len(value) != 1:
-            raise UserOptionsError("offer", f"offer is one id, not {len(value)}: for a list use offers.")
+            raise UserOptionsError("offer", explain("choice-of-one", count=len(value)))
         (value,) = value
     return _id(value, "offer")
 
 
 def _several(value: object) -> tuple[OfferId, ...]:
     if not isinstance(value, list | tuple):
-        raise UserOptionsError("offers", 'offers is a list of ids in order, e.g. ["mig-2g.10gb", "mig-1g.5gb"].')
+        raise UserOptionsError("offers", explain("choice-is-a-list", example='["mig-2g.10gb", "mig-1g.5gb"]'))
     check_several(value)
     return tuple(_id(item, "offers") for item in value)
 
 
 def _id(value: object, field: str) -> OfferId:
     if not isinstance(value, str):
-        raise UserOptionsError(
-            field, f"{field} has something that is not a text: an offer's id is one, e.g. mig-1g.5gb."
-        )
+        raise UserOptionsError(field, explain("choice-no-text", field=field))
     if not value:
-        raise UserOptionsError(field, f"{field} is empty: write for example cpu, gpu or mig-1g.5gb.")
+        raise UserOptionsError(field, explain("choice-empty", field=field))
     try:
         return OfferId(value)
     except OfferIdError as error:
-        raise UserOptionsError(field, f"{field}: {error}.") from error
+        raise UserOptionsError(field, explain("choice-of", field=field), error.reason) from error

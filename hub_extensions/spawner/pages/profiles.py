@@ -14,6 +14,7 @@ from typing import Any
 from slugify import slugify
 
 from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import foreign
 
 PROFILE = "profile"
@@ -49,7 +50,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
     mine = {key: value for key, value in options.items() if key not in OWN_KEYS and key not in also}
     if not known:
         if mine.pop(PROFILE, None):
-            raise UserOptionsError(PROFILE, "profile: there are no profiles here. Leave it out.")
+            raise _error(PROFILE, explain("profile-none"))
         if mine:
             _refuse_unknown(next(iter(mine)), ())
         return
@@ -60,9 +61,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
             _refuse_unknown(key, choices)
     for name, option in choices.items():
         if name in OWN_KEYS:
-            raise UserOptionsError(
-                name, f"A profile has an option named {name}, which is about the GPU here. Tell an admin."
-            )
+            raise UserOptionsError(name, explain("profile-has-our-key", name=name))
         _check_option(name, option, mine.get(name), mine.get(f"{name}{UNLISTED}"))
 
 
@@ -83,7 +82,7 @@ def _chosen(profiles: list[Profile], slug: object) -> Profile:
         if slug_of(profile) == slug:
             return profile
     there = ", ".join(slug_of(profile) for profile in profiles)
-    raise UserOptionsError(PROFILE, f"profile: there is no profile {_short(slug)} here. There are: {there}.")
+    raise _error(PROFILE, explain("profile-not-there", slug=_short(slug), there=there))
 
 
 def _check_option(name: str, option: Profile, choice: object, free: object) -> None:
@@ -91,33 +90,35 @@ def _check_option(name: str, option: Profile, choice: object, free: object) -> N
     unlisted: Mapping[str, Any] = option.get("unlisted_choice") or {}
     for value in (choice, free):
         if value is not None and not isinstance(value, str):
-            raise UserOptionsError(name, f"{name} is not a text.")
+            raise UserOptionsError(name, explain("profile-no-text", name=name))
     if free:
         if not unlisted.get("enabled"):
-            raise UserOptionsError(
-                name, f"{name}: this profile takes no value of your own. There are: {_listed(choices)}."
-            )
+            there = ", ".join(choices)
+            none = explain("profile-no-value-of-your-own")
+            raise _error(name, explain("profile-none-of-your-own", there=there) if there else none)
         pattern = unlisted.get("validation_regex")
         # the whole of it: a pattern's $ would let a line break and anything after a match pass
         if pattern and not re.fullmatch(pattern, str(free)):
-            why = unlisted.get("validation_message") or "it does not have the form that this profile asks for."
-            raise UserOptionsError(name, f"{name}: {_short(free)} cannot be used: {why}")
+            value, why = _short(free), unlisted.get("validation_message")
+            of_no_form = explain("profile-value-of-no-form", value=value)
+            raise _error(name, explain("profile-value-refused", value=value, why=str(why)) if why else of_no_form)
         return
     if choice and choice not in choices:
-        raise UserOptionsError(name, f"{name}: there is no choice {_short(choice)}. There are: {_listed(choices)}.")
+        there, wrong = ", ".join(choices), _short(choice)
+        none = explain("profile-has-no-choice", choice=wrong)
+        raise _error(name, explain("profile-no-such-choice", choice=wrong, there=there) if there else none)
     if not choice and not choices:
-        raise UserOptionsError(name, f"{name}: this profile needs a value here.")
+        raise _error(name, explain("profile-needs-a-value"))
 
 
 def _refuse_unknown(key: str, options: Collection[str]) -> None:
     names = [*OWN_KEYS, PROFILE, *options]
-    raise UserOptionsError(
-        foreign(key), f"{_short(key)} is not known here: use {', '.join(names[:-1])} or {names[-1]}."
-    )
+    unknown = explain("profile-unknown-key", key=_short(key), names=", ".join(names[:-1]), last=names[-1])
+    raise UserOptionsError(foreign(key), unknown)
 
 
-def _listed(choices: Mapping[str, Any]) -> str:
-    return ", ".join(choices) or "none"
+def _error(name: str, reason: Reason) -> UserOptionsError:
+    return UserOptionsError(name, explain("choice-of", field=name), reason)
 
 
 def _short(value: object) -> str:

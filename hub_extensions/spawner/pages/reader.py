@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.catalogues import catalogue_of
 from hub_extensions.core import glossary
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.spawner import spawn_errors
@@ -95,12 +95,6 @@ class PageReader:
         """What the waiting page's script says, in another language; what is missing stays English there."""
         known = ((text, t.known(text)) for text in texts_of_script())
         return {text: found for text, found in known if found is not None}
-
-
-def catalogue_of(handler: object) -> Catalogue:
-    """The language that the browser of a request asks for; English where no request is known."""
-    request = getattr(handler, "request", None)
-    return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
 
 
 def spoken_by(handler: object, spawner: Any, t: Catalogue) -> str:

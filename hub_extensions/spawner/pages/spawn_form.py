@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 import jinja2
 
+from hub_extensions.adapters.catalogues import catalogue_of
 from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core import glossary
 from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
@@ -41,7 +42,7 @@ from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.sentence_pieces import Pieces
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import failed_view, last_offers, offers_in
-from hub_extensions.spawner.pages.reader import catalogue_of, spoken_by
+from hub_extensions.spawner.pages.reader import spoken_by
 from hub_extensions.spawner.pages.texts import (
     clock,
     culling_text,

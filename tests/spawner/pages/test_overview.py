@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
+from jupyterhub.apihandlers.base import APIHandler
 
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.adapters.gpu_service import ServiceRefused
@@ -33,6 +35,7 @@ from hub_extensions.spawner.spawn_errors import (
     refused_by_service,
     service_away,
     spawn_reasons,
+    speak,
 )
 from tests.fakes.service import GIB
 from tests.spawner.pages.test_looks import (
@@ -50,6 +53,12 @@ from tests.spawner.pages.test_looks import (
 
 NOTHING = UserOverview((), ())
 HUB_MESSAGE = "Your server was started and did not answer within 2 min, so it was ended. Your GPU was given back."
+
+
+class ApiRequest(APIHandler):  # type: ignore[misc]
+    """One of the REST API; what a handler needs of an application it has not."""
+
+    def __init__(self) -> None: ...
 
 
 def test_each_server_has_one_entry_and_what_is_over_comes_last() -> None:
@@ -203,3 +212,29 @@ def test_the_smallest_that_was_enough_is_said(gib: float | None, said: list[str]
     offers = (SMALL, MEDIUM, LARGE)
     peak = None if gib is None else int(gib * GIB)
     assert [enough_text(each, offers, peak) for each in offers] == said
+
+
+@pytest.mark.parametrize(
+    ("handler", "language", "told"),
+    [
+        (SimpleNamespace, "fi", "tämä profiili tarvitsee tähän arvon."),
+        (SimpleNamespace, "en", "this profile needs a value here."),
+        (ApiRequest, "fi", "this profile needs a value here."),
+    ],
+)
+def test_the_form_tells_a_refusal_in_its_readers_language_and_the_api_in_english(
+    handler: type, language: str, told: str
+) -> None:
+    refused = refusal((explain("choice-of", field="<b>"), explain("profile-needs-a-value")), reason="bad-choice")
+    asked = handler()
+    asked.request = SimpleNamespace(headers={"Accept-Language": language})
+    speak(refused, asked)
+    assert refused.jupyterhub_message == f"<b>: {told}"  # type: ignore[attr-defined]
+    assert f"&lt;b&gt;: {told}" in refused.jupyterhub_html_message  # type: ignore[attr-defined]
+    assert refused.log_message == "<b>: this profile needs a value here."
+
+
+def test_a_refusal_without_a_code_is_told_as_it_is() -> None:
+    refused = refusal("Your group may not use it.", reason="group")
+    speak(refused, SimpleNamespace(request=SimpleNamespace(headers={"Accept-Language": "fi"})))
+    assert refused.jupyterhub_message == "Your group may not use it."  # type: ignore[attr-defined]
