@@ -386,8 +386,7 @@ def _rehearse_service() -> None:
 
 def _ask_no_yarn() -> None:
     """A JupyterLab asks Yarn at each start for settings that only matter where a JupyterLab is built."""
-    commands = importlib.import_module("jupyterlab.commands")
-    commands._yarn_config = lambda logger: {"yarn config": {}, "npm config": {}}
+    vars(sys.modules["jupyterlab.commands"])["_yarn_config"] = lambda logger: {"yarn config": {}, "npm config": {}}
 
 
 if __name__ == "__main__":

@@ -82,6 +82,7 @@ OF_THE_CLUSTER: Mapping[str, Text] = {
     # another line than ours
     "cluster-holds-back": "The cluster holds it back.",
     "kueue-has-not-given": "Kueue hands out the GPUs here, and has not given {device} to it yet.",
+    "kueue-has-not-given-a-place": "Kueue hands out the GPUs here, and has not given a place to it yet.",
     "kueue-let-it-in": "{queue:own} has let it in; the GPU is still being given back.",
     "kueue-no-share": "Kueue has no share of that kind for your group, so it would wait for ever. Tell an admin.",
     "kueue-no-machine": (

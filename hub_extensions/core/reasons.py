@@ -1,8 +1,8 @@
 """Every reason that people are told: a stable code, its parameters, and one English text for them. Pure.
 
 ``explain("in-use", total=5, title="MIG 1g.5gb", ahead=0)`` makes one. The panel translates by code and parameters; who
-does not know a code shows the English text. How a parameter is written stands behind its name: ``{idle:duration}`` is
-seconds, ``{since:time}`` a UTC time, ``{ahead:people}`` the sentence on how many are ahead; else it is put in as it is.
+does not know a code shows the English text. How a parameter is written stands behind its name, as ``{idle:duration}``,
+which is seconds (`WRITTEN`); a text without is translated, a number without is written as a number.
 """
 
 from __future__ import annotations
@@ -490,4 +490,5 @@ WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
     "bare": lambda words, t: t(words).removeprefix("a "),
 }
 """How a parameter is written in the language of a catalogue; `own`: a name, or somebody's own words; `foreign`: words
-that another program wrote (``sentence_pieces.py``); `first`: it begins the sentence; `bare`: without its article."""
+that another program wrote (``sentence_pieces.py``); `first`: it begins the sentence; `bare`: without its article;
+`image`: "" where its name is not known."""

@@ -16,7 +16,7 @@ from hub_extensions.core.translation import ENGLISH, Catalogue
 
 FOREIGN = "foreign"
 """How a parameter is written that holds such words."""
-_FOREIGN_WORDS = re.compile("\x02(.*?)\x03", re.DOTALL)
+_FOREIGN_WORDS, _MARKS = re.compile("\x02(.*?)\x03", re.DOTALL), re.compile("[\x02\x03]")
 
 
 class SentencePiece(NamedTuple):
@@ -56,6 +56,9 @@ def _pieces_of(reason: Reason, t: Catalogue) -> Iterable[SentencePiece]:
     if sentence_in(reason, t) is None:
         return [SentencePiece(reason.message, english=True)]
     foreign = {name for name, kind in parameters(SENTENCES[reason.reason]) if kind == FOREIGN}
-    marked = {name: f"\x02{value}\x03" if name in foreign else value for name, value in reason.params.items()}
+    marked = {
+        name: f"\x02{_MARKS.sub('', str(value))}\x03" if name in foreign else value
+        for name, value in reason.params.items()
+    }
     halves = _FOREIGN_WORDS.split(translated(replace(reason, params=marked), t))
     return [SentencePiece(text, english=bool(place % 2)) for place, text in enumerate(halves) if text]

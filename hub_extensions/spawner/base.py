@@ -149,7 +149,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             options = self._gpu_checked(self.user_options)
             refuse_return(self)
         except web.HTTPError as error:
-            spawn_errors.start_refused(self, error)
+            spawn_errors.spare_the_count(self, error)
             raise
         start = self._gpu_start = Start(offers=self.gpu_offers_of(options))
         start.accepted = self._gpu_accept(options)
@@ -169,7 +169,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             await self._gpu_check_others(options)
             start.grant = await self._gpu_admission(start, options)
         except web.HTTPError as error:
-            spawn_errors.start_refused(self, error)
+            spawn_errors.spare_the_count(self, error)
             raise
         if self._gpu_hub_ends():
             await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
@@ -182,7 +182,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 raise
             raise spawn_errors.StartTookTooLong(limit) from error
         except web.HTTPError as error:
-            spawn_errors.start_refused(self, error)
+            spawn_errors.spare_the_count(self, error)
             raise
 
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
@@ -434,15 +434,15 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self._gpu_ran = False
             asked, self._gpu_stop_asked = self._gpu_stop_asked, False
             closing = asked and self._gpu_hub_ends()
-            why, word = self._gpu_ending()
-            message = Stopped(self.user.name, self.name, reason=word, asked=asked, closing=closing, reasons=why)
+            why, code = self._gpu_ending()
+            message = Stopped(self.user.name, self.name, reason=code, asked=asked, closing=closing, reasons=why)
             report = self._gpu_later(self._gpu_report_stopped(message))
             if closing:
                 await asyncio.wait({report}, timeout=LAST_REPORT_SECONDS)
         await maybe_future(super().run_post_stop_hook())
 
     def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
-        """Why a server ended by itself, and a word for it; empty where somebody stopped it, or it is not known."""
+        """Why a server ended by itself, and a code for it; empty where somebody stopped it, or it is not known."""
         return (), ""
 
     async def _gpu_report_stopped(self, message: Stopped) -> None:

@@ -2,7 +2,7 @@
 
 A refusal has JupyterHub's own three faces: `message` for the user, `log_message`, and `reason` for the metric.
 JupyterHub 6 has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and
-counts every exception as a failed spawn, so there the count is taken back (``start_refused``).
+counts every exception as a failed spawn, so there the count is taken back (``spare_the_count``).
 Not here: when to refuse (the service and ``core/offers/user_options.py`` say that).
 """
 
@@ -17,11 +17,9 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
-from jupyterhub.apihandlers.base import APIHandler
 from tornado import web
 from tornado.log import app_log
 
-from hub_extensions.adapters.catalogues import catalogue_of
 from hub_extensions.adapters.gpu_service import ServiceRefused
 from hub_extensions.core.messages import Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
@@ -35,8 +33,7 @@ from hub_extensions.core.queue.failed_starts import (
     sentence,
 )
 from hub_extensions.core.reasons import Reason, as_text, explain, recalled
-from hub_extensions.core.sentence_pieces import in_pieces, joined
-from hub_extensions.core.translation import ENGLISH
+from hub_extensions.core.sentence_pieces import joined
 from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later
@@ -51,6 +48,19 @@ LEASE_GONE = explain("lease-gone")
 PLACE_ENDED = explain("place-ended")
 NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
 """Reasons of a refusal that is about a right: 403, all others 409."""
+
+
+class HubMessage(str):
+    """What the hub says of an error, in English, with the reasons: it hands this to a page as it is."""
+
+    reasons: tuple[Reason, ...] = ()
+
+    @classmethod
+    def of(cls, text: str, reasons: Sequence[Reason]) -> HubMessage:
+        """`reasons`: of the text, or of its beginning."""
+        made = cls(text)
+        made.reasons = tuple(reasons)
+        return made
 
 
 def refusal(
@@ -85,10 +95,11 @@ def refusal(
             status_code=status,
         )
     # 6.1 shows these two only, whatever SpawnException was given
-    error.jupyterhub_message = message
+    reasons: Sequence[Reason] = () if isinstance(why, str) else why
+    error.jupyterhub_message = HubMessage.of(message, reasons)
     error.jupyterhub_html_message = escape(message)
     error.gpu_reason = reason
-    error.gpu_reasons = () if isinstance(why, str) else tuple(why)
+    error.gpu_reasons = tuple(reasons)
     error.gpu_log_message = log_message or message
     error.gpu_log_tail = log_tail
     return error  # type: ignore[no-any-return]
@@ -171,7 +182,7 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
     Args:
         offer: that it was admitted to. http_seconds: how long the hub waits for a server's first answer.
     """
-    cause, message, seconds = reason_of(error), getattr(error, "jupyterhub_message", "") or "", 0.0
+    cause, message, seconds = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0
     log: str = getattr(error, "gpu_log_tail", "")
     reasons: tuple[Reason, ...] = getattr(error, "gpu_reasons", ())
     if isinstance(error, StartTookTooLong):
@@ -180,15 +191,15 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
         cause, seconds = NO_ANSWER, http_seconds
     elif isinstance(error, ServerEnded):
         cause = CRASHED
-    elif error is not None and not message and not reasons:
+    elif error is not None and not message:
         log = "".join(traceback.format_exception(error))[-LOG_LENGTH:]
     words = "" if reasons else message
     ended = Ended(0, "failed", words, cause, seconds, log, tuple(replace(each, log_message="") for each in reasons))
     if error is not None and not is_refusal(error):
         text = joined(sentence(reasons_of(ended), offer))
         shown: Any = error  # the hub shows the next two
-        shown.jupyterhub_message, shown.jupyterhub_html_message = text, escape(text)
         shown.gpu_reasons = reasons_of(ended)
+        shown.jupyterhub_message, shown.jupyterhub_html_message = HubMessage.of(text, shown.gpu_reasons), escape(text)
         shown.gpu_explained = isinstance(error, (asyncio.TimeoutError, ServerEnded))
     return ended
 
@@ -221,30 +232,8 @@ class ServerEnded(Exception):
         super().__init__(f"{log_name} ended by itself with status {status} before it answered")
 
 
-def start_refused(spawner: Any, error: BaseException) -> None:
-    """To be called when a start is refused: who reads it is told in his language, and no hub counts it."""
-    speak(error, spawner.handler)
-    _spare_the_count(spawner, error)
-
-
-def speak(error: BaseException, handler: object) -> None:
-    """Have a page of the hub tell a refusal in its reader's language. Programs that ask the API are told in English.
-
-    The form has the plain text only: JupyterHub hands the HTML to it under another name than the form asks for.
-    """
-    reasons: tuple[Reason, ...] = getattr(error, "gpu_reasons", ())
-    t = catalogue_of(handler)
-    if not reasons or t is ENGLISH or isinstance(handler, APIHandler):
-        return
-    pieces = in_pieces(reasons, t)
-    marked = (f'<span lang="en">{escape(text)}</span>' if english else escape(text) for text, english in pieces)
-    shown: Any = error
-    shown.jupyterhub_message = joined(pieces)
-    shown.jupyterhub_html_message = f'<span lang="{t.language}">{"".join(marked)}</span>'
-
-
-def _spare_the_count(spawner: Any, error: BaseException) -> None:
-    """JupyterHub 5 would count a refusal, and could end itself for it.
+def spare_the_count(spawner: Any, error: BaseException) -> None:
+    """To be called when a start is refused: JupyterHub 5 would count it, and could end itself for it.
 
     Its count is made when the spawn's future ends, by a callback that was added before ours: that one finds no limit,
     ours takes the count back and restores the limit.

@@ -102,9 +102,7 @@ class UserOptions(LoggingConfigurable):
 
     def _gpu_bad_options(self, error: UserOptionsError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
-        refused = spawn_errors.refusal(error.reasons, reason="bad-choice", log_message=log)
-        spawn_errors.speak(refused, self.handler)
-        return refused
+        return spawn_errors.refusal(error.reasons, reason="bad-choice", log_message=log)
 
     def gpu_other_keys(self, options: object) -> tuple[str, ...]:
         """Keys of the user options that are not ours to judge here."""

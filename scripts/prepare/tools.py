@@ -18,7 +18,7 @@ from python_env import install, prepare_apps
 from steps import NOTE, Trouble, beating, digest, interpreter, report, step
 
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-"""The first has no windows at all: a page costs it a fifth of what it costs one that only shows none."""
+"""The first has no windows at all: the tests of pages take half of the CPU in it."""
 _TRY = """
 import sys
 from playwright.sync_api import sync_playwright
@@ -87,7 +87,8 @@ def prepare_demo_apps(env: Mapping[str, str]) -> str:
 def prepare_browser(env: Mapping[str, str]) -> tuple[Path | None, str]:
     """A Chromium that starts, and why there is none: from the path, else Playwright's own, else one from npm."""
     remembered = WORK / "browser.path"
-    if remembered.exists() and (path := Path(remembered.read_text())).exists() and _starts(path):
+    path = Path(remembered.read_text()) if remembered.exists() else None
+    if path and path.exists() and path not in _from_path(env)[1:] and _starts(path):  # a lighter one may have come
         return path, ""
     tried = []
     for find in (_from_path, _from_playwright, _from_npm):

@@ -217,12 +217,12 @@ def _taken_away(view: _PodView) -> PodState | None:
     if disrupted.get("status") != "True":
         return None
     reason = str(disrupted.get("reason") or "")
-    word, why = _DISRUPTED.get(reason, ("evicted", "cluster-ended-it"))
-    if word == "preempted" and view.queue == "KAI":
-        word, why = "reclaimed", "kai-took-for-group"
-    if word == "evicted" and view.status.get("reason") == "Evicted":
+    code, why = _DISRUPTED.get(reason, ("evicted", "cluster-ended-it"))
+    if code == "preempted" and view.queue == "KAI":
+        code, why = "reclaimed", "kai-took-for-group"
+    if code == "evicted" and view.status.get("reason") == "Evicted":
         why = _evicted_why(str(view.status.get("message") or "")) or why
-    return _state(word, why, _text(reason, disrupted.get("message")), final=True)
+    return _state(code, why, _text(reason, disrupted.get("message")), final=True)
 
 
 # ------------------------------------------------------------------ over
@@ -300,10 +300,10 @@ def _gone(events: Sequence[Json], queue: str) -> PodState:
         if reason == "Stopped" and re.search(r"[Pp]reempt|reclamation|Fair Sharing", message):
             return _state("reclaimed", _RECLAIMED["Preempted"], _text(reason, message), final=True)
         if reason in _GONE:
-            word, why = _GONE[reason]
+            code, why = _GONE[reason]
             if reason == "Evicted":
                 why = _evicted_why(message) or why
-            return _state(word, why, _text(reason, message), final=True)
+            return _state(code, why, _text(reason, message), final=True)
     return _state("gone", _removed(queue), "it is not there any more", final=True)
 
 
@@ -440,7 +440,8 @@ def _gated(view: _PodView, message: str) -> PodState:
     names = [str(gate.get("name")) for gate in (view.pod.get("spec") or {}).get("schedulingGates") or ()]
     log = _text(f"gates {', '.join(names)}" if names else "", message)
     if view.queue == "Kueue" or any(name.startswith("kueue.x-k8s.io/") for name in names):
-        why = explain("kueue-has-not-given", device=view.wanted or "a place")
+        wanted, without = view.wanted, explain("kueue-has-not-given-a-place")
+        why = explain("kueue-has-not-given", device=wanted) if wanted else without
     else:
         why = explain("cluster-holds-back")
     return PodState("waiting-for-queue", (why,), log)

@@ -26,7 +26,7 @@ from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import failed_starts, lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.begun_stops import with_begun_stops
 from hub_extensions.hub_service.engine.errors import Refused
@@ -144,7 +144,8 @@ class Transaction:
         )
         self.state.count("ended", how.value)
         answer = "ended" if how is TicketEnd.LEFT else "refuse"
-        self.publish(presenters.over(ticket, answer, reason, self.state.clock))
+        whole = replace(reason, message=as_text((reason, *then)))  # who knows no codes is told all of it
+        self.publish(presenters.over(ticket, answer, whole, self.state.clock))
 
     async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
         """An admitted start failed, and its ticket ends; whoever had no fault in it keeps the place once."""

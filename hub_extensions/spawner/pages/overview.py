@@ -143,7 +143,7 @@ def failed_view(
     if start is not None and hub_message and not joined(sentence(start.reasons, start.offer)).startswith(hub_message):
         start = None  # of an earlier one
     if start is None:
-        return FailedView(_hub_pieces(hub_message, hub_reasons, t), again=again) if hub_message else None
+        return FailedView(hub_pieces(hub_message, hub_reasons, t), again=again) if hub_message else None
     return FailedView(
         sentence(start.reasons, start.offer, t),
         _moment(start.at),
@@ -154,7 +154,8 @@ def failed_view(
     )
 
 
-def _hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
+def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
+    """What the hub says of an error. `reasons`: what it, or its beginning, was made of; none: it has no code."""
     english = as_text(reasons)
     if not english or not message.startswith(english):
         return plain_pieces(message, t)

@@ -15,6 +15,7 @@ from typing import Any
 
 from hub_extensions.adapters.catalogues import catalogue_of
 from hub_extensions.core import glossary
+from hub_extensions.core.sentence_pieces import Pieces
 from hub_extensions.core.translation import Catalogue, halves
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.overview import (
@@ -24,6 +25,7 @@ from hub_extensions.spawner.pages.overview import (
     ended_view,
     failed_view,
     home_entries,
+    hub_pieces,
     last_offers,
     overview_of,
     place_in,
@@ -61,6 +63,10 @@ class PageReader:
         failed = failed_view(starts, spawner.name, hub_message or "", options, t, hub_reasons=reasons)
         ended = None if failed else ended_view(known, spawner.name, t)
         return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed, ended)
+
+    def gpu_refusal(self, message: str, t: Catalogue) -> Pieces:
+        """What ``spawn.html`` shows of the error that the hub hands to it."""
+        return hub_pieces(message, getattr(message, "reasons", ()), t)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
         """The block of the hub's home."""

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
-from types import SimpleNamespace
 
 import pytest
-from jupyterhub.apihandlers.base import APIHandler
 
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.adapters.gpu_service import ServiceRefused
@@ -35,7 +33,6 @@ from hub_extensions.spawner.spawn_errors import (
     refused_by_service,
     service_away,
     spawn_reasons,
-    speak,
 )
 from tests.fakes.service import GIB
 from tests.spawner.pages.test_looks import (
@@ -53,12 +50,6 @@ from tests.spawner.pages.test_looks import (
 
 NOTHING = UserOverview((), ())
 HUB_MESSAGE = "Your server was started and did not answer within 2 min, so it was ended. Your GPU was given back."
-
-
-class ApiRequest(APIHandler):  # type: ignore[misc]
-    """One of the REST API; what a handler needs of an application it has not."""
-
-    def __init__(self) -> None: ...
 
 
 def test_each_server_has_one_entry_and_what_is_over_comes_last() -> None:
@@ -139,7 +130,7 @@ def test_a_start_that_a_cluster_ended_is_told_in_its_readers_language_and_by_who
         (refused_by_service(ServiceRefused(409, Problem.of(explain("own-lease-limit", server="lab"))), "ben"),
          "Sinulla on jo GPU: palvelin lab. Pysäytä se tai käynnistä ilman GPU:ta."),
         (service_away(NOW, kept=False),
-         "GPU-palvelu ei ole vastannut, alkaen 14:02 UTC, joten GPU:ta ei voi antaa. "
+         "GPU-palvelu ei ole vastannut kello 14:02 UTC jälkeen, joten GPU:ta ei voi antaa. "
          "Yritä myöhemmin uudelleen tai käynnistä ilman GPU:ta."),
         (StartTookTooLong(60.0, (explain("machines-full"),)),
          "Koneet ovat nyt täynnä. Palvelimesi ei käynnistynyt ajassa 1 min, joten käynnistys lopetettiin. "
@@ -212,29 +203,3 @@ def test_the_smallest_that_was_enough_is_said(gib: float | None, said: list[str]
     offers = (SMALL, MEDIUM, LARGE)
     peak = None if gib is None else int(gib * GIB)
     assert [enough_text(each, offers, peak) for each in offers] == said
-
-
-@pytest.mark.parametrize(
-    ("handler", "language", "told"),
-    [
-        (SimpleNamespace, "fi", "tämä profiili tarvitsee tähän arvon."),
-        (SimpleNamespace, "en", "this profile needs a value here."),
-        (ApiRequest, "fi", "this profile needs a value here."),
-    ],
-)
-def test_the_form_tells_a_refusal_in_its_readers_language_and_the_api_in_english(
-    handler: type, language: str, told: str
-) -> None:
-    refused = refusal((explain("choice-of", field="<b>"), explain("profile-needs-a-value")), reason="bad-choice")
-    asked = handler()
-    asked.request = SimpleNamespace(headers={"Accept-Language": language})
-    speak(refused, asked)
-    assert refused.jupyterhub_message == f"<b>: {told}"  # type: ignore[attr-defined]
-    assert f"&lt;b&gt;: {told}" in refused.jupyterhub_html_message  # type: ignore[attr-defined]
-    assert refused.log_message == "<b>: this profile needs a value here."
-
-
-def test_a_refusal_without_a_code_is_told_as_it_is() -> None:
-    refused = refusal("Your group may not use it.", reason="group")
-    speak(refused, SimpleNamespace(request=SimpleNamespace(headers={"Accept-Language": "fi"})))
-    assert refused.jupyterhub_message == "Your group may not use it."  # type: ignore[attr-defined]
