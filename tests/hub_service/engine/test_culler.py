@@ -620,7 +620,8 @@ async def test_a_stop_that_does_not_go_through_uses_up_nobodys_turn(tmp_path: Pa
         await one_turn(r)
         r.hub.run("ada", ready=False)
         await minutes(r, 3, None)
-        await soon(lambda: not r.engine.culler._stops)  # no time passes
+        r.hands.pass_time(timedelta(seconds=20))  # nobody saves, and no more time passes
+        await soon(lambda: not r.engine.culler._stops)
         for _ in range(4):
             await one_turn(r, None)
         assert len(r.engine.culler._begun) == 1 and not r.engine.state.saving, "a pause of 5 s comes first"
