@@ -102,6 +102,7 @@ class UserOptions(LoggingConfigurable):
 
     def _gpu_bad_options(self, error: UserOptionsError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
+        spawn_errors.keep_ends_short(self.log)
         return spawn_errors.refusal(error.reasons, reason="bad-choice", log_message=log)
 
     def gpu_other_keys(self, options: object) -> tuple[str, ...]:

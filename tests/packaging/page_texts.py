@@ -38,7 +38,7 @@ TEMPLATES = (
     ),
     *(
         START / "templates" / f"{name}.html"
-        for name in ("form", "gpu_words", "spawn_pending", "not_running", "gpu_failed", "gpu_home", "gpu_away")
+        for name in ("form", "spawn", "gpu_words", "spawn_pending", "not_running", "gpu_failed", "gpu_home", "gpu_away")
     ),
     *(SIGN_ON / "templates").glob("*.html"),
     *(GATE / "templates").glob("portal*.html"),

@@ -207,7 +207,8 @@ def test_a_bad_link_or_form_shows_the_form_with_the_reason(tmp_path: Path, servi
         page = ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": "<b>"}, headers={"Accept-Language": "fi"})
         assert page.status_code == 400
         assert '<span lang="fi-FI">offer: &#39;&lt;b&gt;&#39; ei ole vaihtoehto: kirjoita' in page.text
-        assert "Error:" not in page.text
+        assert "Error:" not in page.text and "Palvelimen valinnat</h1>" in page.text
+        assert "in options_from_query" not in hub.log(), "a line, and no traceback"
         page = ada.post(f"{hub.url}/hub/spawn?_xsrf={xsrf}", data={"offer": ONE, "also": [BIG, ""]})
         hub.wait_ready("ada")
         assert service.told_of(Ask)[-1].offers == (ONE, BIG)
