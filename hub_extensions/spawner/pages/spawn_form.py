@@ -144,7 +144,8 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    saved = offers_in(spawner.gpu_linked, spawner) if spawner.gpu_linked else last_offers(spawner)
+    linked = bool(spawner.gpu_linked)
+    saved = offers_in(spawner.gpu_linked, spawner) if linked else last_offers(spawner)
     notify = _wants_notice(spawner)
     profiles = await spawner.gpu_profiles_form()
     spawner.gpu_linked = {}
@@ -152,6 +153,7 @@ async def render_form(spawner: Any) -> str:
     return above + form_html(
         state,
         saved=saved,
+        linked=linked,
         away_since=away,
         notice_hint=spawner.gpu_notice_hint,
         notify=notify,
@@ -165,6 +167,7 @@ def form_html(
     state: FormState | None,
     *,
     saved: tuple[OfferId, ...] = (),
+    linked: bool = False,
     away_since: str = "",
     notice_hint: str = "",
     notify: bool = False,
@@ -176,7 +179,8 @@ def form_html(
 
     Args:
         state: what the service said; None: nothing is known.
-        saved: the user's last choice; preferred only as far as it still exists.
+        saved: the user's last choice, or that of the link that led here (linked); preferred as far as it exists, and
+            else named.
         away_since: ISO time since when the service does not answer; then no figure is shown as if it were true.
         notice_hint: how users can be told that their GPU is ready; "": the form does not ask. notify: this one wants
             it.
@@ -208,6 +212,7 @@ def form_html(
         notices=[_notice(each, t) for each in (state.notices if state else ())],
         notify_key=NOTIFY,
         failed=failed_view(state.failed, server, "", {}, t) if state else None,
+        gone=_gone(() if away_since else [each for each in saved if each not in listed], t, linked=linked),
         notice_hint=notice_hint,
         notify=notify,
         help_url=help_url,
@@ -216,6 +221,16 @@ def form_html(
         refresh_seconds=REFRESH_SECONDS,
         cpu=CPU,
     )
+
+
+def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
+    """Which offers of an old choice, or of a link, are not on the form; "": all are."""
+    names = ", ".join(t(default_title(offer)) for offer in offers)
+    if not names:
+        return ""
+    if linked:
+        return t("The link asks for %1, which is not offered to you now.", names)
+    return t("You chose %1 last, which is not offered to you now.", names)
 
 
 def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, Pieces]:

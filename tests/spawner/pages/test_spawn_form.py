@@ -75,6 +75,17 @@ def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
     assert re.findall(r"<input[^>]*gpu-notify-option[^>]* checked>", again)
 
 
+def test_a_choice_that_is_not_on_the_form_is_named() -> None:
+    gone = (OfferId("mig-3g.20gb"), OfferId("mig-1g.5gb"))
+    sentence = "MIG 3g.20gb, which is not offered to you now."
+    by_link = form_html(state(SMALL, CPU), saved=gone, linked=True)
+    assert f"The link asks for {sentence}" in by_link and checked(by_link) == ["mig-1g.5gb"]
+    assert f"You chose {sentence.replace(', which', ' last, which')}" in form_html(state(SMALL, CPU), saved=gone)
+    assert "not offered" not in form_html(state(SMALL, CPU), saved=gone[1:], linked=True)
+    assert "not offered" not in form_html(None, saved=gone, away_since="2026-11-20T14:00:00Z"), "it is not known"
+    assert "not offered" not in form_html(state(CPU), saved=gone, away_since="2026-11-20T14:00:00Z"), "nor now"
+
+
 def test_a_row_says_what_it_gives_whether_it_is_free_and_how_long_the_wait_is() -> None:
     html = read(form_html(state(SMALL, BIG, CPU)))
     for words in (
@@ -101,7 +112,7 @@ def test_a_full_offer_can_be_chosen_and_a_smaller_free_one_is_suggested() -> Non
 
 def test_a_gpu_that_starts_now_or_the_last_choice_is_selected_and_else_nothing_silently() -> None:
     """T7."""
-    for saved, wanted in [((), "mig-1g.5gb"), (("mig-9g.99gb",), "mig-1g.5gb"), (("cpu",), "cpu")]:
+    for saved, wanted in [((), "mig-1g.5gb"), ((OfferId("mig-9g.99gb"),), "mig-1g.5gb"), (("cpu",), "cpu")]:
         assert checked(form_html(state(SMALL, BIG, CPU), saved=saved)) == [wanted]
     assert checked(form_html(state(CPU))) == ["cpu"]
     full = form_html(state(BIG, CPU))
