@@ -20,12 +20,16 @@ MOST_POINTS = 900
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One reading: `at` on the running clock, percent and bytes; None: it was not known, the line has a gap there."""
+    """One reading: `at` on the running clock, percent and bytes; None: it was not known, the line has a gap there.
+
+    `handed`: its use is what the service handed out, and not what was measured here.
+    """
 
     at: float
     used_percent: float | None
     memory_bytes: int | None
     own_memory_bytes: int | None = None
+    handed: bool = False
 
 
 class Ring:
@@ -81,13 +85,13 @@ class Ring:
         return tuple(found)
 
     def highest(self, since: float) -> float | None:
-        """The highest use of any device after `since`; None: never known."""
+        """The highest use of any device that was measured here after `since`; None: none was."""
         with self._lock:
             known = [
                 point.used_percent
                 for points in self._points.values()
                 for point in points
-                if point.at > since and point.used_percent is not None
+                if point.at > since and point.used_percent is not None and not point.handed
             ]
         return max(known, default=None)
 

@@ -196,7 +196,7 @@ class Sampler:
         return self._ring.series(monotonic(), silent=self._hung() is not None)
 
     def highest_since(self, clock: float) -> float | None:
-        """The highest use after this time of the running clock; None: not known."""
+        """The highest use that was measured here after this time of the running clock; None: not known."""
         return self._ring.highest(clock)
 
     def _hung(self) -> _Call | None:
@@ -281,15 +281,17 @@ class Sampler:
         outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)
         readings = []
         for uuid, device in mine.items():
+            sample = reading.samples.get(uuid)
             gpu = reading_of(
                 device,
-                reading.samples.get(uuid),
+                sample,
                 reading.at,
                 held=held.get(uuid),
                 terms=terms[uuid],
                 outside=outside,
             )
-            point = Point(clock, gpu.used_percent, gpu.memory_used_bytes, gpu.own_memory_bytes)
+            handed = sample is None or sample.used_percent is None
+            point = Point(clock, gpu.used_percent, gpu.memory_used_bytes, gpu.own_memory_bytes, handed)
             self._ring.add(uuid, point, gpu.shared)
             readings.append(gpu)
         for uuid in self._uuids:

@@ -35,6 +35,7 @@ def test_without_a_translation_a_text_stays_english() -> None:
     assert FINNISH("%1 was %2", 1) == "1 was %2"
     assert FINNISH("100 %", 1) == "100 %"
     assert ENGLISH("%0 of %1, %2", "all") == "%0 of all, %2"
+    assert FINNISH("1 person is ahead of you.") == "1 on edelläsi.", "the first of its forms"
     assert FINNISH.known("1 person is ahead of you.") == "1 on edelläsi." and FINNISH.known("no") is None
     assert [number(each) for each in (3, 3.0, 1.5, 0.25)] == ["3", "3", "1.5", "0.25"]
 

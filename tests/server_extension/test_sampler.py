@@ -412,6 +412,19 @@ def test_where_the_card_cannot_tell_the_services_figures_are_shown_and_named() -
     assert found.counters == Counters(dram_percent=12.0)
 
 
+@pytest.mark.parametrize(("measured", "highest"), [(None, None), (84.0, 84.0)])
+def test_figures_that_were_handed_out_are_not_reported_as_measured_here(
+    measured: float | None, highest: float | None
+) -> None:
+    sampler = sampler_of(OneGpu(used_percent=measured))
+    sampler.use(server=lambda: a_state(uuid=UUID, figures=figures(datetime.now(timezone.utc))))
+    sampler.start()
+    until(lambda: sampler.latest().state == "ok")
+    sampler.stop()
+    assert sampler.latest().gpus[0].used_percent == (measured or 61.0)
+    assert sampler.highest_since(0.0) == highest
+
+
 def test_what_the_card_tells_itself_goes_before_figures() -> None:
     found = first_look(OneGpu(used_percent=84.0), figures=figures(datetime.now(timezone.utc)))
     assert (found.used_percent, found.source) == (84.0, "nvml")

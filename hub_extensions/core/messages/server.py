@@ -16,8 +16,9 @@ class Report:
     """A server's extension about its own server. It can say something of its own server only.
 
     Attributes:
-        used_percent: the highest use of its devices since the report before; None is not known. A high one protects
-            the server; a low one counts only where nobody else measures, and where the admin trusts reports.
+        used_percent: the highest use of its devices that it measured itself since the report before; None: it measured
+            none. A high one protects the server; a low one counts only where nobody else measures, and where the admin
+            trusts reports.
         busy_terminals: those in which a program runs; None is not known.
         draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
         warned: a page has shown the warning of the stop that was to come then; None: none has.

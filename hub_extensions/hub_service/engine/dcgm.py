@@ -29,8 +29,6 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 10.0
 """Seconds from one question to the next."""
-ECHO_SECONDS = 180.0
-"""A server that was handed figures may report them as its own; that long after them its report says nothing new."""
 KINDS_EVERY = 60.0
 """Which kinds of GPUs are measured at all changes seldom."""
 PodOf = Callable[[Lease], PodFacts | None]
@@ -63,7 +61,6 @@ class Dcgm:
         self.kinds: frozenset[Measured] | None = None
         self._kinds_at: float | None = None
         self._kept: dict[str, _TimedUse] = {}
-        self._handed_out: dict[str, float] = {}
         self._logged = ""
 
     async def refresh(self) -> None:
@@ -149,18 +146,6 @@ class Dcgm:
     def why_not(self, lease: Lease) -> str:
         """Why the use of a lease's GPU was not known at the last answer: a key of `core.gpu.dcgm.WHY`; "" it was."""
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
-
-    def hand_out(self, lease: Lease) -> DcgmUse | None:
-        """The use, for the server that has this GPU: noted, because its next reports may only repeat it."""
-        use = self.use(lease)
-        if use is not None:
-            self._handed_out[_key(lease)] = self.state.clock.elapsed()
-        return use
-
-    def handed_out_lately(self, lease: Lease) -> bool:
-        """Figures were handed out a little while ago: the server's report may be their echo."""
-        at = self._handed_out.get(_key(lease))
-        return at is not None and self.state.clock.elapsed() - at <= ECHO_SECONDS
 
     def answers(self) -> bool | None:
         """It answered the last question, or there is none to ask; None: no Prometheus is configured."""

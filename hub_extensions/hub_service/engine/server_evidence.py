@@ -116,8 +116,10 @@ class ServerEvidence:
         return culling.decisive_use(measured, self._own_report(lease), policy)
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
-        """What its server reports, if that may be more than the echo of figures that it was handed."""
-        return None if self.dcgm.handed_out_lately(lease) else self.report(lease.user, lease.server)
+        """What its server reports. Where DCGM knows that others are on its card, its figure is everybody's."""
+        use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
+        shared = use is not None and use.card_percent is not None
+        return replace(report, used_percent=None) if report is not None and shared else report
 
     def measured(self, lease: Lease) -> tuple[float | None, str]:
         """The lease's use of its GPU, and who measured it (``none``: not known)."""

@@ -156,7 +156,7 @@ class ServerView:
         sample = self.state.samples.get(lease.uuid)
         if sample is not None and sample.used_percent is not None:
             return None
-        use = self.evidence.dcgm.hand_out(lease)
+        use = self.evidence.dcgm.use(lease)
         if use is None or use.used_percent is None:
             return None
         return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)

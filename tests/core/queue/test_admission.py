@@ -97,6 +97,12 @@ def test_a_mig_profile_is_served_by_that_profile_only() -> None:
     assert admit(snapshot((large(0),), (ticket(1, "mig-1g.5gb"),))) == ()
 
 
+def test_who_wants_two_pieces_of_one_card_has_the_first_of_the_two_places_in_its_line() -> None:
+    both = replace(ticket(2), wanted_offers=(WantedOffer(HALF.id, 5), WantedOffer(QUARTER.id, 1)))
+    shown = standing(snapshot((), (ticket(3, HALF.id), both)), NOW)
+    assert [shown[each].position for each in ("t2", "t3")] == [1, 2]
+
+
 def test_a_later_ticket_of_another_pool_passes() -> None:
     given_ = admit(snapshot((small(0),), (ticket(1, "mig-2g.10gb"), ticket(2, "mig-1g.5gb"))))
     assert [a.ticket for a in given_] == ["t2"]

@@ -209,19 +209,16 @@ async def test_where_nobody_else_measures_and_reports_are_trusted_the_server_is_
         assert lab.state().countdown is None, "what DCGM measured comes before what a server says of itself"
 
 
-async def test_a_server_that_repeats_dcgms_figures_is_no_second_witness(tmp_path: Path) -> None:
-    echo = replace(OPEN, used_percent=0.0)
+async def test_nobody_is_stopped_on_figures_of_a_prometheus_that_has_fallen_silent(tmp_path: Path) -> None:
     async with a100(tmp_path) as lab:
         await lab.room.run("ada", "mig-1g.5gb")
         lab.measures(SMALL.gpu_instance_id, 0.0)
-        await lab.turn(echo)
-        await lab.minutes(1.5, echo)
+        await lab.turn(OPEN)
+        await lab.minutes(1.5, OPEN)
         assert lab.state().countdown is not None
         await lab.prometheus.stop()
-        await lab.minutes(2, echo)
+        await lab.minutes(5, OPEN)
         assert lab.state().countdown is None and (await lab.engine.leases())[0].use_source == "none"
-        await lab.minutes(3, echo)
-        assert (await lab.engine.leases())[0].use_source == "report", "what it says this long after is its own"
         assert lab.room.hub.stopped == []
 
 

@@ -113,6 +113,21 @@ async def test_where_prometheus_knows_the_use_the_servers_own_word_is_not_asked_
         assert lab.countdown() is None and (await lab.engine.leases())[0].use_source == "dcgm"
 
 
+async def test_a_server_that_measures_work_is_kept_where_prometheus_sees_none(tmp_path: Path) -> None:
+    """An exporter may show 0 of a busy card after weeks (NVIDIA/dcgm-exporter#662): with its figures handed out, the
+    server's own 97 % was taken for their echo, and it was stopped at work."""
+    async with pods(tmp_path) as lab:
+        await lab.room.run("ada")
+        lab.measures("ada", 0.0)
+        await lab.turn(replace(OPEN, used_percent=97.0))
+        assert lab.engine.server_state("ada", "").figures is not None  # type: ignore[union-attr]
+        await lab.minutes(5, replace(OPEN, used_percent=97.0))
+        assert lab.countdown() is None and lab.room.hub.stopped == []
+        assert lab.engine.culler.use_of(lab.room.lease("ada")) == 97.0
+        await lab.minutes(3, OPEN)
+        assert lab.countdown() is not None, "it measures no more"
+
+
 async def test_a_server_is_told_the_figures_of_its_own_gpu_without_a_uuid(tmp_path: Path) -> None:
     async with pods(tmp_path) as lab:
         await lab.room.run("ada")

@@ -122,22 +122,6 @@ async def test_a_prometheus_that_is_away_takes_nothing_back_and_is_away_since_th
         assert (dcgm.away_since, dcgm.reading) == (None, None), "there is nothing to ask"
 
 
-async def test_what_was_handed_out_may_be_an_echo_for_three_minutes(tmp_path: Path) -> None:
-    async with four(tmp_path) as r:
-        said, state = PrometheusSays(), r.engine.state
-        dcgm, held = dcgm_of(r, said), lease(state, "ada")
-        state.samples = {}
-        assert dcgm.hand_out(held) is None and not dcgm.handed_out_lately(held)
-        said.says = DcgmReading({held.uuid: DcgmUse(held.uuid, r.hands.wall, 7.0)})
-        await dcgm.refresh()
-        assert not dcgm.handed_out_lately(held) and dcgm.hand_out(held) == dcgm.use(held)
-        assert dcgm.handed_out_lately(held) and not dcgm.handed_out_lately(lease(state, "cid"))
-        r.hands.pass_time(180 * SECOND)
-        assert dcgm.handed_out_lately(held) and dcgm.hand_out(held) is None
-        r.hands.pass_time(SECOND)
-        assert not dcgm.handed_out_lately(held)
-
-
 async def test_each_change_of_the_kind_of_answer_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,12 +6,11 @@ import asyncio
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.hub_service.engine.dcgm import _TimedUse
 from hub_extensions.hub_service.engine.local_leases import LocalLeases, _cause
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
@@ -116,18 +115,3 @@ async def test_a_loop_that_failed_is_shown_until_it_has_gone_on_for_a_while(
         r.engine._loops = [asyncio.ensure_future(asyncio.sleep(0))]
         r.engine._failed_at = None if ago is None else asyncio.get_running_loop().time() - ago
         assert r.engine.health().ready is ready
-
-
-@pytest.mark.parametrize(("seconds", "lately"), [(0, True), (180, True), (181, False)])
-async def test_a_report_may_echo_what_was_handed_out_for_3_min(tmp_path: Path, seconds: int, lately: bool) -> None:
-    async with room(tmp_path, small(0), small(1)) as r:
-        dcgm, now = r.engine.dcgm, r.engine.state.clock.elapsed()
-        for user in ("ada", "ben"):
-            await r.ask(user, "mig-1g.5gb")
-        first, second = r.engine.state.leases.values()
-        use = cast(Any, "what DCGM measured")
-        dcgm._kept[first.uuid] = _TimedUse(use, now)
-        assert (dcgm.hand_out(first), dcgm.hand_out(second)) == (use, None)
-        r.hands.pass_time(seconds * SECOND)
-        assert (dcgm.handed_out_lately(first), dcgm.handed_out_lately(second)) == (lately, False)
-        assert dcgm.use(first) == (None if seconds else use)

@@ -194,6 +194,15 @@ async def test_where_there_is_no_room_for_it_its_user_reads_that(
         assert any("could not come back without a GPU" in text and why in text for text in told(r))
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_hub_that_fails_is_asked_again_when_a_server_is_to_come_back(tmp_path: Path, status: int) -> None:
+    hub = HubThatStartsNothing(status)
+    async with culled(tmp_path, hub) as r:
+        await is_free(r)
+        await r.engine.returns.go_on()
+        assert hub.asked == 1 and [back.user for back in r.engine.state.returns.values()] == ["ada"]
+
+
 async def test_who_starts_a_server_meanwhile_has_that_one(tmp_path: Path) -> None:
     async with culled(tmp_path) as r:
         await is_free(r)

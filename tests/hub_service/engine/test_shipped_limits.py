@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.culling import drain_time
+from hub_extensions.core.culling import CullPolicy, drain_time
+from hub_extensions.core.sign_on.config import SignOnConfig
+from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.hub_service.engine import (
     cluster_leases,
     culler,
@@ -37,7 +39,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
         ((cluster_leases.GONE_FOR, cluster_leases.SETTLES), (1.0, 30 * SECOND)),
         ((culler.EVERY, drain_time.SAVING, drain_time.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
         ((server_evidence.REPORTS_LAST, server_evidence.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
-        ((dcgm.EVERY, dcgm.ECHO_SECONDS, dcgm.KINDS_EVERY), (10.0, 180.0, 60.0)),
+        ((dcgm.EVERY, dcgm.KINDS_EVERY), (10.0, 60.0)),
         (engine.PRUNE_EVERY, 21_600.0),
         ((forecaster.SEED, forecaster.PAUSE, forecaster.EVERY), (1, 1.0, 30.0)),
         ((forecaster.AT_ONCE, forecaster.GIVEN_AT_ONCE, foresight.UNREAD), (1000, 200, 20_000)),
@@ -56,3 +58,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 )
 def test_the_times_and_numbers_of_the_engine_that_no_setting_moves(limit: object, value: object) -> None:
     assert limit == value
+
+
+def test_what_stops_servers_or_opens_a_door_is_off_until_it_is_asked_for() -> None:
+    assert [each().enabled for each in (CullPolicy, GateConfig, SignOnConfig)] == [False] * 3
