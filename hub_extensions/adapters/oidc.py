@@ -366,14 +366,14 @@ def _no_tokens(answer: HTTPResponse) -> Exception:
     except ProviderAway:
         answered = {}
     error = answered.get("error")
-    if 400 <= answer.code < 500 and error in _NOT_ABOUT_A_PERSON:
-        return ProviderUnusable("client-unknown", f"The provider does not take client_id and client_secret ({error}).")
     if 400 <= answer.code < 500 and error == "invalid_grant":
         return ProviderRefused(
             "invalid_grant", f"The provider says no: {shown(answered.get('error_description', error))}."
         )
-    if answer.code == 401:
-        return ProviderRefused("unauthorized", "The provider says no (401).")
+    # a 401 here is about the client, whatever its words (RFC 6749, 5.2): some say "access_denied" for a wrong secret
+    if answer.code == 401 or (400 <= answer.code < 500 and error in _NOT_ABOUT_A_PERSON):
+        why = shown(error) if error else "401"
+        return ProviderUnusable("client-unknown", f"The provider does not take client_id and client_secret ({why}).")
     return ProviderAway(f"The provider's token address answers with {answer.code} ({shown(error)}).")
 
 

@@ -29,7 +29,7 @@ INTERRUPT_SECONDS = 5.0
 """How long an interrupted cell may go on before the pages save."""
 ANSWER_SECONDS = 3.0
 """Until the service has heard that all is done."""
-INTERRUPTED = frozenset({"lifetime", "signed-out"})
+INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
 """Ends that come whatever runs. At another end a cell that begins in the last moment keeps the server."""
 PAGES_SECONDS = 8.0
 """How long a page may take to save, as ``save.ts`` has it."""

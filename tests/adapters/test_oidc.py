@@ -231,7 +231,10 @@ async def test_a_refresh_says_no_for_who_is_disabled_and_the_session_that_is_end
     ("fault", "kind"),
     [
         (ThatFails("token", 400, '{"error": "invalid_grant"}'), ProviderRefused),
-        (ThatFails("token", 401, "nothing to read"), ProviderRefused),
+        (ThatFails("token", 401, '{"error": "invalid_grant"}'), ProviderRefused),
+        (ThatFails("token", 401, "nothing to read"), ProviderUnusable),
+        (ThatFails("token", 401, "<html>Maintenance: sign in first</html>"), ProviderUnusable),
+        (ThatFails("token", 401, '{"error": "access_denied", "error_description": "Unauthorized"}'), ProviderUnusable),
         (ThatFails("token", 401, '{"error": "invalid_client"}'), ProviderUnusable),
         (ThatFails("token", 400, '{"error": "unauthorized_client"}'), ProviderUnusable),
         (ThatFails("token", 500, '{"error": "invalid_grant"}'), ProviderAway),

@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
+from hub_extensions.core.culling import ORDERED, Cause
 from hub_extensions.server_extension import before_stop
-from hub_extensions.server_extension.before_stop import HOOK, MOST_OUTPUT_BYTES, OUTPUT, BeforeStop, run_hook
+from hub_extensions.server_extension.before_stop import (
+    HOOK,
+    INTERRUPTED,
+    MOST_OUTPUT_BYTES,
+    OUTPUT,
+    BeforeStop,
+    run_hook,
+)
 from tests.fakes.panel_service import a_countdown, a_state
 from tests.patience import soon
 
@@ -48,12 +56,18 @@ def output(folder: Path) -> str:
     return (folder / OUTPUT).read_text()
 
 
+def test_each_end_that_comes_whatever_runs_interrupts_the_cells_before() -> None:
+    assert {each.value for each in {*ORDERED, Cause.LIFETIME}} == INTERRUPTED
+
+
 @pytest.mark.parametrize(
     ("cause", "busy", "pages", "interrupted"),
     [
         ("lifetime", (), False, []),
         ("lifetime", ("two",), False, ["two"]),
         ("signed-out", ("two",), True, ["two"]),
+        ("admin", ("two",), True, ["two"]),
+        ("given-back", ("two",), True, ["two"]),
         ("idle", ("two",), True, []),  # a cell that begins now keeps the server
         ("unopened", ("two",), True, []),
     ],

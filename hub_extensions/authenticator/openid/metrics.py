@@ -13,6 +13,10 @@ LOGOUT_TOKENS = Counter(
 RECHECKS = Counter(
     "jupyterhub_gpu_sign_on_rechecks_total", "Sessions that the provider was asked about again.", ["result"]
 )
+OVERDUE = Gauge(
+    "jupyterhub_gpu_sign_on_recheck_overdue_seconds",
+    "By how much the session that has waited longest for a question to the provider is past its time; 0: none is.",
+)
 PROVIDER_AWAY = Gauge(
     "jupyterhub_gpu_sign_on_provider_away_since_seconds",
     "Since when the provider has not answered, in seconds since 1970; 0: it answers.",

@@ -20,24 +20,26 @@ from typing import Any
 from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
 from hub_extensions.authenticator.openid.failure import SignOnFailed
 from hub_extensions.authenticator.openid.links import KeptTokens, encrypted, hub_user_of
-from hub_extensions.authenticator.openid.metrics import PROVIDER_AWAY, RECHECKS
+from hub_extensions.authenticator.openid.metrics import OVERDUE, PROVIDER_AWAY, RECHECKS
 from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.recheck import (
     AT_ONCE,
     PAUSES_SECONDS,
+    PER_SECOND,
     PROBE_SECONDS,
     RIGHT_LOST,
     ProviderHealth,
     ProviderLink,
     RecheckFailure,
     RecheckOutcome,
+    at_once,
     due,
     end_of_no,
+    overdue,
+    per_second,
 )
 
 TICK_SECONDS = 2.0
-APART_SECONDS = 1 / 8
-"""At most eight questions begin in a second."""
 FRESH = timedelta(seconds=30)
 """A request does not have a session asked about that was asked about so lately."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
@@ -50,7 +52,8 @@ class ProviderRecheck:
         self._auth, self._app = authenticator, app
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._wakes = asyncio.Event()
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._places, self._most = asyncio.Semaphore(AT_ONCE), AT_ONCE
+        self._apart = 1 / PER_SECOND
         self._next_start = 0.0
         self._pause, self._pause_until, self._asked_last = 0.0, 0.0, 0.0
         self._unanswered: dict[str, RecheckFailure] = {}
@@ -104,17 +107,27 @@ class ProviderRecheck:
     async def _round(self) -> bool:
         """Ask about who is due, some at a time. Returns whether others are due as well."""
         now, steady = self._auth.sign_on_now(), time.monotonic()
-        every = self._auth.sign_on.config.recheck
-        links = due(self._auth.links.all(), every, now, self._unanswered, steady)
+        every, known = self._auth.sign_on.config.recheck, self._auth.links.all()
+        self._set_pace(len(known), every)
+        OVERDUE.set(overdue(known, every, now).total_seconds())
+        links = due(known, every, now, self._unanswered, steady)
         if not links and self._health.away and steady >= self._asked_last + PROBE_SECONDS:
             # though each of them has to wait after its last one: who did so the longest
-            links = due(self._auth.links.all(), every, now, self._unanswered, math.inf)[:1]
+            links = due(known, every, now, self._unanswered, math.inf)[:1]
         if not links or steady < self._pause_until:
             return False
         # while it is silent one question is enough to see that it is back
-        asked = links[:1] if self._pause else links[: 8 * AT_ONCE]
+        asked = links[:1] if self._pause else links[: 8 * self._most]
         await asyncio.wait(self._begin(asked))
         return len(asked) < len(links)
+
+    def _set_pace(self, sessions: int, every: timedelta) -> None:
+        """As many questions as there have to be. More that may be open at a time stay so."""
+        questions = per_second(sessions, every)
+        self._apart = 1 / questions
+        while self._most < at_once(questions):
+            self._places.release()
+            self._most += 1
 
     def _begin(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
         """One question a session at a time: with a refresh token that is good once a second one would be refused."""
@@ -132,7 +145,7 @@ class ProviderRecheck:
 
     async def _ask(self, session: str) -> None:
         async with self._places:
-            start = self._next_start = max(time.monotonic(), self._next_start + APART_SECONDS)
+            start = self._next_start = max(time.monotonic(), self._next_start + self._apart)
             await asyncio.sleep(start - time.monotonic())
             link = self._auth.links.of_session(session)
             if link is None or time.monotonic() < self._pause_until:

@@ -79,7 +79,7 @@ class Countdown:
 
     Attributes:
         stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``,
-            ``signed-out``, ``given-back``.
+            ``signed-out``, ``given-back``, ``admin``.
         can_keep: *keep* moves this end.
         last_warning: wall-clock time of the second warning; None: it is not known.
         no_keep: why *keep* does not move this end now, where the policy lets it be moved; None: it does, or never can.

@@ -5,7 +5,8 @@ what the provider says                  what follows
 ======================================  ==================================================================
 here is who it is, and we let them in   it stays; its groups are taken over, where they are known
 here is who it is; not let in any more  all sessions of the person end, and the right is lost
-no (``invalid_grant``, 401)             this session ends: it ran out there, or the account is gone
+no (``invalid_grant``, ``userinfo``     this session ends: it ran out there, or the account is gone
+401)
 no, and it says that the account is     all sessions of the person end, and the right is lost
 disabled or gone
 nothing that can be read                it stays: nobody is signed out because a provider is away
@@ -16,6 +17,7 @@ Not here: asking (``adapters/oidc.py``), and ending (``authenticator/session_end
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +28,14 @@ from enum import Enum
 from hub_extensions.core.sign_on.sessions import EndCause
 
 AT_ONCE = 5
-"""So many are asked about at a time."""
+"""So many are asked about at a time, and more only where all are not asked about in time otherwise."""
+PER_SECOND = 8.0
+"""So many questions begin in a second at most, and more only as above."""
+MOST_PER_SECOND = 40.0
+"""The bound of that, for the sake of provider and hub: 9,600 sessions in five minutes."""
+RESERVE = 1.25
+ANSWER_SECONDS = 0.6
+"""What an answer may take so that as many as begin also end."""
 JITTER = 0.2
 """A session is due up to this part of the time earlier, each by another, so that not all come at once."""
 
@@ -159,6 +168,23 @@ def due(
         return last is not None, 0.0 if last is None else last.at, link.checked is not None, link.checked or now
 
     return sorted(found, key=order)
+
+
+def per_second(sessions: int, every: timedelta) -> float:
+    """How many questions may begin in a second, so that so many sessions are asked about in time (zero: when asked)."""
+    needed = RESERVE * sessions / every.total_seconds() if every > timedelta(0) else 0.0
+    return min(MOST_PER_SECOND, max(PER_SECOND, needed))
+
+
+def at_once(questions: float) -> int:
+    """How many may be open at a time where so many begin in a second."""
+    return max(AT_ONCE, math.ceil(questions * ANSWER_SECONDS))
+
+
+def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> timedelta:
+    """By how much the one that has waited longest is past its time; zero: none is, or there is no such time."""
+    waited = (now - each.checked for each in links if each.checked is not None)
+    return max(max(waited, default=every) - every, timedelta(0)) if every > timedelta(0) else timedelta(0)
 
 
 def _early(session: str) -> float:

@@ -19,7 +19,7 @@ from hub_extensions.adapters.store.sign_on import METADATA, SignOnStore
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
-from hub_extensions.core.sign_on.recheck import ProviderLink
+from hub_extensions.core.sign_on.recheck import AT_ONCE, ProviderLink
 from tests.patience import patient
 
 pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
@@ -149,6 +149,12 @@ class _Users:
         return user
 
 
+def at_any_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is waited for between two questions; no more than five are open all the same."""
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.per_second", lambda *_: 1e9)
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.at_once", lambda _: AT_ONCE)
+
+
 @asynccontextmanager
 async def asking(sessions: int, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Place, Any]]:
     from jupyterhub.crypto import CryptKeeper
@@ -191,7 +197,7 @@ async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_dis
 ) -> None:
     async with asking(40, monkeypatch) as (place, recheck):
         monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 0.01)
-        monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.APART_SECONDS", 0.0)
+        at_any_pace(monkeypatch)
         *unclear, disabled = place.names
         place.provider.unclear |= set(unclear)
         place.provider.refused, place.provider.refused_for = "'User disabled'", disabled
@@ -209,7 +215,7 @@ async def test_a_provider_that_was_silent_for_long_is_seen_to_be_back_within_sec
 
     clock = SimpleNamespace(now=1_000.0)
     monkeypatch.setattr(asks, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(asks, "APART_SECONDS", 0.0)
+    at_any_pace(monkeypatch)
     monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: clock.now))
     async with asking(1, monkeypatch) as (place, recheck):
         (name,) = place.names
@@ -231,7 +237,7 @@ async def test_while_it_is_away_another_is_asked_about_each_time(monkeypatch: py
 
     clock = SimpleNamespace(now=1_000.0)
     monkeypatch.setattr(asks, "TICK_SECONDS", 0.01)
-    monkeypatch.setattr(asks, "APART_SECONDS", 0.0)
+    at_any_pace(monkeypatch)
     monkeypatch.setattr(asks, "time", SimpleNamespace(monotonic=lambda: clock.now))
     async with asking(2, monkeypatch) as (place, _):
         place.provider.silent |= set(place.names)
@@ -285,8 +291,20 @@ async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytes
     from hub_extensions.authenticator.openid import recheck
 
     monkeypatch.setattr(recheck, "TICK_SECONDS", 3600.0)
-    monkeypatch.setattr(recheck, "APART_SECONDS", 0.0)
+    at_any_pace(monkeypatch)
     async with asking(90, monkeypatch) as (place, _):
         await until(lambda: len(place.provider.asked) == 90)
         assert set(place.provider.asked.values()) == {1}
-        assert place.provider.most_at_once == recheck.AT_ONCE == 5
+        assert place.provider.most_at_once == AT_ONCE == 5
+
+
+async def test_where_eight_in_a_second_are_too_few_more_are_asked_about_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """8 a second are 2,400 sessions in five minutes; nobody was told that the last of more were asked about late."""
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 3600.0)
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.per_second", lambda *_: 40.0)
+    async with asking(30, monkeypatch) as (place, recheck):
+        assert recheck._apart == 1 / 8
+        await until(lambda: len(place.provider.asked) == 30)
+        assert recheck._apart == 1 / 40 and recheck._most == 24

@@ -12,8 +12,11 @@ from hub_extensions.core.sign_on.recheck import (
     ProviderHealth,
     ProviderLink,
     RecheckFailure,
+    at_once,
     due,
     end_of_no,
+    overdue,
+    per_second,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -29,6 +32,40 @@ def link(session: str, age: timedelta | None) -> ProviderLink:
 def test_those_to_be_asked_at_once_come_first_then_the_longest_unasked() -> None:
     links = [link("a", timedelta(minutes=6)), link("b", timedelta(minutes=9)), link("c", None), link("d", timedelta(0))]
     assert [each.session for each in due(links, EVERY, NOW)] == ["c", "b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("sessions", "every", "questions", "open_at_once"),
+    [
+        (0, EVERY, 8.0, 5),
+        (1_920, EVERY, 8.0, 5),
+        (4_800, EVERY, 20.0, 12),
+        (9_600, EVERY, 40.0, 24),
+        (50_000, EVERY, 40.0, 24),
+        (50_000, timedelta(hours=1), pytest.approx(17.36, abs=0.01), 11),
+        (50_000, timedelta(0), 8.0, 5),
+    ],
+)
+def test_as_many_are_asked_about_as_there_are_and_no_more_than_a_provider_takes(
+    sessions: int, every: timedelta, questions: float, open_at_once: int
+) -> None:
+    found = per_second(sessions, every)
+    assert (found, at_once(found)) == (questions, open_at_once)
+
+
+@pytest.mark.parametrize(
+    ("ages", "every", "late"),
+    [
+        ((), EVERY, 0),
+        ((None,), EVERY, 0),
+        ((3, 5), EVERY, 0),
+        ((3, 7, None), EVERY, 2),
+        ((90,), timedelta(0), 0),
+    ],
+)
+def test_how_late_the_longest_unasked_is(ages: tuple[int | None, ...], every: timedelta, late: int) -> None:
+    links = [link("a", None if age is None else timedelta(minutes=age)) for age in ages]
+    assert overdue(links, every, NOW) == timedelta(minutes=late)
 
 
 def test_a_session_without_an_answer_comes_after_all_others_and_ever_more_seldom() -> None:
