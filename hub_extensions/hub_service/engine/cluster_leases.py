@@ -69,7 +69,7 @@ class ClusterLeases:
     """Takes the cluster in and ends leases whose pod is gone.
 
     Attributes:
-        leftovers, trespassers: of one machine only; empty here.
+        trespassers: of one machine only; empty here.
         forgotten: pods of ours that the hub has forgotten.
     """
 
@@ -79,7 +79,6 @@ class ClusterLeases:
         self.transaction = transaction
         self.cluster = cluster
         self.config = config
-        self.leftovers: dict[str, tuple[Process, ...]] = {}
         self.trespassers: dict[str, bool] = {}
         self.forgotten = ForgottenPods(state, transaction, cluster, config)
         self.drains = NodeDrains(state, transaction, cluster, config.drain_nodes)
@@ -382,6 +381,10 @@ class ClusterLeases:
         if pod is None:
             return ""
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
+
+    def processes(self, lease: Lease) -> tuple[Process, ...]:
+        """They are its pod's."""
+        return ()
 
     async def end_again(self, lease: Lease) -> None:
         """Its pod is deleted, unless that has begun; the hub knows no pod of that name but one that this server's next

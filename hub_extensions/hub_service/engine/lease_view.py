@@ -61,7 +61,7 @@ class LeaseView:
         facts = self.state.facts.get((lease.user, lease.server))
         decision = self.culler.decision(facts) if facts else None
         wall = self.state.clock.wall
-        left = self.watcher.leftovers.get(lease.id, ()) if lease.state is LeaseState.ENDING else ()
+        left = self.watcher.processes(lease) if lease.state is LeaseState.ENDING else ()
         used, source = self.culler.measured(lease)
         pod = self.pod_of(lease) if self.pod_of is not None else None
         return LeaseInfo(

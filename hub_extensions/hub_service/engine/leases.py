@@ -19,13 +19,11 @@ class LeaseWatcher(Protocol):
     """Refreshes leases from what holds them.
 
     Attributes:
-        leftovers: lease id -> its processes still there, for the admin's page.
         trespassers: `Device.identity` -> a server uses it that has no lease of it.
         problem: why nothing can be read now; "" when it can.
         sampled: set with every reading that was taken in.
     """
 
-    leftovers: dict[str, tuple[Process, ...]]
     trespassers: dict[str, bool]
     problem: str
     sampled: asyncio.Event
@@ -59,6 +57,9 @@ class LeaseWatcher(Protocol):
 
     def what_is_left(self, lease: Lease) -> str:
         """What is there of a lease's server, for an admin; "": nothing is known of it."""
+
+    def processes(self, lease: Lease) -> tuple[Process, ...]:
+        """What still holds a lease whose server ends, on one machine; of a cluster none is known."""
 
     async def end_again(self, lease: Lease) -> None:
         """End what is left of a server that the hub calls stopped."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -196,15 +196,17 @@ class LocalLeases:
         sample = reading.samples.get(lease.uuid)
         if sample is None:
             return True  # it could not be read: not known to be free
-        if sample.pids is None:
-            return False  # the driver lists none for us; the marks have to do
+        return bool(self._not_others(lease, sample.pids or ()))  # the driver may list none for us: the marks have to do
+
+    def _not_others(self, lease: Lease, pids: Iterable[int]) -> set[int]:
+        """Of the processes that the driver lists on the lease's device those that no other lease on it accounts for."""
         others = {
             process.pid
             for other, found in self.leftovers.items()
             if other != lease.id and (held := self.state.leases.get(other)) is not None and held.device == lease.device
             for process in found
         }
-        return bool(set(sample.pids) - others)
+        return set(pids) - others
 
     # -------------------------------------------------------------- servers that ran before
 
@@ -265,8 +267,18 @@ class LocalLeases:
 
     def what_is_left(self, lease: Lease) -> str:
         """Its processes, by their pids."""
-        left = self._left(lease)
-        return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in left)
+        return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
+
+    def processes(self, lease: Lease) -> tuple[Process, ...]:
+        """What holds a lease whose server ends: what carries its mark, or else what the driver lists on its device.
+
+        A process may have lost the mark (``env -u``): it is named, and not ended, for whose it is nobody knows.
+        """
+        left, sample = self._left(lease), self.state.samples.get(lease.uuid)
+        if left or lease.state is not LeaseState.ENDING or sample is None:
+            return left
+        pids = sorted(self._not_others(lease, sample.pids or ()))
+        return tuple(found for pid in pids if (found := procfs.describe(pid)) is not None)
 
     async def end_again(self, lease: Lease) -> None:
         """SIGTERM at first, then SIGKILL; an adopted server carries no mark, and is known by its pid."""

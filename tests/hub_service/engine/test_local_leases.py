@@ -112,6 +112,24 @@ async def test_a_double_forked_daemon_holds_the_device_until_it_is_ended(tmp_pat
         assert r.positions() == {"ben": 0}
 
 
+async def test_a_process_without_its_mark_that_holds_the_device_is_named_and_runs_on(tmp_path: Path) -> None:
+    """``env -u JUPYTERHUB_GPU_LEASE`` kept a GPU for ever, and nobody was told who held it."""
+    async with room(tmp_path, small(0)) as r:
+        _, server = await r.run("ada", "mig-1g.5gb")
+        unmarked = started_before(r, "MIG-small-0")
+        r.gpus.pids["MIG-small-0"] = (unmarked.pid,)
+        await stop(r, "ada", server)
+        await r.engine.watcher.refresh()
+        (lease,) = await r.engine.leases()
+        assert lease.state == "ending" and f"(pid {unmarked.pid}, " in lease.processes[0]
+        r.hands.pass_time(timedelta(seconds=30))
+        await r.engine.watcher.refresh()
+        assert unmarked.poll() is None, "whose it is nobody knows"
+        r.gpus.pids["MIG-small-0"] = ()
+        await r.engine.watcher.refresh()
+        assert (await r.engine.leases()) == ()
+
+
 async def test_what_ignores_sigterm_is_killed_after_10_s_and_shown_to_admins_meanwhile(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         state, server = await r.run("ada", "mig-1g.5gb")
