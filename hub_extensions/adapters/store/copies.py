@@ -7,7 +7,9 @@ Not here: when a copy is made (the engine), and PostgreSQL, whose own tools do a
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
+from collections.abc import Collection
 from contextlib import closing
 from datetime import date, datetime
 from pathlib import Path
@@ -18,7 +20,14 @@ from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable
 from hub_extensions.core.wording import foreign
 
 DAILY_COPIES = 7
-"""So many days' copies are kept."""
+"""So many days' copies are kept, where there is room for them."""
+LEFT_OUT = frozenset({"gpu_samples"})
+"""What a day's copy is made without: what was measured by the minute, nine tenths of a busy store, and of use to no
+restart."""
+NEARLY_FULL = 0.1
+"""Of a volume: with less free space than this (or than a GiB of a large one) minutes are not kept, so that hub and
+service can go on writing what they cannot do without."""
+MIB = 2**20
 BESIDE = ("", "-wal", "-shm")
 _NO_DAMAGE = ("locked", "busy", "unable to open", "readonly", "disk i/o", "full")
 """Words of SQLite that say nothing about the file's contents."""
@@ -103,21 +112,45 @@ def copies(file: Path, folder: Path) -> tuple[Path, ...]:
 def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
     """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder` unless that is there; keep those of the last days.
 
+    Minutes are left out. Where there is no room for it twice, older copies go before it, but for the last one.
+
     Raises:
-        StoreUnavailable: the file is damaged. Older copies stay then. sqlite3.Error, OSError: it cannot be copied now.
+        StoreUnavailable: the file is damaged, or there is no room. Older copies stay then.
+        sqlite3.Error, OSError: it cannot be copied now.
     """
     target = folder / f"{file.stem}.copy-{today.isoformat()}.sqlite"
     if target.exists():
         return None
     refuse_damaged(file)
-    copy_to(file, target)
-    for old in sorted(folder.glob(f"{file.stem}.copy-*.sqlite"))[:-DAILY_COPIES]:
+    older = sorted(folder.glob(f"{file.stem}.copy-*.sqlite"))
+    needed = 2 * (older[-1] if older else file).stat().st_size
+    while len(older) > 1 and shutil.disk_usage(folder).free < needed:
+        older.pop(0).unlink()
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise StoreUnavailable(
+            f"No copy of the file {file} (database_url) was made: {folder} has {free / MIB:.0f} MiB left. Make the "
+            f"volume larger."
+        )
+    copy_to(file, target, LEFT_OUT)
+    for old in [*older, target][:-DAILY_COPIES]:
         old.unlink()
     return target
 
 
-def copy_to(source: Path, target: Path) -> None:
+def is_nearly_full(file: Path) -> bool:
+    """The volume of `file` has little space left; False where that is not known."""
+    try:
+        space = shutil.disk_usage(file.parent)
+    except OSError:
+        return False
+    return space.free < min(NEARLY_FULL * space.total, 1024 * MIB)
+
+
+def copy_to(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
     """Copy an SQLite file that may be in use (mode 0600). `target` is the whole copy, or stays as it was.
+
+    `left_out`: tables that are empty in the copy.
 
     Raises:
         sqlite3.Error, OSError: it cannot be copied.
@@ -126,13 +159,36 @@ def copy_to(source: Path, target: Path) -> None:
     half.unlink(missing_ok=True)
     os.close(os.open(half, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     try:
-        with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(half)) as copy:
-            read.backup(copy)
-            copy.execute("PRAGMA journal_mode=DELETE").close()  # one file, which needs no other beside it
+        if left_out:
+            _copy_tables(source, half, left_out)
+        else:
+            _copy_pages(source, half)
         _like_folder(half)
         half.replace(target)
     finally:
         half.unlink(missing_ok=True)
+
+
+def _copy_pages(source: Path, half: Path) -> None:
+    with closing(sqlite3.connect(source)) as read, closing(sqlite3.connect(half)) as copy:
+        read.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE").close()  # one file, which needs no other beside it
+
+
+def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
+    """Table by table, as they are at one moment."""
+    with closing(sqlite3.connect(half, isolation_level=None)) as copy:
+        copy.execute("PRAGMA synchronous=OFF").close()  # a file that is not whole at its end is thrown away
+        copy.execute("ATTACH ? AS old", (str(source),))
+        copy.execute("BEGIN")
+        made = copy.execute("SELECT type, name, sql FROM old.sqlite_master WHERE sql NOT NULL").fetchall()
+        for _, _, definition in sorted(made, key=lambda each: each[0] != "table"):  # indexes when all rows are there
+            copy.execute(definition)
+        for kind, name, _ in made:
+            if kind == "table" and name not in left_out:
+                quoted = '"' + name.replace('"', '""') + '"'
+                copy.execute(f"INSERT INTO main.{quoted} SELECT * FROM old.{quoted}")
+        copy.execute("COMMIT")
 
 
 def put_back(copy: Path, file: Path, now: datetime) -> Path | None:

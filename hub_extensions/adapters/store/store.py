@@ -7,10 +7,12 @@ opening (``database.py``), schemas (``schema_upgrade.py``).
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store import deliveries, forecasts, history, queue, servers, usage
-from hub_extensions.adapters.store.copies import copy_of_today, refuse_damaged
+from hub_extensions.adapters.store.copies import copy_of_today, is_nearly_full, refuse_damaged
 from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow, Stored
@@ -32,10 +34,14 @@ from hub_extensions.core.queue.outlook import Given
 from hub_extensions.core.usage import Minute
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 SAMPLES_KEPT = timedelta(days=30)
 RECORDS_KEPT = timedelta(days=365)
 _LAST_COMMIT = "last-commit"
+NEARLY_FULL = (
+    "The volume of the store is nearly full: what is measured by the minute is not kept. Make it larger, or free space."
+)
 
 
 class Store:
@@ -43,9 +49,11 @@ class Store:
 
     Attributes:
         guard: asked in every transaction of changes, before it writes; what it raises keeps them out.
+        nearly_full: at the last look its volume had little space left.
     """
 
     guard: Callable[[Connection], None] | None = None
+    nearly_full = False
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
         """Use `Store.open`. `engine` is used in `thread` only."""
@@ -86,7 +94,7 @@ class Store:
     async def commit(self, changes: Changes) -> None:
         """Write `changes` in one transaction; when this returns they are on disk, when it raises nothing is written.
 
-        A caller that is cancelled meanwhile does not undo it.
+        A caller that is cancelled meanwhile does not undo it. Minutes are left out while the volume is nearly full.
         """
         if changes.empty:
             return
@@ -99,12 +107,21 @@ class Store:
             queue.write(connection, changes)
             servers.write(connection, changes)
             history.write(connection, changes)
-            usage.write(connection, changes)
+            if changes.samples and self._has_no_room_for_minutes():
+                usage.write(connection, replace(changes, samples=()))
+            else:
+                usage.write(connection, changes)
             deliveries.write(connection, changes)
             forecasts.write(connection, changes)
             servers.write(connection, marked)
 
         await self._do(write, arrived=lambda connection: servers.meta(connection).get(_LAST_COMMIT) == mark)
+
+    def _has_no_room_for_minutes(self) -> bool:
+        was, self.nearly_full = self.nearly_full, self._file is not None and is_nearly_full(self._file)
+        if self.nearly_full and not was:
+            _log.error("%s", NEARLY_FULL)
+        return self.nearly_full
 
     async def notices(self, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
         """What `user` (None: everybody) was told at `since` or later, the newest first."""
@@ -201,7 +218,7 @@ class Store:
     @property
     def state(self) -> str:
         """For ``health``: ``ok``, or the message of what is wrong since the last call."""
-        return self._state
+        return NEARLY_FULL if self.nearly_full and self._state == "ok" else self._state
 
     async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:
         try:

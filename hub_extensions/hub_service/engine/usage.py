@@ -244,7 +244,11 @@ class Measuring:
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)
         return Changes(
-            samples=tuple(minute_of(key, each.device, each.at, each.sums, each.source) for key, each in minutes),
+            samples=tuple(
+                minute_of(key, each.device, each.at, each.sums, each.source)
+                for key, each in minutes
+                if each.sums.use_seconds or each.sums.memory_seconds  # of what nobody measured there is no row
+            ),
             uses=tuple(self.state.uses[key] for key, _ in minutes if key in self.state.uses),
         )
 

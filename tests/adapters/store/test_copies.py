@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,6 +21,7 @@ from hub_extensions.adapters.store.copies import (
     put_back,
     sqlite_file,
 )
+from hub_extensions.core.usage import Minute
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=timezone.utc)
 PAGE = 4096
@@ -148,3 +150,69 @@ async def test_an_empty_file_beside_an_older_state_is_told(sqlite_url: str, tmp_
     file.unlink() if how == "gone" else file.write_bytes(b"")
     shown = empty_beside_older(file, tmp_path)
     assert str(file) in shown and "gpu.copy-2026-11-23.sqlite" in shown and "store restore" in shown
+
+
+def tables(file: Path) -> dict[str, list[tuple[object, ...]]]:
+    with closing(sqlite3.connect(file)) as opened:
+        made = opened.execute("SELECT type, name, sql FROM sqlite_master WHERE sql NOT NULL ORDER BY name").fetchall()
+        rows = {name: opened.execute(f"SELECT * FROM {name}").fetchall() for kind, name, _ in made if kind == "table"}
+    return {**rows, "sqlite_master": made}
+
+
+async def test_a_days_copy_has_all_but_what_was_measured_by_the_minute(sqlite_url: str, tmp_path: Path) -> None:
+    file = await filled(sqlite_url)
+    store = Store.open(sqlite_url)
+    minutes = [Minute("l1", NOW + n * timedelta(minutes=1), "GPU-1", "nvml", 1.0, 2.0, 3, 60.0) for n in range(500)]
+    await store.commit(Changes(samples=tuple(minutes)))
+    copy = await store.copy_of_today(tmp_path, NOW.date())
+    store.close()
+    assert copy is not None and damage(copy) == "" and not copy.with_name(f"{copy.name}-journal").exists()
+    all_of_it, copied = tables(file), tables(copy)
+    assert len(all_of_it.pop("gpu_samples")) == 500 and copied.pop("gpu_samples") == []
+    assert copied == all_of_it
+    assert put_back(copy, file, NOW) is not None
+    store = Store.open(sqlite_url)
+    assert len(await store.journal(1000)) == 400 and await store.samples("l1", NOW) == ()
+    store.close()
+
+
+async def test_where_there_is_no_room_older_copies_go_and_the_last_one_stays(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With seven whole copies beside it a store filled the hub's own volume in three weeks."""
+    file = await filled(sqlite_url)
+    free = [10**9]
+    monkeypatch.setattr(
+        "hub_extensions.adapters.store.copies.shutil.disk_usage",
+        lambda _: SimpleNamespace(free=free.pop(0) if len(free) > 1 else free[0]),
+    )
+    for day in range(1, 5):
+        copy_of_today(file, tmp_path, date(2026, 11, day))
+    free[:] = [0, 0, 10**9]
+    copy_of_today(file, tmp_path, date(2026, 11, 5))
+    assert [each.name[-9:-7] for each in reversed(copies(file, tmp_path))] == ["03", "04", "05"]
+    free[:] = [0]
+    with pytest.raises(StoreUnavailable, match=r"has 0 MiB left\. Make the volume larger"):
+        copy_of_today(file, tmp_path, date(2026, 11, 6))
+    assert [each.name[-9:-7] for each in copies(file, tmp_path)] == ["05"]
+
+
+@pytest.mark.parametrize(
+    ("free", "total", "full"),
+    [(90, 1000, True), (110, 1000, False), (1000, 10**6, True), (1100, 10**6, False), (None, 0, False)],
+)
+async def test_minutes_are_not_kept_while_the_volume_is_nearly_full(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, free: int | None, total: int, full: bool
+) -> None:
+    def space(_: Path) -> SimpleNamespace:
+        if free is None:
+            raise OSError
+        return SimpleNamespace(free=free * 2**20, total=total * 2**20)
+
+    store = Store.open(sqlite_url)
+    monkeypatch.setattr("hub_extensions.adapters.store.copies.shutil.disk_usage", space)
+    row = JournalRow(NOW, "joined", "t1", "", "ada", "", "")
+    await store.commit(Changes(journal=(row,), samples=(Minute("l1", NOW, "GPU-1", "nvml", 1.0, 1.0, 1, 60.0),)))
+    assert len(await store.journal()) == 1 and len(await store.samples("l1", NOW)) == (0 if full else 1)
+    assert ("nearly full" in store.state) is full
+    store.close()

@@ -132,14 +132,12 @@ async def test_figures_are_kept_by_the_minute_and_in_the_record_over_a_restart(t
                 r.engine.state.read_at = r.engine.state.clock.now()
         await r.engine.culler.decide_all()
         rows = await r.engine.store.samples(lease, hands.wall - timedelta(hours=1))
-        begin = rows[0].at
+        begin = rows[0].at - timedelta(minutes=1)
         assert [(row.used_percent, row.memory_bytes, row.source) for row in rows] == [
-            (None, None, "none"),
             (40.0, 2**30, "gpm"),
             (80.0, 2**30, "gpm"),
-            (None, None, "none"),
-        ]
-        assert rows[1] == Minute(lease, begin + timedelta(minutes=1), "MIG-small-0", "gpm", 40.0, 40.0, 2**30, 60.0)
+        ], "of a minute in which nobody measured there is no row"
+        assert rows[0] == Minute(lease, begin + timedelta(minutes=1), "MIG-small-0", "gpm", 40.0, 40.0, 2**30, 60.0)
         r.children.clear()  # it lives on
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         r.hands.pass_time(timedelta(minutes=4))
