@@ -385,6 +385,8 @@ async def test_what_has_no_use_or_does_not_run_is_not_measured(tmp_path: Path) -
 
         await measuring.take(noted, lambda _: "", lambda _: "")
         assert asked == ["ada"], "Cid's server starts"
+        r.hands.pass_time(SECOND)
+        await measuring.take(noted, lambda _: "", lambda _: "")
         held = lease(state, "ada")
         del state.uses[held.id]
         await measuring.take(noted, lambda _: "", lambda _: "")
