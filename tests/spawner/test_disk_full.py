@@ -15,7 +15,7 @@ from tests.spawner.real_hub import ours
 pytestmark = pytest.mark.hub
 ONE = "mig-1g.5gb"
 FULL = "The GPU service cannot write its records now: its disk is full."
-SHORT = "c.GpuSpawnerMixin.gpu_patience_seconds = 0.5"
+SHORT, LONG = (f"c.GpuSpawnerMixin.gpu_patience_seconds = {seconds}" for seconds in (0.5, 60))
 
 
 @pytest.fixture
@@ -51,10 +51,11 @@ def test_a_gpu_choice_waits_with_the_services_sentence_and_cpu_only_starts(
 
 
 def test_who_is_in_line_keeps_the_place_while_the_disk_is_full(tmp_path: Path, service: GpuServiceInATest) -> None:
-    with Hub(tmp_path / "hub", ours(service, SHORT)) as hub:
+    with Hub(tmp_path / "hub", ours(service, LONG)) as hub:
         hub.add_users("ada", "ben")
         hub.spawn("ada", {"offer": ONE})
         hub.wait_ready("ada")
+        until(lambda: not service.tickets, what="the service has heard of it")
         hub.spawn("ben", {"offer": ONE})
         until(lambda: ("ben", "") in service.tickets and service._streams)
         service.disk_full = FULL

@@ -89,6 +89,7 @@ class Reconciler:
         self._apart = apart
         self._resume = True
         self._unattended: dict[str, datetime] = {}
+        self._to_start: set[str] = set()
         self._missing: dict[tuple[str, str], datetime] = {}
         self._changed_since: set[tuple[str, str]] = set()
         self._starting: asyncio.Task[None] | None = None
@@ -294,7 +295,7 @@ class Reconciler:
                 self._unattended.pop(ticket.id, None)
                 continue
             since = self._unattended.setdefault(ticket.id, now)
-            if now - since > self.state.config.abandon_after:
+            if ticket.id not in self._to_start and now - since > self.state.config.abandon_after:
                 reason = explain("abandoned", log_message="the hub has no pending spawn for it")
                 self._unattended.pop(ticket.id, None)
                 await transaction.end_ticket(ticket, Event.ABANDONED, reason)
@@ -304,18 +305,26 @@ class Reconciler:
         return tuple(forgotten)
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
-        """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time."""
+        """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time.
+
+        The hub answers each when it is done, or after its ``slow_spawn_timeout``: of a long line the last ones wait for
+        minutes until it is their turn. That is nobody's absence.
+        """
         order = sorted(
             forgotten,
             key=lambda t: (t.state is not TicketState.ADMITTED, t.first_place),
         )
-        gate = asyncio.Semaphore(AT_A_TIME)
+        gate, began = asyncio.Semaphore(AT_A_TIME), self.state.clock.now()
+        self._to_start = {ticket.id for ticket in order}
         resumed = self.state.resumed = {
             ticket: attempt for ticket, attempt in self.state.resumed.items() if ticket in self.state.tickets
         }
 
         async def start(ticket: Ticket) -> None:
             async with gate:
+                self._to_start.discard(ticket.id)
+                if ticket.id in self._unattended:
+                    self._unattended[ticket.id] += self.state.clock.now() - began
                 now = self.state.tickets.get(ticket.id)
                 if now is None or now.attempt != ticket.attempt:
                     return  # its user has left, or has asked again, while others were started
@@ -330,7 +339,10 @@ class Reconciler:
                     self._resume = True
                     log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
 
-        await asyncio.gather(*(start(ticket) for ticket in order))
+        try:
+            await asyncio.gather(*(start(ticket) for ticket in order))
+        finally:
+            self._to_start.clear()
         if self._resume:
             asyncio.get_running_loop().call_later(WHILE_AWAY * 5, self._soon.set)
 

@@ -588,6 +588,45 @@ async def test_who_leaves_while_others_are_started_again_is_not_started(tmp_path
         assert [user for user, _, _ in hub.started] == users[:6]
 
 
+async def test_who_waits_to_be_started_again_behind_a_long_line_is_not_taken_for_gone(tmp_path: Path) -> None:
+    """A restarted hub answers five starts at a time, each after its ``slow_spawn_timeout``: of 1,000 who waited the
+    last 250 lost their places."""
+    users = [f"u{number}" for number in range(7)]
+    async with room(tmp_path, small(0)) as r:
+        for user in users:
+            await r.ask(user, "mig-1g.5gb")
+        hub, hands = r.hub, r.hands
+    hub.running.clear()
+    goes_on = asyncio.Event()
+    start = hub.start
+
+    async def slowly(user: str, server: str, options: Mapping[str, object]) -> bool:
+        sent = await start(user, server, options)
+        await goes_on.wait()
+        return sent
+
+    hub.start = slowly  # type: ignore[method-assign]
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        await r.engine.reconciler.reconcile()
+        await soon(lambda: len(hub.started) == 5)
+        hands.pass_time(timedelta(seconds=100))
+        await r.engine.reconciler.reconcile()
+        hands.pass_time(timedelta(seconds=100))
+        await r.engine.reconciler.reconcile()
+        assert len(r.positions()) == 7, "two wait for their turn"
+        goes_on.set()
+        await soon(lambda: len(hub.started) == 7)
+        for user in users[5:]:
+            del hub.running[(user, "")]  # the hub has forgotten them again
+        await r.engine.reconciler.reconcile()
+        hands.pass_time(timedelta(seconds=119))
+        await r.engine.reconciler.reconcile()
+        assert len(r.positions()) == 7, "counted from their turn"
+        hands.pass_time(timedelta(seconds=2))
+        await r.engine.reconciler.reconcile()
+        assert set(r.positions()) == set(users[:5])
+
+
 @pytest.mark.programs
 async def test_a_ticket_that_nobody_wants_ends_after_120_s_in_which_the_hub_answers(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
