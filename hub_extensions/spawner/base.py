@@ -33,7 +33,7 @@ from hub_extensions.adapters.gpu_service import (
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
-from hub_extensions.core.offers.user_options import NOTIFY
+from hub_extensions.core.offers.user_options import NOTIFY, others_of
 from hub_extensions.core.reasons import Reason
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
@@ -475,6 +475,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
             "notify": NOTIFY if self._gpu_notifies else "",
             "notice_hint": self.gpu_notice_hint if self._gpu_notifies else "",
+            "options": others_of(self.user_options),
             "cpu_server": self.gpu_cpu_server_name
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
             else "",

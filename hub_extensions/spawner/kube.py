@@ -23,7 +23,7 @@ from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
-from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError
+from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError, others_of
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
@@ -155,7 +155,9 @@ class GpuKubeSpawner(PodSpawner):
         profiles = await self._gpu_profiles()
         if not profiles:
             return ""
-        saved = self.gpu_linked or self.user_options or getattr(self.orm_spawner, "user_options", None) or {}
+        saved = self.user_options or getattr(self.orm_spawner, "user_options", None) or {}
+        if self.gpu_linked:  # a link to an offer alone, as "Start again", says nothing of the profile
+            saved = self.gpu_linked if others_of(self.gpu_linked) else {**saved, **self.gpu_linked}
         before = self.profile_list, self.user_options
         # nothing else runs until it is as it was: KubeSpawner renders at once from a list
         try:

@@ -329,6 +329,16 @@ async def test_the_form_becomes_one_choice_of_profile_and_offer() -> None:
     assert linked == {"profile": "small", "offer": ONE}
 
 
+@pytest.mark.parametrize(("linked", "checked"), [({"offer": ONE}, "big-one"), ({"profile": "small"}, "small")])
+async def test_a_link_to_an_offer_alone_leaves_the_profile_of_the_last_start(
+    linked: dict[str, str], checked: str
+) -> None:
+    spawner = a_spawner(profile_list=PROFILES, options={"profile": "big-one", "image": "torch", "offer": "cpu"})
+    spawner.gpu_linked = linked
+    html = await spawner.gpu_profiles_form()
+    assert re.findall(r'name="profile"[^>]*value="([^"]*)"[^>]*checked', " ".join(html.split())) == [checked]
+
+
 @pytest.mark.parametrize("slug", ["small", "zzz"])
 async def test_a_link_preselects_profile_and_offer_and_leaves_nothing_to_start(
     slug: str,

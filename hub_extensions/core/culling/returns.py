@@ -28,7 +28,7 @@ from enum import Enum
 from hub_extensions.core.culling.evidence import GIVEN_BACK_FOR_CPU, Cause, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.offers.user_options import OWN_KEYS
+from hub_extensions.core.offers.user_options import others_of
 
 LONGEST_STOP = timedelta(minutes=10)
 ANSWER = timedelta(seconds=30)
@@ -96,7 +96,7 @@ def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> b
 
 def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
     """The options of a server, for CPU only; what other keys say stays."""
-    return {**{key: value for key, value in options.items() if key not in OWN_KEYS}, "offer": CPU}
+    return {**others_of(options), "offer": CPU}
 
 
 def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:

@@ -7,6 +7,7 @@ Says whether a choice is well written. Not here: whether such an offer exists or
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
 from hub_extensions.core.reasons import Reason, as_text, explain
@@ -59,6 +60,12 @@ def parse_user_options(user_options: object, also: Collection[str] = ()) -> tupl
     if "offer" in user_options:
         return (_one(user_options["offer"]),)
     return (CPU,)
+
+
+def others_of(user_options: object) -> dict[str, Any]:
+    """What of ``user_options`` is not ours: KubeSpawner's ``profile`` and its choices, a site's own keys."""
+    found = user_options if isinstance(user_options, Mapping) else {}
+    return {str(key): value for key, value in found.items() if key not in OWN_KEYS}
 
 
 def parse_notify(user_options: object) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 
 from slugify import slugify
 
-from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError
+from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError, others_of
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import foreign
 
@@ -67,7 +67,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
 
 def still_there(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict[str, Any]:
     """What of a saved choice can be preselected: all of the profile's part, or nothing of it."""
-    kept = {key: value for key, value in options.items() if key not in OWN_KEYS}
+    kept = others_of(options)
     try:
         check_profile(profiles, kept)
     except UserOptionsError:

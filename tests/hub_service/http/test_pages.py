@@ -416,6 +416,9 @@ async def test_one_reads_when_how_long_how_busy_and_how_the_last_ten_uses_ended(
     assert said.count("1 h 14 min MIG 1g.5gb, 62 % busy on average stopped: its GPU was idle") == 10
     assert re.search(r"Ended at [-0-9: ]+ UTC . Why: stopped: its GPU was idle\.", said)
     assert 'href="/jh/hub/spawn?opt-offer=mig-1g.5gb">Start again</a>' in text
+    service.engine.uses = (replace(record("idle", 1), server="my thesis"),)
+    named = await page(service, "ada-token")
+    assert 'href="/jh/hub/spawn/ada/my%20thesis?opt-offer=mig-1g.5gb">Start again</a>' in named
     service.engine.run_server("ada", "thesis")
     assert "Start again" not in await page(service, "ada-token")
 

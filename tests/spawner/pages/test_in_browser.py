@@ -28,7 +28,7 @@ def service() -> Iterator[GpuServiceInATest]:
 
 @pytest.fixture
 def hub(tmp_path: Path, service: GpuServiceInATest) -> Iterator[Hub]:
-    told = 'c.GpuSpawnerMixin.gpu_notice_hint = "by e-mail"'
+    told = 'c.GpuSpawnerMixin.gpu_notice_hint = "by e-mail"; c.GpuSpawnerMixin.gpu_other_options = ["profile"]'
     with Hub(tmp_path / "hub", f"{ours(service)}\n{told}\n") as running:
         running.add_users("ada", "ben", "cem")
         yield running
@@ -74,12 +74,17 @@ def test_taking_another_offer_goes_to_the_server_without_another_click(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     fill(hub, service)
-    hub.spawn("ben", {"offer": ONE}, "exam")
+    hub.spawn("ben", {"offer": ONE, "profile": 'it\'s "torch"'}, "exam")
     with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben/exam")
-        page.click("text=Take MIG 2g.10gb: now")
+        page.focus("text=Take MIG 2g.10gb: now")
+        service.capacity["mig-3g.20gb"] = 1
+        service.release("nobody")
+        page.wait_for_selector("text=Take MIG 3g.20gb: now")
+        page.keyboard.press("Enter")  # the button that had the focus has it still
         page.wait_for_url("**/user/ben/exam/**", timeout=patient(30000))
-    assert service.told_of(Ask)[-1].offers == (BIG, ONE)
+    asked = service.told_of(Ask)[-1]
+    assert asked.offers == (BIG, ONE) and asked.options["profile"] == 'it\'s "torch"', "its profile stays"
     assert hub.server("ben") is None
 
 
@@ -101,12 +106,13 @@ def test_working_on_cpu_meanwhile_starts_a_named_server_and_keeps_the_place(
     hub: Hub, service: GpuServiceInATest, browser: Browser
 ) -> None:
     fill(hub, service)
-    hub.spawn("ben", {"offer": ONE})
+    hub.spawn("ben", {"offer": ONE, "profile": "torch"})
     with browser_page(browser) as page:
         log_in(page, hub, "ben", "/hub/spawn-pending/ben")
         page.click("#gpu-cpu")
         page.wait_for_selector("text=Open server cpu", timeout=patient(20000))
         hub.wait_ready("ben", "cpu")
+        assert service.told_of(Ask)[-1].options == {"profile": "torch", "offer": "cpu"}
         assert ("ben", "") in service.tickets
         assert page.inner_text("#gpu-headline").startswith("You are 1st")
 

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from functools import cache
 from importlib.resources import files
 from typing import Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment
 from jupyterhub.services.auth import HubOAuthCallbackHandler
@@ -309,8 +309,9 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
 def make_environment(base_url: str) -> Environment:
     """The templates, everything escaped; compiled once, also where a process makes a second application."""
 
-    def start_url(offer: str) -> str:
-        return f"{base_url}hub/spawn?{urlencode({'opt-offer': offer})}"
+    def start_url(offer: str, user: str = "", server: str = "") -> str:
+        named = f"/{quote(user, safe='')}/{quote(server, safe='')}" if server else ""
+        return f"{base_url}hub/spawn{named}?{urlencode({'opt-offer': offer})}"
 
     return page_templates(
         "hub_extensions.hub_service.http.pages",

@@ -10,20 +10,32 @@
     el("gpu-leave").dataset.line = inLine ? "1" : "";
   }
   function noLeaving() { if (el("gpu-leave-ask")) { el("gpu-leave-ask").hidden = true; } }
+  var wanted = [];
   function alternatives(list, others) {
     var box = el("gpu-alternatives");
+    wanted = others;
     var key = list.map(function (item) { return item.offer + " " + item.when; }).join("\n");
     if (box.dataset.key === key) { return; }
     box.dataset.key = key;
-    box.replaceChildren.apply(box, list.map(function (item) {
-      var button = document.createElement("button");
-      button.type = "button";
-      button.className = "btn me-1 btn-outline-contrast";
+    // one that stays is the same button: it keeps the focus, and a press that has begun
+    var there = Array.prototype.slice.call(box.children), buttons = list.map(function (item) {
+      var button = there.filter(function (each) { return each.dataset.offer === item.offer; })[0] || alternative(item);
       button.textContent = item.now ? t("Take %1: now", item.title) : t("Take %1: %2", item.title, item.when);
       button.title = item.gives;
-      button.addEventListener("click", function () { take(item.offer, item.title, others); });
       return button;
-    }));
+    });
+    there.forEach(function (button) { if (buttons.indexOf(button) < 0) { button.remove(); } });
+    buttons.forEach(function (button, at) {
+      if (box.children[at] !== button) { box.insertBefore(button, box.children[at] || null); }
+    });
+  }
+  function alternative(item) {
+    var button = document.createElement("button");
+    button.type = "button";
+    button.className = "btn me-1 btn-outline-contrast";
+    button.dataset.offer = item.offer;
+    button.addEventListener("click", function () { take(item.offer, item.title, wanted); });
+    return button;
   }
 
   function noFigures() {

@@ -123,11 +123,13 @@
     el("gpu-action-status").textContent = el("gpu-leave").dataset.line ? t("Leaving the line.") : t("Cancelling the start.");
     giveUp(STOP_TRIES).then(function () { location.assign(page.dataset.form); }).catch(failed);
   }
+  // As this start was asked for (profile, image): else the hub would take its defaults, and remember them.
+  function own(offers) { return Object.assign(JSON.parse(page.dataset.options), offers); }
   function take(offer, words, others) {
     leaving = true;
     busy(true);
     el("gpu-action-status").textContent = t("Changing to %1. Your place for the others is kept.", words);
-    var options = { offers: [offer].concat(others.filter(function (other) { return other !== offer; })) };
+    var options = own({ offers: [offer].concat(others.filter(function (other) { return other !== offer; })) });
     if (page.dataset.notify) { options[page.dataset.notify] = true; }
     giveUp(STOP_TRIES)
       .then(function () { return startAgain(options, 15); })
@@ -142,7 +144,7 @@
   function cpuMeanwhile() {
     var name = page.dataset.cpuServer;
     busy(true);
-    call("POST", name, { offer: CPU }).then(function () {
+    call("POST", name, own({ offer: CPU })).then(function () {
       busy(false);
       var link = document.createElement("a");
       link.href = hub + "spawn-pending/" + encodeURIComponent(owner) + "/" + encodeURIComponent(name);

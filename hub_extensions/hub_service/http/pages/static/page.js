@@ -4,6 +4,7 @@
   const xsrf = own.dataset.xsrf;
   const pause = 1000 * Number(own.dataset.seconds);
   const SILENT_AFTER = 5000;
+  const CONTROLS = ["a", "button", "input", "label", "select", "summary"].map((name) => `${name}:hover`).join();
   let asked = null;
 
   function localTimes(root) {
@@ -18,7 +19,7 @@
   }
 
   function inUse(section) {
-    return section.matches(":hover") || section.contains(document.activeElement);
+    return section.querySelector(CONTROLS) !== null || section.contains(document.activeElement);
   }
 
   function takeOver(fresh) {
@@ -29,12 +30,15 @@
       }
       return;
     }
-    document.getElementById("asof").innerHTML = fresh.getElementById("asof").innerHTML;
+    let all = true;
     for (const section of fresh.querySelectorAll("main > section")) {
       const old = document.getElementById(section.id);
-      // nothing moves under the pointer or the keyboard
-      if (!inUse(old)) old.innerHTML = section.innerHTML;
+      // no control moves under the pointer or the keyboard
+      if (inUse(old)) all = false;
+      else old.innerHTML = section.innerHTML;
     }
+    // what stands still is as old as it was
+    if (all) document.getElementById("asof").innerHTML = fresh.getElementById("asof").innerHTML;
   }
 
   async function refresh() {
