@@ -143,4 +143,15 @@ def test_the_page_renews_its_rows_and_leaves_alone_what_somebody_writes(
     waiting[0].continue_()  # an answer that comes late counts
     expect(page.locator("#people article")).to_have_count(2)
     expect(page.locator("#refreshing")).to_have_text("")
+    page.unroute("**/admin")
+    before = page.inner_html("#asof")
+    page.locator("#people article").first.hover(position={"x": 4, "y": 4})  # a pointer that rests there uses nothing
+    engine.view = a_view(1, 1)
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#people article")).to_have_count(1)
+    assert page.inner_html("#asof") == before, "what is written stands still, and is as old as it was"
+    field.evaluate("field => field.blur()")
+    page.evaluate("document.querySelector('#asof').textContent = 'then'")
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    expect(page.locator("#asof")).not_to_have_text("then")
     page.context.close()
