@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from hub_extensions.tools.helm_check.model import Path, Release
 
@@ -42,6 +42,14 @@ def last_set(code: str, setting: str) -> str | None:
     """What this code says of ``c.JupyterHub.SETTING`` last, as Python; None where it does not set it."""
     found = re.findall(rf"(?m)^ *c\.JupyterHub\.{setting} = (.+)$", code)
     return found[-1] if found else None
+
+
+def set_anew(code: str, sections: Iterable[str], traits: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Section and trait of each that this code sets without what was there before."""
+    places = f"c\\.({'|'.join(sections)})\\.({'|'.join(traits)})"
+    for section, trait, value in re.findall(rf"(?m)^ *{places} = (.+)$", code):
+        if f"c.{section}.{trait}" not in value:
+            yield section, trait
 
 
 def names_our_spawner(code: str, value: str) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hub_extensions.tools.helm_check.extra_config import python_of, set_anew
 from hub_extensions.tools.helm_check.model import Finding, Path, Release, Severity, dotted, find, found, has
 from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
 
@@ -102,6 +103,9 @@ def _is_some(count: object) -> bool:
     return bool(count) and count != "0"
 
 
+_OF_THE_OFFER = "Take it out: the GPU comes with the offer."
+
+
 def _gpus_of_all(release: Release) -> Iterator[Finding]:
     """Every server would ask, also one of CPU only."""
     keys = ["singleuser.extraResource.limits", "singleuser.extraResource.guarantees"]
@@ -110,8 +114,14 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
         for resource, count in release.tree(key).items():
             if _GPU.fullmatch(str(resource)) and _is_some(count):
                 text = f"Every server would ask for {resource}: {count}, whatever its user chose."
-                fix = "Take it out: the GPU comes with the offer."
-                yield found(release, "gpu-for-all", (*key.split("."), resource), text, fix)
+                yield found(release, "gpu-for-all", (*key.split("."), resource), text, _OF_THE_OFFER)
+    for key in ("singleuser.initContainers", "singleuser.extraContainers"):
+        for number, container in enumerate(release.items(key)):
+            for resource, count in _asked({"extra_container_config": container}):
+                name = container.get("name", number)
+                asks = f"{resource}: {count} in every server"
+                text = f"Its container {name} would ask for {asks}, beside what a lease gives."
+                yield found(release, "gpu-for-all", key, text, _OF_THE_OFFER)
 
 
 def _visible(release: Release) -> Iterator[Finding]:
@@ -127,16 +137,24 @@ def _visible(release: Release) -> Iterator[Finding]:
 
 
 def _replaced(release: Release) -> Iterator[Finding]:
-    for section in SPAWNERS[:2]:  # the chart sets c.KubeSpawner, which beats c.Spawner
-        given = release.tree(f"hub.config.{section}")
-        for trait, (instead, lost) in _REPLACES.items():
-            if trait not in given or (section == "KubeSpawner" and trait == "profile_list" and not release.is_ours):
-                continue
-            gone = lost(release)
-            text = f"It replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
-            fix = f"Write it as {instead}, which adds to the chart's own."
-            severity: Severity = "problem" if gone else "look at"
-            yield found(release, "replaces-the-chart", f"hub.config.{section}.{trait}", text, fix, severity=severity)
+    sections = SPAWNERS[:2]  # the chart sets c.KubeSpawner, which beats c.Spawner
+    given: list[tuple[Path, str, str]] = [
+        (("hub", "config", section, trait), section, trait)
+        for section in sections
+        for trait in _REPLACES
+        if trait in release.tree(f"hub.config.{section}")
+    ]
+    given += [(path, *each) for path, code in python_of(release) for each in set_anew(code, sections, _REPLACES)]
+    for path, section, trait in given:
+        if section == "KubeSpawner" and trait == "profile_list" and not release.is_ours:
+            continue
+        instead, lost = _REPLACES[trait]
+        gone = lost(release)
+        what = f"c.{section}.{trait}" if path[1] != "config" else "It"
+        text = f"{what} replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
+        fix = f"Write it as {instead}, which adds to the chart's own."
+        severity: Severity = "problem" if gone else "look at"
+        yield found(release, "replaces-the-chart", path, text, fix, severity=severity)
 
 
 def _named(key: str, what: str) -> Callable[[Release], str]:

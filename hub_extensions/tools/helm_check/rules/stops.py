@@ -16,6 +16,8 @@ from hub_extensions.tools.helm_check.rules.use import CULLING
 
 SPAWNER_SECTIONS = ("GpuKubeSpawner", "KubeSpawner")
 """Where our spawner reads KubeSpawner's settings, the stronger first."""
+OF_THE_CHART = "singleuser.extraPodConfig"
+"""Where the chart itself has pods' further configuration."""
 POLICY_FILE = "hub.config.GpuCulling.policy_file"
 
 
@@ -32,6 +34,8 @@ def _grace(release: Release) -> Iterator[Finding]:
     deletion, pods = _spawner_key(release, "delete_grace_period"), _spawner_key(release, "extra_pod_config")
     tornado = "hub.config.JupyterHub.tornado_settings"
     minutes = _number(release.at("hub.config.GpuCulling.stop_deadline_minutes"))
+    if release.at(pods) is None and release.at(OF_THE_CHART) is not None:
+        pods = OF_THE_CHART
     config = release.at(pods)
     chain = GraceChain(
         deletion=_number(release.at(deletion)),
