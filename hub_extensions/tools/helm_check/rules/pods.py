@@ -29,6 +29,7 @@ def check_pods(release: Release) -> Iterator[Finding]:
         yield from _gpus_of_all(release)
         yield from _visible(release)
         yield from _schedulers(release)
+        yield from _namespaces(release)
 
 
 # ------------------------------------------------------------------ GPUs beside the offers
@@ -195,6 +196,18 @@ _REPLACES: Mapping[str, tuple[str, Callable[[Release], str]]] = {
     "volume_mounts": ("singleuser.storage.extraVolumeMounts", _lost_home),
 }
 """A trait of the spawner -> the key that should be used, and what of it would be lost."""
+
+
+def _namespaces(release: Release) -> Iterator[Finding]:
+    for section in SPAWNERS:
+        key = f"hub.config.{section}.enable_user_namespaces"
+        if release.at(key) is True:
+            text = (
+                "Each user's servers are in a namespace of their own: the service reads volumes and claim templates of "
+                "the hub's namespace only, and may end no pod elsewhere."
+            )
+            fix = "Take it out: servers of all users in the hub's namespace are what this bundle is tested with."
+            yield found(release, "user-namespaces", key, text, fix, severity="look at")
 
 
 # ------------------------------------------------------------------ the cloud's metadata, schedulers
