@@ -61,6 +61,7 @@ class DcgmReading:
     Attributes:
         figures: by the UUID of the device, or by lease: those that are known.
         missing: of the others why not, a key of `core.gpu.dcgm.WHY`. Empty where nothing could be read at all.
+        named: as of `core.gpu.dcgm.Joined`.
         reason: "" it answered; ``away``, ``refused``, ``failed`` or ``no-prometheus``. message: a sentence; "" without.
     """
 
@@ -68,6 +69,7 @@ class DcgmReading:
     missing: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     message: str = ""
+    named: bool = False
 
 
 class Prometheus:
@@ -108,13 +110,16 @@ class Prometheus:
         ]
         return _reading(join_cards(answer, gpus, now))
 
-    async def query_pods(self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime) -> DcgmReading:
-        """The figures of the GPUs of pods, by lease: two questions, however many there are."""
+    async def query_pods(
+        self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
+    ) -> DcgmReading:
+        """The figures of the GPUs of pods, in two questions, however many they are. `named`: as of `join_pods`."""
         namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
         answer = await self._series([pods_question(dialect, namespaces or ["none"]) for dialect in DIALECTS])
         if isinstance(answer, DcgmReading):
             return answer
-        return _reading(await asyncio.to_thread(join_pods, answer, wanted, nodes, now))  # 1,000 pods: 0.2 s
+        joined = await asyncio.to_thread(join_pods, answer, wanted, nodes, now, named=named)  # 1,000 pods: 0.2 s
+        return _reading(joined)
 
     async def kinds(self) -> frozenset[Measured] | DcgmReading:
         """Which kinds of devices exporters measure now, and on which hosts."""
@@ -258,7 +263,7 @@ KINDS = f'count by (Hostname, hostname, node, GPU_I_PROFILE) ({{__name__=~"{"|".
 
 
 def _reading(joined: Joined) -> DcgmReading:
-    return DcgmReading(joined.uses, joined.missing)
+    return DcgmReading(joined.uses, joined.missing, named=joined.named)
 
 
 def _card(device: Device) -> str:

@@ -244,6 +244,7 @@ class ClusterConfig:
     Attributes:
         namespace: of the servers' pods; "" is the service's own.
         node_labels: only nodes with all of these labels count (what the servers' node selector says).
+        node_terms: only nodes that fit one of these count (the servers' required node affinity); None: there is none.
         tolerated: taints that the servers' pods tolerate, beside ``nvidia.com/gpu:NoSchedule``: ``key``, ``key=value``,
             either with ``:effect`` behind it, or ``*`` for all.
     """
@@ -263,6 +264,7 @@ class ClusterConfig:
         least=0,
     )
     node_labels: Mapping[str, str] = field(default_factory=dict)
+    node_terms: tuple[Term, ...] | None = None
     tolerated: tuple[str, ...] = ()
     kueue_queue: str = setting(
         "", "Name of a LocalQueue of Kueue in the servers' namespace: Kueue decides then who is next."

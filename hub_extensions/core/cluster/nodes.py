@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts, PodFacts, Taint
+from hub_extensions.core.cluster.placement import any_term, terms_text
 from hub_extensions.core.cluster.shared_gpus import KAI_RESERVATIONS, hami_cards, kai_room
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
@@ -199,6 +200,8 @@ def _closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
     for key, value in config.node_labels.items():
         if node.labels.get(key) != value:
             return explain("node-selector", label=f"{key}={value}")
+    if config.node_terms is not None and not any_term(config.node_terms, node):
+        return explain("node-selector", label=terms_text(config.node_terms))
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, config):
             return explain("node-taint", taint=f"{taint.key}={taint.value}:{taint.effect}")

@@ -103,7 +103,7 @@ def derive_cluster_offers(
             f"memory_gib: {gib} GiB of {pool.id} is not offered: {why}."
             for gib, why in _too_much(pool, offers, cluster)
         )
-    shown = {key: pair for key, pair in found.items() if key == CPU or key not in offers.hidden}
+    shown = {key: pair for key, pair in found.items() if not offers.hides(key)}
     asks = {key: ask for key, (_, ask) in shown.items()}
     notes.extend(_notes(found, offers, cluster))
     return ClusterOffers(arranged((offer for offer, _ in shown.values()), offers), asks, tuple(notes))
@@ -327,13 +327,14 @@ def _notes(
             for key, (_, ask) in found.items()
             if ask.mechanism is Mechanism.MIG and not _KAI_MIG.fullmatch(key.base)
         )
+    kinds = {each.kind for each in found}
     named = {"titles": offers.titles, "descriptions": offers.descriptions, "groups": offers.groups}
     for name, mapping in named.items():
         away = [key for key in mapping if key not in found]
         # words for pieces that cards may be cut into later do no harm: mig.yaml has them for several cards
-        away = [key for key in away if name == "groups" or not _MIG.fullmatch(key)]
+        away = [key for key in away if (key not in kinds if name == "groups" else not _MIG.fullmatch(key))]
         notes.extend(f"{name}[{key!r}]: there is no such offer." for key in away)
-    notes.extend(f"hidden: there is no offer {key}." for key in offers.hidden if key not in found)
+    notes.extend(f"hidden: there is no offer {key}." for key in offers.hidden if key not in {*found, *kinds})
     if offers.default_offer and offers.default_offer not in found:
         notes.append(f"default_offer: there is no offer {offers.default_offer} now.")
     return tuple(notes)

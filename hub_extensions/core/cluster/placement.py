@@ -60,13 +60,14 @@ def may_use(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts
     """The scheduler's filters let the pod onto this node, whatever is free there."""
     return (
         all(node.labels.get(key) == value for key, value in demands.selector)
-        and _any_term(demands.terms, node)
+        and any_term(demands.terms, node)
         and all(_tolerated(taint, demands.tolerations) for taint in node.taints if taint.effect in CLOSING)
-        and all(_any_term(volume.terms, node) and _in_zones(volume, node) for volume in volumes)
+        and all(any_term(volume.terms, node) and _in_zones(volume, node) for volume in volumes)
     )
 
 
-def _any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
+def any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
+    """One of them holds on this node; None: nothing is demanded."""
     return terms is None or any(term and all(_holds(each, node) for each in term) for term in terms)
 
 
@@ -188,6 +189,22 @@ def terms_of(selector: Mapping[str, Any]) -> tuple[Term, ...]:
         )
         for term in selector.get("nodeSelectorTerms") or ()
     )
+
+
+def terms_text(terms: tuple[Term, ...]) -> str:
+    """What is demanded, for an admin: ``pool=a and zone in b, c or gpu``."""
+    return " or ".join(" and ".join(map(_requirement_text, term)) or "nothing" for term in terms)
+
+
+def _requirement_text(wanted: Requirement) -> str:
+    values = ", ".join(wanted.values)
+    if wanted.operator == "In":
+        return f"{wanted.key}={values}" if len(wanted.values) == 1 else f"{wanted.key} in {values}"
+    return {
+        "Exists": wanted.key,
+        "DoesNotExist": f"no {wanted.key}",
+        "NotIn": f"{wanted.key} not in {values}",
+    }.get(wanted.operator, f"{wanted.key} {wanted.operator} {values}")
 
 
 def _requirement_of(raw: Mapping[str, Any], of_field: bool) -> Requirement:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
@@ -164,10 +164,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Joined:
-    """What is known, and of what else why not (a key of `WHY`), by lease or by the device's UUID."""
+    """What is known, and of what else why not (a key of `WHY`), by lease or by the device's UUID.
+
+    Attributes:
+        named: exporters here write the names of their nodes.
+    """
 
     uses: Mapping[str, DcgmUse] = field(default_factory=dict)
     missing: Mapping[str, str] = field(default_factory=dict)
+    named: bool = False
 
 
 def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: datetime) -> Joined:
@@ -182,9 +187,19 @@ def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: d
 
 
 def join_pods(
-    series: Iterable[MetricSeries], wanted: Iterable[PodGpu], nodes: Collection[str], now: datetime
+    series: Iterable[MetricSeries],
+    wanted: Iterable[PodGpu],
+    nodes: Collection[str],
+    now: datetime,
+    *,
+    named: bool = False,
 ) -> Joined:
-    """What the series say of the GPUs of leases on a cluster; `nodes`: the names of all nodes that are known."""
+    """What the series say of the GPUs of leases on a cluster.
+
+    Args:
+        nodes: the names of all nodes that are known.
+        named: exporters here are known to write the names of their nodes, whether these series show it or not.
+    """
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
     for each in series:
@@ -193,8 +208,10 @@ def join_pods(
             if _is_fresh(each, now):
                 pods_on[_device_of(each)].add(owner)
     crowded = frozenset(device for device, pods in pods_on.items() if len(pods) > 1)
-    around = _Around(frozenset(nodes), crowded, any(not _hosts(s).isdisjoint(nodes) for s in chain(*by_pod.values())))
-    return _joined((gpu.lease, _of_pod(gpu, by_pod.get((gpu.namespace, gpu.pod), ()), around, now)) for gpu in wanted)
+    named = named or any(not _hosts(each).isdisjoint(nodes) for each in chain(*by_pod.values()))
+    around = _Around(frozenset(nodes), crowded, named)
+    answers = ((gpu.lease, _of_pod(gpu, by_pod.get((gpu.namespace, gpu.pod), ()), around, now)) for gpu in wanted)
+    return replace(_joined(answers), named=named)
 
 
 def measures(

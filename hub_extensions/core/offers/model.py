@@ -117,10 +117,14 @@ class OfferConfig:
     groups: Mapping[str, tuple[str, ...]] = setting(
         {},
         "The groups whose members may choose an offer, by the offer's id. An offer that is not named here is for "
-        'everybody: {"gpu": ["thesis"]}.',
+        'everybody: {"gpu": ["thesis"]}. On a cluster with several kinds of cards an id without @ is for each of them '
+        "(gpu for gpu@tesla-t4, gpu-0.5 for gpu-0.5@tesla-t4) that is not named itself.",
     )
     hidden: tuple[str, ...] = setting(
-        (), 'Ids of offers that are not shown and cannot be chosen: ["gpu"]. CPU only cannot be hidden.'
+        (),
+        'Ids of offers that are not shown and cannot be chosen: ["gpu"]. CPU only cannot be hidden. On a cluster with '
+        "several kinds of cards an id without @ hides each of them that groups does not name: gpu hides gpu@tesla-t4 "
+        "too.",
     )
     default_offer: str = setting(
         "",
@@ -133,6 +137,15 @@ class OfferConfig:
         "Name of a layout (lab-a100, two-whole, mixed) or path of a YAML file whose GPUs are simulated, for trying the "
         "hub without a card. None uses the GPUs of this machine.",
     )
+
+    def groups_of(self, offer: OfferId) -> tuple[str, ...]:
+        """Who may choose it, by its own id or else by that of its kind: a card that joins is not for more people."""
+        return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))
+
+    def hides(self, offer: OfferId) -> bool:
+        """It is not shown, by its own id, or by that of its kind where it has no groups of its own."""
+        by_kind = offer.kind in self.hidden and offer not in self.groups
+        return offer != CPU and (offer in self.hidden or by_kind)
 
 
 class OfferConfigError(ValueError):
@@ -180,7 +193,7 @@ def derive_offers(
     for pool, members in pools.items():
         offers.append(_of_pool(pool, members, sm_of_product or _unknown, access))
         offers.extend(_fraction(pool, members, share_of(value), access) for value in config.fractions.get(pool, ()))
-    return arranged((offer for offer in offers if offer.id == CPU or offer.id not in config.hidden), config)
+    return arranged((offer for offer in offers if not config.hides(offer.id)), config)
 
 
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
@@ -229,7 +242,7 @@ def check_config(config: OfferConfig) -> None:
             raise OfferConfigError(where, "CPU only is always offered, to everybody")
         if not _is_texts(groups):
             raise OfferConfigError(where, 'a list of group names is needed, e.g. ["course-a"]')
-    if config.default_offer and read_offer_id(config.default_offer, "default_offer") in config.hidden:
+    if config.default_offer and config.hides(read_offer_id(config.default_offer, "default_offer")):
         raise OfferConfigError("default_offer", f"{config.default_offer} is hidden, so nobody can choose it")
     if not _is_texts(config.hidden):
         raise OfferConfigError("hidden", 'a list of offer ids is needed, e.g. ["gpu"]')
@@ -381,7 +394,7 @@ def _with_admin_texts(offer: GpuOffer, config: OfferConfig) -> GpuOffer:
         offer,
         title=config.titles.get(offer.id, offer.title),
         description=config.descriptions.get(offer.id, offer.description),
-        groups=tuple(config.groups.get(offer.id, ())),
+        groups=config.groups_of(offer.id),
     )
 
 

@@ -74,6 +74,11 @@ class OfferId(str):
         return self.share == WHOLE
 
     @property
+    def kind(self) -> OfferId:
+        """The same of whichever card: without what stands after ``@``."""
+        return OfferId(self.removesuffix(self.pool[len(self.base) :]))
+
+    @property
     def mig(self) -> MigProfile | None:
         """The profile of the MIG devices that serve it, shared ones too; None: these are whole cards, or none."""
         device = self.base.removesuffix(".shared")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
 
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity, OfferRoom
 from hub_extensions.core.queue.forecast import (
     RELEASE_ALLOWANCE,
@@ -79,16 +79,21 @@ def _counted_bounds(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """Counted devices have no names: each lease is one, and each that is free. Only equal shares are equal slots."""
+    """Counted devices have no names: each lease that comes back is one, and each that is free. Only equal shares are
+    equal slots."""
     different = {*shares, *(lease.share for lease in held)}
     if len(different) > 1:
         return silent(explain("parts-differ"))
     share = min(different, default=WHOLE)
     free = sum(room // share * count for room, count in capacity.room(pool).items())
-    slots = [lease.id for lease in held] + [f"free {number}" for number in range(min(free, places))]
+    back = [lease for lease in held if capacity.comes_back(lease)]
+    known = (snapshot.pools or {}).get(OfferId(pool))
+    there = sum(room // share * count for room, count in known.room.items()) if known else 0
+    if sum(1 for lease in back if lease.id not in snapshot.bound) > there - free:
+        return silent(explain("free-one-taken-outside"))  # who was let in and has no place takes what comes back first
     return forecast_queue(
-        devices=slots,
-        holdings=tuple(Holding(lease.id, WHOLE, end_of(snapshot, lease, now)) for lease in held),
+        devices=[lease.id for lease in back] + [f"free {number}" for number in range(min(free, places))],
+        holdings=tuple(Holding(lease.id, WHOLE, end_of(snapshot, lease, now)) for lease in back),
         shares=(WHOLE,),
         places=places,
         lifetime=snapshot.lifetime,
@@ -113,8 +118,11 @@ def bounds_on_nodes(
     """
     wish, seen = mine
     why = _no_bound_on_nodes(snapshot, seen)
-    held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
-    placed = [lease for lease in held if snapshot.node_of.get(lease.id) in wish.nodes]
+    gone = (LeaseState.ENDED, LeaseState.LOST)
+    held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state not in gone]
+    rooms = capacity.by_node[pool].rooms
+    taking_new = {node for node in wish.nodes if rooms[node].total}
+    placed = [lease for lease in held if snapshot.node_of.get(lease.id) in taking_new]
     unplaced = [
         lease for lease in held if lease.id not in snapshot.bound and capacity.wish_of_lease(lease).nodes & wish.nodes
     ]

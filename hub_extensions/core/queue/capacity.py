@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from hub_extensions.core.cluster.dra import NO_NODE
 from hub_extensions.core.cluster.pools import NodeRoom, Pool
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.offers.model import GpuOffer
@@ -72,6 +73,7 @@ class Capacity:
         self._promised: set[str] = set()
         self._unplaced: Counter[str] = Counter()
         self._rooms: dict[str, Mapping[str, NodeRoom]] = {}
+        self._takes_new: dict[str, Mapping[str, bool]] = {}
         self.cut: set[str] = set()
         for lease in snapshot.leases:
             if lease.state is not LeaseState.ENDED:
@@ -105,6 +107,7 @@ class Capacity:
             if pool.unknown:
                 self.unknown.add(pool.id)
             self._rooms[pool.id] = pool.rooms
+            self._takes_new[pool.id] = {count.node: count.because is None for count in pool.nodes}
         sets = set(snapshot.node_sets.values())
         for pool in (snapshot.pools or {}).values():
             if pool.id not in self.cut and _differ(pool, sets):
@@ -181,6 +184,17 @@ class Capacity:
     def room(self, pool: str) -> Mapping[int, int]:
         """Of a counted pool: free share of a device (thousandths) -> how many devices have it."""
         return self._room.get(pool, {})
+
+    def comes_back(self, lease: Lease) -> bool:
+        """Its end gives a device to who is next: not where it is gone, or its node takes nobody new."""
+        if lease.state is LeaseState.LOST:
+            return False
+        nodes, node = self._takes_new.get(lease.pool, {}), self._snapshot.node_of.get(lease.id)
+        if not nodes:
+            return True  # one machine, or nodes that may not be read
+        if node is None:
+            return lease.id not in self._snapshot.bound or all(nodes.values())
+        return nodes.get(node, NO_NODE in nodes)
 
     def seen_by(self, offer: GpuOffer, ticket: Ticket | None) -> OfferRoom:
         """How an offer stands for this ticket; None: for somebody who may use what all may."""

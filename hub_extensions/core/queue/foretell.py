@@ -234,7 +234,7 @@ class _StateMaker:
             ENDING if lease.state is LeaseState.ENDING else left,
         )
         share = (lease.id if self._counted else lease.device, self._share(lease.share))
-        return HeldShares(lease.id, holder, (share,), frees=not late and lease.state is not LeaseState.LOST)
+        return HeldShares(lease.id, holder, (share,), frees=not late and self._capacity.comes_back(lease))
 
     def _turn(self, ticket: Ticket, *, braked: bool) -> Waiting | None:
         """None: nothing that is played depends on it."""

@@ -60,6 +60,7 @@ class Dcgm:
         self.reading: DcgmReading | None = None
         self.kinds: frozenset[Measured] | None = None
         self._kinds_at: float | None = None
+        self._named = False
         self._kept: dict[str, _TimedUse] = {}
         self._logged = ""
 
@@ -107,7 +108,11 @@ class Dcgm:
             return None
         survey = self.state.cluster.survey if self.state.cluster is not None else None
         nodes = {count.node for pool in (survey.pools.values() if survey else ()) for count in pool.nodes}
-        return await self.prometheus.query_pods(wanted, nodes, now)
+        self._named = self._named or any(not kind.hosts.isdisjoint(nodes) for kind in self.kinds or ())
+        reading = await self.prometheus.query_pods(wanted, nodes, now, named=self._named)
+        # kept while our exporters are away: what another cluster's write of a pod of that name is not about ours
+        self._named = self._named or reading.named
+        return reading
 
     def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
         """What the cluster tells of the GPU of a lease."""

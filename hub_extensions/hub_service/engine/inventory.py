@@ -90,7 +90,7 @@ class Inventory:
     def expect_cluster(self) -> None:
         """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
         self.on_cluster = True
-        before = [each for each in self.offers_before if each.id != CPU and each.id not in self.offer_config.hidden]
+        before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
         self.offers = arranged([*before, cpu_offer()], self.offer_config)
 
     # -------------------------------------------------------------- views
@@ -106,8 +106,8 @@ class Inventory:
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
         """Offers that are asked for and not known, by their ids; what the admin hides is none."""
-        unknown = set(wanted) - {offer.id for offer in self.offers} - set(self.offer_config.hidden)
-        return arranged(map(named_offer, unknown), self.offer_config)
+        unknown = set(wanted) - {offer.id for offer in self.offers}
+        return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
 
     def ask_of(self, offer: OfferId) -> PodAsk | None:
         """What an offer asks of a pod; None: this is one machine, or there is no such offer."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts, PodFacts, Taint
+from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts, PodFacts, Requirement, Taint, Term
 from hub_extensions.core.cluster.nodes import LeftOut, NodeReadings, NodeShare, read_node, why_not
 from hub_extensions.core.cluster.shared_gpus import KAI_RESERVATIONS
 from hub_extensions.core.offers.pod_request import Mechanism
@@ -17,6 +17,10 @@ GIB = 1 << 30
 MIG = "mig-1g.5gb"
 SLICED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 PLAIN_MIG = f"nvidia.com/{MIG}"
+
+
+USERS: Term = (Requirement("node-purpose", "In", ("user",)),)
+ZONES: Term = (Requirement("zone", "In", ("b", "c")), Requirement("old", "DoesNotExist"))
 
 
 def shares(subject: NodeFacts, *pods: PodFacts, ours: tuple[str, ...] = (), **config: object) -> list[NodeShare]:
@@ -70,6 +74,18 @@ def test_readings_of_nodes_that_are_gone_are_forgotten_and_the_others_kept() -> 
         ({}, {"node_labels": {"pool": "a"}}, "the servers' node selector wants pool=a", True),
         ({"labels": {"pool": "a"}}, {"node_labels": {"pool": "a"}}, "", False),
         ({"labels": {"pool": "a"}}, {"node_labels": {"pool": "a", "zone": "b"}}, "selector wants zone=b", True),
+        ({}, {"node_terms": None}, "", False),
+        ({}, {"node_terms": (USERS,)}, "the servers' node selector wants node-purpose=user", True),
+        ({"labels": {"node-purpose": "user"}}, {"node_terms": (USERS,)}, "", False),
+        ({"labels": {"node-purpose": "core"}}, {"node_terms": (USERS,)}, "wants node-purpose=user", True),
+        ({"labels": {"zone": "b"}}, {"node_terms": (USERS, ZONES)}, "", False),
+        (
+            {"labels": {"zone": "a"}},
+            {"node_terms": (USERS, ZONES)},
+            "the servers' node selector wants node-purpose=user or zone in b, c and no old",
+            True,
+        ),
+        ({"cordoned": True}, {"node_terms": (USERS,)}, "it is cordoned", True),
         (
             {"taints": (Taint("x", "1", "NoSchedule"),)},
             {},

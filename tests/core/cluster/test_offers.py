@@ -239,6 +239,52 @@ def test_what_is_hidden_is_neither_shown_nor_given() -> None:
     assert "gpu" not in found.asks
 
 
+H100 = replace(GPU, id=OfferId("gpu@h100"), product="NVIDIA-H100")
+H100_MIG = replace(MIG, id=OfferId("mig-1g.5gb@h100"), product="NVIDIA-H100")
+
+
+@pytest.mark.parametrize(
+    ("pools", "groups", "of_each"),
+    [
+        ((GPU, H100), {"gpu": ("a",)}, {"gpu": ("a",), "gpu@h100": ("a",)}),
+        ((GPU, H100), {"gpu": ("a",), "gpu@h100": ("b",)}, {"gpu": ("a",), "gpu@h100": ("b",)}),
+        ((GPU, H100), {"gpu": ("a",), "gpu@h100": ()}, {"gpu": ("a",), "gpu@h100": ()}),
+        ((GPU, H100), {"gpu@h100": ("b",)}, {"gpu": (), "gpu@h100": ("b",)}),
+        ((H100,), {"gpu": ("a",)}, {"gpu@h100": ("a",)}),
+        ((MIG, H100_MIG), {"mig-1g.5gb": ("a",)}, {"mig-1g.5gb": ("a",), "mig-1g.5gb@h100": ("a",)}),
+    ],
+)
+def test_a_rule_for_an_id_without_its_card_is_for_each_card_without_one_of_its_own(
+    pools: tuple[Pool, ...], groups: dict[str, tuple[str, ...]], of_each: dict[str, tuple[str, ...]]
+) -> None:
+    found = derive(*pools, offers=OfferConfig(groups=groups))
+    assert {offer.id: offer.groups for offer in found.offers if offer.id != "cpu"} == of_each
+    assert not found.notes
+
+
+def test_groups_of_a_fraction_are_for_the_same_fraction_of_each_card() -> None:
+    halves = OfferConfig(fractions={"gpu": (0.5,)}, groups={"gpu-0.5": ("a",)})
+    found = {offer.id: offer.groups for offer in derive(GPU, H100, offers=halves, cluster=KAI).offers}
+    assert found == {"gpu-0.5": ("a",), "gpu-0.5@h100": ("a",), "gpu": (), "gpu@h100": (), "cpu": ()}
+
+
+@pytest.mark.parametrize(
+    ("hidden", "groups", "shown"),
+    [
+        (("gpu",), {}, ["cpu"]),
+        (("gpu@h100",), {}, ["gpu", "cpu"]),
+        (("gpu",), {"gpu@h100": ("b",)}, ["gpu@h100", "cpu"]),
+        (("gpu", "gpu@h100"), {"gpu@h100": ("b",)}, ["cpu"]),
+    ],
+)
+def test_an_id_without_its_card_hides_each_card_that_has_no_groups_of_its_own(
+    hidden: tuple[str, ...], groups: dict[str, tuple[str, ...]], shown: list[str]
+) -> None:
+    found = derive(GPU, H100, offers=OfferConfig(hidden=hidden, groups=groups))
+    assert (ids(found), found.notes) == (shown, ())
+    assert not derive(H100, offers=OfferConfig(hidden=("gpu",))).notes
+
+
 def test_the_admins_words_replace_ours_and_those_for_nothing_are_noted() -> None:
     words = OfferConfig(titles={"gpu": "Big one", "gpu.sharde": "x"}, hidden=("mig-3g.20gb",))
     found = derive(GPU, offers=words)

@@ -153,6 +153,31 @@ def test_a_pod_of_the_same_name_in_another_cluster_is_another_pod() -> None:
     assert joined.missing == {"ben": "other-node"}
 
 
+@pytest.mark.parametrize(
+    ("labels", "named", "why"),
+    [
+        ({"Hostname": "node-of-another-cluster"}, True, "other-node"),
+        ({"Hostname": "node-of-another-cluster", "pod_uid": "u1"}, True, "other-node"),
+        ({"Hostname": "node-of-another-cluster"}, False, None),
+        ({"Hostname": "exporter-x", "node": "node-a"}, True, None),
+    ],
+)
+def test_while_its_own_exporters_are_away_another_clusters_figure_says_nothing_where_they_wrote_their_nodes_names(
+    labels: dict[str, str], named: bool, why: str | None
+) -> None:
+    joined = join_pods(lines(ADA, engine=0.0, labels=labels), [ADA], HERE, NOW, named=named)
+    assert joined.missing.get("ada") == why and ("ada" in joined.uses) is (why is None)
+
+
+@pytest.mark.parametrize(
+    ("labels", "named"), [({}, True), ({"Hostname": "exporter-x"}, False), ({"Hostname": "elsewhere"}, False)]
+)
+def test_that_exporters_write_their_nodes_names_is_seen_by_one_name_of_ours(
+    labels: dict[str, str], named: bool
+) -> None:
+    assert join_pods(lines(ADA, engine=0.0, labels=labels), [ADA], HERE, NOW).named is named
+
+
 def test_an_exporter_in_the_namespace_of_the_servers_is_not_taken_for_one() -> None:
     labels = {**OF_THE_EXPORTER, "namespace": "jhub", "pod": "jupyter-ada", "exported_namespace": "jhub"}
     assert of(ADA, *lines(ADA, engine=0.0, labels={**labels, "exported_pod": "jupyter-ben"})) == "pod-not-named"

@@ -196,6 +196,7 @@ def test_the_admins_words_groups_and_hidden_offers_are_followed() -> None:
         (OfferConfig(hidden=("gpu-08gib",)), "hidden", "is no offer"),
         (OfferConfig(default_offer="1g.5gb"), "default_offer", "write mig-1g.5gb"),
         (OfferConfig(default_offer="gpu", hidden=("gpu",)), "default_offer", "gpu is hidden"),
+        (OfferConfig(default_offer="gpu@tesla-t4", hidden=("gpu",)), "default_offer", "gpu@tesla-t4 is hidden"),
         (OfferConfig(titles={"gpu": " "}), "titles['gpu']", "a text is needed"),
         (OfferConfig(titles={"1g.5gb": "x"}), "titles['1g.5gb']", "write mig-1g.5gb"),
         (OfferConfig(groups={"gpu": "course-a"}), "groups['gpu']", "a list of group names"),  # type: ignore[dict-item]

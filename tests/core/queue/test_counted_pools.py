@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts, Taint
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, survey_pools
 from hub_extensions.core.gpu.devices import WHOLE
@@ -19,6 +19,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
+from hub_extensions.core.queue.foretell import Question, simulation_of
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,
@@ -207,6 +208,77 @@ def test_the_wait_is_at_most_what_the_leases_may_last_unless_others_come_first()
     assert shown.at_most is not None
     assert shown.at_most >= timedelta(hours=1)
     assert "unless others in the cluster come first" in shown.reason.message
+
+
+SOON, LONG = timedelta(hours=1, minutes=4), timedelta(hours=10, minutes=4)
+"""The end of a server in an hour, and in ten; with what its release and a start may take."""
+
+
+@pytest.mark.parametrize(
+    ("on_a", "held", "bound"),
+    [
+        ({}, {}, SOON),
+        ({"cordoned": True}, {}, LONG),
+        ({"taints": (Taint("team", "b", "NoSchedule"),)}, {}, LONG),
+        ({"ready": False}, {}, LONG),
+        ({"ready": None}, {}, LONG),
+        ({"allocatable": {}}, {}, LONG),
+        (None, {}, LONG),
+        ({}, {"state": LeaseState.LOST}, LONG),
+    ],
+    ids=["open", "cordoned", "tainted", "not ready", "not heard of", "no devices", "no node", "lost"],
+)
+def test_the_wait_is_at_most_what_those_may_last_whose_device_somebody_new_is_given(
+    on_a: dict[str, object] | None, held: dict[str, object], bound: timedelta
+) -> None:
+    found = _one_here_one_there(on_a, held)
+    assert standing(found, NOW)["t1"].forecast.at_most == bound  # type: ignore[union-attr]
+    played, _ = simulation_of(Question(found, NOW), 60.0)
+    assert [each.id for each in played.held if each.frees] == (["l1", "l2"] if bound == SOON else ["l2"])
+
+
+def _one_here_one_there(on_a: dict[str, object] | None, held: dict[str, object]) -> QueueSnapshot:
+    """On node a a server ends in an hour, on b in ten."""
+    asks = "mig-1g.5gb"
+    nodes = {"b": node("b", (asks, 1))} | ({} if on_a is None else {"a": node("a", (asks, 1), **on_a)})
+    pods = {each.uid: each for each in (pod(f"p{n}", on, asks=asks, lease=f"l{n}") for n, on in ((1, "a"), (2, "b")))}
+    leases = (lease(1, **held), lease(2, ends_at=NOW + timedelta(hours=10)))
+    view = ClusterView(nodes, pods)
+    survey = survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=("l1", "l2"))
+    return snapshot(
+        *survey.pools.values(),
+        tickets=ASKS[:1],
+        leases=leases,
+        bound=survey.bound,
+        node_of={"l1": "a", "l2": "b"},
+    )
+
+
+@pytest.mark.parametrize(
+    ("on_a", "node_of", "configured", "bound"),
+    [
+        ({}, {}, False, SOON),
+        ({"cordoned": True}, {}, False, None),
+        ({"cordoned": True}, {"l1": "a"}, False, None),
+        ({"cordoned": True}, {"l2": "b"}, False, LONG),
+        ({}, {"l1": "a", "l2": "b"}, True, SOON),
+    ],
+    ids=["all are open", "nobody's is known", "only the closed one is", "only the open one is", "not by node"],
+)
+def test_of_a_lease_whose_node_is_not_known_nothing_is_promised_where_a_node_is_closed(
+    on_a: dict[str, object], node_of: dict[str, str], configured: bool, bound: timedelta | None
+) -> None:
+    found = replace(_one_here_one_there(on_a, {}), node_of=node_of)
+    if configured:
+        found = replace(found, pools={key: replace(each, nodes=()) for key, each in (found.pools or {}).items()})
+    assert standing(found, NOW)["t1"].forecast.at_most == bound  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("free", "bound"), [(1, SOON), (0, None)])
+def test_who_was_let_in_and_finds_nothing_takes_what_comes_back_first(free: int, bound: timedelta | None) -> None:
+    leases = (lease(1), lease(2, state=LeaseState.STARTING, ends_at=NOW + timedelta(hours=2)))
+    found = snapshot(small(2, free), tickets=ASKS[:1], leases=leases, bound=frozenset({"l1"}))
+    assert standing(found, NOW)["t1"].forecast.at_most == bound  # type: ignore[union-attr]
 
 
 def test_waiting_for_what_is_taken_is_never_refused() -> None:

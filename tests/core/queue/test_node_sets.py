@@ -123,6 +123,18 @@ def test_the_wait_is_bounded_by_those_on_its_own_nodes() -> None:
     assert waits[2] is not None and waits[2] < timedelta(hours=4), "two are ahead, on three devices"
 
 
+@pytest.mark.parametrize("why", ["a takes nobody new", "the server is lost"])
+def test_a_device_of_its_own_nodes_that_does_not_come_back_bounds_no_wait(why: str) -> None:
+    """On node a a server ends in an hour, on b in ten; somebody may use both, and somebody else b alone."""
+    lost = {"state": LeaseState.LOST} if why == "the server is lost" else {}
+    leases = (lease(1, **lost), lease(2, ends_at=NOW + timedelta(hours=10)))
+    rooms = {"a": NodeRoom(1 if lost else 0, {}), "b": NodeRoom(1, {}), "c": NodeRoom(1, {})}
+    here = small(2, 0, rooms=rooms)
+    more = {"leases": leases, "bound": frozenset({"l1", "l2"}), "node_of": {"l1": "a", "l2": "b"}}
+    bound = standing(line(AB, here=here, **more), NOW)["t1"].forecast.at_most  # type: ignore[union-attr]
+    assert bound is not None and bound >= timedelta(hours=10)
+
+
 def test_somebody_without_demands_starts_at_once_past_those_who_wait_for_another_node() -> None:
     found = line(A, here=pool(a=0, b=1))
     assert stands(found, SMALL).wait.now

@@ -86,6 +86,18 @@ async def test_an_idle_mig_server_without_our_extension_is_warned_and_then_stopp
         assert lab.engine.health().prometheus == "answers, with figures of 2 of 2 GPUs"
 
 
+async def test_a_busy_server_is_not_stopped_by_an_idle_one_of_its_name_in_another_cluster(tmp_path: Path) -> None:
+    async with pods(tmp_path) as lab:
+        await lab.room.run("ada")
+        lab.measures("ada", 0.8)
+        await lab.turn()
+        assert lab.sample().used_percent == pytest.approx(80.0)
+        lab.prometheus.series = []
+        lab.measures("ada", 0.0, Hostname="node-of-another-cluster")
+        await lab.minutes(10)
+        assert lab.sample() is None and lab.countdown() is None and lab.room.hub.stopped == []
+
+
 async def test_a_busy_neighbour_on_a_shared_card_is_not_a_servers_own_use_and_an_idle_card_is_everybodys(
     tmp_path: Path,
 ) -> None:

@@ -40,7 +40,9 @@ class PrometheusSays:
         self.asked.append(([each.uuid for each in wanted], [each.uuid for each in devices]))
         return self.says
 
-    async def query_pods(self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime) -> DcgmReading:
+    async def query_pods(
+        self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
+    ) -> DcgmReading:
         self.asked.append((list(wanted), sorted(nodes)))
         return self.says
 

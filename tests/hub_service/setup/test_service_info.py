@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.cluster.model import ClusterConfig, Requirement
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
@@ -64,7 +64,11 @@ HUBS = Settings(
     webhook_token="receivers-word",
     smtp_password="mail-word",
     dcgm_scale="card",
-    cluster=ClusterConfig(capacity={"mig-1g.5gb": 5}, tolerated=("gpu=yes:NoSchedule",)),
+    cluster=ClusterConfig(
+        capacity={"mig-1g.5gb": 5},
+        node_terms=((Requirement("pool", "In", ("a",)), Requirement("old", "DoesNotExist")), ()),
+        tolerated=("gpu=yes:NoSchedule",),
+    ),
 )
 
 
