@@ -23,6 +23,7 @@ TO_ADMINS: Mapping[str, Text] = {
     "node-not-ready": "it is not ready",
     "node-cordoned": "it is cordoned: nothing new is placed there",
     "node-cut-anew": "its GPUs are being cut anew ({label} is {state}): not known what it has",
+    "node-unlabelled": "its label {label} is gone (GPU Feature Discovery writes it): not known what it has",
     "node-selector": "the servers' node selector wants {label}",
     "node-taint": "the servers do not tolerate its taint {taint}",
     "node-hami": "HAMi's list of its cards cannot be read",

@@ -117,11 +117,16 @@ class NodeReading:
 
 
 class NodeReadings:
-    """Readings of the time before: a node whose facts and pods are the very same objects is not counted again."""
+    """Readings of the time before: a node whose facts and pods are the very same objects is not counted again.
+
+    A node whose label of the product is gone is not known: its cards would be counted as whole ones, of another kind.
+    One that never had it is counted as it is.
+    """
 
     def __init__(self) -> None:
         self._config: ClusterConfig | None = None
         self._kept: dict[str, tuple[NodeFacts, Sequence[PodFacts], frozenset[str], NodeReading]] = {}
+        self._labels: dict[str, Mapping[str, str]] = {}
 
     def read(
         self, node: NodeFacts, pods: Sequence[PodFacts], ours: frozenset[str], config: ClusterConfig
@@ -133,13 +138,19 @@ class NodeReadings:
         kept = self._kept.get(node.name)
         if kept is not None and kept[0] is node and kept[2] == ours and _same(kept[1], pods):
             return kept[3]
-        reading = read_node(node, pods, ours, config)
+        if node.labels.get(NODE_PRODUCT):
+            self._labels[node.name] = node.labels
+        if node.labels.get(NODE_PRODUCT) or node.name not in self._labels:
+            reading = read_node(node, pods, ours, config)
+        else:
+            reading = _unlabelled(node, self._labels[node.name], config)
         self._kept[node.name] = (node, pods, ours, reading)
         return reading
 
     def forget_all_but(self, nodes: Collection[str]) -> None:
         """Nodes that are gone are not kept for ever."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
+        self._labels = {name: labels for name, labels in self._labels.items() if name in nodes}
 
 
 def _same(before: Sequence[PodFacts], now: Sequence[PodFacts]) -> bool:
@@ -168,6 +179,16 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
             part = _counted(found, node, pods, ours, config)
             parts.append(_barred(part, why, _is_for_others(node, config)) if why else part)
     return NodeReading(tuple(parts), tuple(left_out))
+
+
+def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
+    """What it had by its labels of before; nobody knows how many of that there are."""
+    why, closed = explain("node-unlabelled", label=NODE_PRODUCT), _is_for_others(node, config)
+    kinds = _kinds_of(replace(node, labels={**before, **node.labels}))
+    parts = (_without(kind, node, why, True) for kind in kinds if isinstance(kind, DeviceKind))
+    return NodeReading(
+        tuple(replace(part, closed=closed) for part in parts), (LeftOut(f"node {node.name}", why.message, why),)
+    )
 
 
 def _barred(part: NodeShare, why: Reason, closed: bool) -> NodeShare:
