@@ -31,8 +31,8 @@ ANSWER_SECONDS = 3.0
 """Until the service has heard that all is done."""
 INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
 """Ends that come whatever runs. At another end a cell that begins in the last moment keeps the server."""
-PAGES_SECONDS = 8.0
-"""How long a page may take to save, as ``save.ts`` has it."""
+PAGES_SECONDS = 10.0
+"""How long a page that was asked to save may take: the 8 s of ``save.ts``, and its way to tell."""
 STEP_SECONDS = 0.1
 
 log = logging.getLogger("hub_extensions.server_extension")
@@ -59,12 +59,19 @@ class BeforeStop:
         self._hook_ran = False
         self._has_hook = False
         self._search: asyncio.Task[None] | None = None
+        self._pages_asked = False
+        self._asked = asyncio.Event()
         self._saved = asyncio.Event()
 
     @property
     def draining(self) -> bool:
         """Something of it is still going on."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def asked(self) -> bool:
+        """Open pages were asked to save in this stop: their time counts from then on."""
+        return self._pages_asked
 
     @property
     def hook_ran(self) -> bool:
@@ -87,7 +94,12 @@ class BeforeStop:
             self._task = asyncio.get_running_loop().create_task(self._run(cause, state.drain_seconds))
             self._task.add_done_callback(lambda _: self.on_change())
             self.on_change()
-        return replace(state, save=state.save and self._interrupted)
+        asks = state.save and self._interrupted
+        if asks and not self._asked.is_set():
+            self._asked.set()
+            self._pages_asked = self._has_pages()
+            self.on_change()
+        return replace(state, save=asks)
 
     async def _search_hook(self) -> None:
         """A stop that is ordered begins earlier for it. A home can be on a disk that hangs: nobody waits for it."""
@@ -101,6 +113,8 @@ class BeforeStop:
         if self._task is not None:
             self._task.cancel()
         self._task, self._interrupted, self._hook_ran = None, False, False
+        self._pages_asked = False
+        self._asked.clear()
         self._saved.clear()
 
     def saved(self) -> None:
@@ -124,6 +138,7 @@ class BeforeStop:
         self.on_change()
         if self._has_pages():
             with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), PAGES_SECONDS)
                 await asyncio.wait_for(self._saved.wait(), PAGES_SECONDS)
         environ = {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}
         await run_hook(self._hook, environ, max(0.0, deadline - monotonic()), self._hook_begins)

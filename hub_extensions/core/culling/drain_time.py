@@ -5,6 +5,7 @@ A stop by order begins that long before its time, so that the hub is asked to st
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
@@ -12,7 +13,7 @@ from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 HEARD = timedelta(seconds=13)
 """A server without a countdown asks every 10 s: so long it may not have heard that its stop began."""
 SAVING = timedelta(seconds=10)
-"""How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
+"""How long JupyterLab has to save open notebooks from when it was asked; it usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
 """A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
 
@@ -22,6 +23,17 @@ READ = timedelta(seconds=10)
 """A card is read every 2 s: who says nothing for so long after that is waited for no more."""
 BY_THE_CARD = ("nvml", "gpm", "simulated")
 """Sources of samples that are of the very moment; DCGM's are of some time before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagesHeard:
+    """When it was first heard, since a stop began, that its server's pages were asked to save."""
+
+    asked: datetime | None = None
+
+    def after(self, report: ServerReport, now: datetime) -> PagesHeard:
+        """What is known once its server reports this."""
+        return replace(self, asked=self.asked or (now if report.asked else None))
 
 
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
@@ -37,7 +49,11 @@ def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
 
 
 def may_stop_now(
-    report: tuple[ServerReport, datetime] | None, began: datetime, now: datetime, drain: timedelta
+    report: tuple[ServerReport, datetime] | None,
+    began: datetime,
+    now: datetime,
+    drain: timedelta,
+    pages: PagesHeard,
 ) -> bool:
     """Whether the stop that `began` then may be carried out now.
 
@@ -51,11 +67,12 @@ def may_stop_now(
     waited = now - began
     if at < began:
         return waited >= HEARD
-    if said.draining:
-        return waited >= max(drain, SAVING)
+    most = max(drain, SAVING)
+    if said.draining or waited >= most:
+        return waited >= most
     if said.saved:
         return waited >= OTHER_PAGES
-    return waited >= SAVING
+    return now - (pages.asked or began) >= SAVING
 
 
 def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:
