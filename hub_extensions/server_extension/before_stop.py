@@ -33,6 +33,8 @@ INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
 """Ends that come whatever runs. At another end a cell that begins in the last moment keeps the server."""
 PAGES_SECONDS = 10.0
 """How long a page that was asked to save may take: the 8 s of ``save.ts``, and its way to tell."""
+OTHER_PAGES_SECONDS = 3.0
+"""``OTHER_PAGES`` of the service: the first page that has saved leaves the others this long."""
 STEP_SECONDS = 0.1
 
 log = logging.getLogger("hub_extensions.server_extension")
@@ -118,7 +120,7 @@ class BeforeStop:
         self._saved.clear()
 
     def saved(self) -> None:
-        """The pages have saved."""
+        """A page has saved."""
         self._saved.set()
 
     def stop(self) -> None:
@@ -140,6 +142,7 @@ class BeforeStop:
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._asked.wait(), PAGES_SECONDS)
                 await asyncio.wait_for(self._saved.wait(), PAGES_SECONDS)
+                await asyncio.sleep(OTHER_PAGES_SECONDS)
         environ = {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}
         await run_hook(self._hook, environ, max(0.0, deadline - monotonic()), self._hook_begins)
 

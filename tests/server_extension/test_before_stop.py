@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.core.culling import ORDERED, Cause
+from hub_extensions.core.culling.drain_time import OTHER_PAGES
 from hub_extensions.server_extension import before_stop
 from hub_extensions.server_extension.before_stop import (
     HOOK,
@@ -73,8 +74,14 @@ def test_each_end_that_comes_whatever_runs_interrupts_the_cells_before() -> None
     ],
 )
 async def test_cells_are_interrupted_then_pages_save_then_the_hook_runs(
-    tmp_path: Path, cause: str, busy: tuple[str, ...], pages: bool, interrupted: list[str]
+    tmp_path: Path,
+    cause: str,
+    busy: tuple[str, ...],
+    pages: bool,
+    interrupted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(before_stop, "OTHER_PAGES_SECONDS", 0.0)
     kernels, heard = Kernels(*busy), []
     stop = BeforeStop(kernels, hook(tmp_path, 'echo "cause $JUPYTERHUB_GPU_STOP_CAUSE"'), has_pages=lambda: pages)
     stop.on_change = lambda: heard.append((stop.draining, stop.take(asked).save))
@@ -96,6 +103,20 @@ async def test_cells_are_interrupted_then_pages_save_then_the_hook_runs(
     stop.take(asked)
     await soon(lambda: stop.take(asked).save)
     stop.saved()
+    await soon((tmp_path / OUTPUT).exists)
+
+
+async def test_the_first_page_that_has_saved_leaves_the_others_time_before_the_hook_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert OTHER_PAGES.total_seconds() == before_stop.OTHER_PAGES_SECONDS
+    monkeypatch.setattr(before_stop, "OTHER_PAGES_SECONDS", 0.5)
+    stop = BeforeStop(Kernels(), hook(tmp_path, "true"), has_pages=lambda: True)
+    await soon(lambda: stop.take(a_state(save=True)).save)
+    stop.saved()
+    await asyncio.sleep(0.2)
+    stop.saved()
+    assert stop.draining and not (tmp_path / OUTPUT).exists()
     await soon((tmp_path / OUTPUT).exists)
 
 

@@ -5,7 +5,7 @@ A stop by order begins that long before its time, so that the hub is asked to st
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
@@ -15,7 +15,7 @@ HEARD = timedelta(seconds=13)
 SAVING = timedelta(seconds=10)
 """How long JupyterLab has to save open notebooks from when it was asked; it usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
-"""A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
+"""A server can be open in several pages, and "saved" is the report of one: the others get this long after it."""
 
 AFTER_HOOK = timedelta(seconds=5)
 """What the card says so long after a hook has ended is of a time without it."""
@@ -27,13 +27,15 @@ BY_THE_CARD = ("nvml", "gpm", "simulated")
 
 @dataclass(frozen=True, slots=True)
 class PagesHeard:
-    """When it was first heard, since a stop began, that its server's pages were asked to save."""
+    """When it was first heard, since a stop began, that its server's pages were asked to save, and that one had."""
 
     asked: datetime | None = None
+    saved: datetime | None = None
 
     def after(self, report: ServerReport, now: datetime) -> PagesHeard:
         """What is known once its server reports this."""
-        return replace(self, asked=self.asked or (now if report.asked else None))
+        asked, saved = (now if report.asked else None), (now if report.saved else None)
+        return PagesHeard(self.asked or asked, self.saved or saved)
 
 
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
@@ -70,8 +72,8 @@ def may_stop_now(
     most = max(drain, SAVING)
     if said.draining or waited >= most:
         return waited >= most
-    if said.saved:
-        return waited >= OTHER_PAGES
+    if pages.saved is not None:
+        return now - pages.saved >= OTHER_PAGES
     return now - (pages.asked or began) >= SAVING
 
 

@@ -27,15 +27,17 @@ NONE = PagesHeard()
         (None, None, False, 0, True),  # nobody is there
         (1, None, False, 9.9, False),  # an extension of before, whose pages may be saving
         (1, None, False, 10, True),
-        (1, None, True, 2.9, False),  # other pages
-        (1, None, True, 3, True),
+        (1, None, True, 3.9, False),  # other pages, from then on
+        (1, None, True, 4, True),
         (-1, None, True, 3, False),  # "saved" of an earlier stop
         (-1, True, False, 12.9, False),  # so is "draining": it may not have heard of this one
         (-1, True, False, 13, True),
         (1, True, False, 59, False),  # cells, or the user's hook
         (1, True, True, 59, False),
         (1, True, False, 60, True),  # never longer
-        (1, False, True, 3, True),
+        (1, False, True, 4, True),
+        (8, False, True, 10.9, False),
+        (8, False, True, 11, True),
         (1, False, False, 9, False),
         (1, False, False, 10, True),
     ],
@@ -46,7 +48,8 @@ def test_a_stop_waits_for_cells_pages_and_hook_and_for_no_more(
     began = NOW - waited * SECOND
     said = ServerReport(NOW, True, 1, 0, saved=saved, draining=draining)
     report = None if reported is None else (said, began + reported * SECOND)
-    assert may_stop_now(report, began, NOW, 60 * SECOND, NONE) is drained
+    pages = NONE if report is None or report[1] < began else NONE.after(*report)
+    assert may_stop_now(report, began, NOW, 60 * SECOND, pages) is drained
 
 
 @pytest.mark.parametrize(
@@ -89,6 +92,13 @@ def test_a_stop_by_order_begins_as_long_before_its_time_as_saving_may_take(
     assert lead == before * SECOND
     for heard in (None if report is None else (report, NOW - SECOND), report and (report, NOW + SECOND)):
         assert may_stop_now(heard, NOW, NOW + lead, drain * SECOND, NONE), "also where its server hears nothing of it"
+
+
+def test_the_time_of_other_pages_counts_from_the_first_that_has_saved() -> None:
+    said = ServerReport(NOW, True, 1, 0, saved=True, draining=False, asked=True)
+    pages = NONE.after(said, NOW + 12 * SECOND).after(said, NOW + 14 * SECOND)
+    for waited, stops in ((14.9, False), (15, True)):
+        assert may_stop_now((said, NOW + 14 * SECOND), NOW, NOW + waited * SECOND, 60 * SECOND, pages) is stops
 
 
 def test_a_short_drain_still_lets_pages_save() -> None:

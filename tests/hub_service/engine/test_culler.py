@@ -93,6 +93,7 @@ async def test_the_word_saved_of_one_page_leaves_the_others_time_to_save(tmp_pat
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
         await minutes(r, 3)
+        r.hands.pass_time(timedelta(seconds=4))  # the first page needed them, and the other one may, too
         await r.engine.report("ada", "", replace(OPEN, saved=True))
         began = r.hands.wall
         while not r.hub.stopped:
