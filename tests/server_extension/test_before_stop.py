@@ -132,6 +132,28 @@ async def test_a_cell_that_goes_on_or_cannot_be_interrupted_holds_nothing_up_for
     assert "here" in output(tmp_path)
 
 
+class FarKernels(Kernels):
+    """Those of a gateway that is slow."""
+
+    listed = 0
+
+    async def list_kernels(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        self.listed += 1
+        await asyncio.sleep(0.4)
+        return super().list_kernels()
+
+
+async def test_a_slow_gateway_takes_no_more_than_the_time_for_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(before_stop, "INTERRUPT_SECONDS", 1.0)
+    kernels = FarKernels("one", stubborn=True)
+    stop = BeforeStop(kernels, tmp_path / HOOK, has_pages=lambda: False)
+    stop.take(a_state(save=True, countdown=replace(a_countdown(), cause="lifetime")))
+    await soon(lambda: not stop.draining)
+    assert kernels.interrupted == ["one"] and kernels.listed <= 3
+
+
 async def test_a_stop_that_does_not_come_ends_the_hook_and_the_next_one_begins_anew(tmp_path: Path) -> None:
     stop = BeforeStop(Kernels(), hook(tmp_path, f"echo begun >> {tmp_path}/runs; sleep 300"), has_pages=lambda: False)
     for count in (1, 2):
