@@ -132,7 +132,7 @@ function aModel() {
       token: 'secret',
       appendToken: true,
       WebSocket: SilentSocket,
-      fetch: server.fetch
+      fetch: request => server.fetch(request)
     }),
     events: { stream },
     sessions,
@@ -769,6 +769,31 @@ test('keep on a hidden page takes the end back', async () => {
   assert.equal(model.keeping, 'kept');
   assert.equal(model.end.kind, 'over');
   assert.equal(model.snapshot.server.keep.left, 0);
+});
+
+test('a request that nobody answers is given up after 10 s, and can be made again', async t => {
+  t.mock.method(AbortSignal, 'timeout', after => {
+    const given = new AbortController();
+    setTimeout(() => given.abort(new Error('late')), after);
+    return given.signal;
+  });
+  const model = aModel();
+  const { fetch } = server;
+  for (const ask of [() => model.keep(), () => model.giveBack(true)]) {
+    server.fetch = ({ signal }) =>
+      new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    const asking = ask();
+    pass(9);
+    await settled();
+    assert.equal(model.keeping, 'asking');
+    pass(1);
+    await asking;
+    assert.deepEqual(model.keeping, { refused: null });
+    server.fetch = fetch;
+    server.answers['/user/ada/gpu/keep'] = [200, state()];
+    await model.keep();
+    assert.equal(model.keeping, 'kept');
+  }
 });
 
 test('a refused keep has the service’s reason, and a new countdown forgets it', async () => {
