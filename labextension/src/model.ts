@@ -98,6 +98,8 @@ export interface IGpuModel {
   giveBack(cpu: boolean): Promise<void>;
   /** The open notebooks are saved: tell the service. */
   saved(): Promise<void>;
+  /** What was to be saved is, or could not be: a later word that asks is a new request. */
+  saveEnded(): void;
   /** A warning of the stop was shown: tell the service. */
   warned(): void;
   /**
@@ -231,6 +233,10 @@ export class GpuModel implements IGpuModel, IDisposable {
       // not told a second time: the next word that asks is a new request
       await saved(this._parts.server).catch(() => (this._saving = false));
     }
+    this.saveEnded();
+  }
+
+  saveEnded(): void {
     this._savedAt = this.now();
   }
 

@@ -749,6 +749,23 @@ test('after it was answered a later word is a new request to save, also on a hid
   assert.equal(asked, 2, 'it was not answered yet');
 });
 
+test('after a save that failed a later word is a new request, also on a hidden page', () => {
+  const model = aModel();
+  let asked = 0;
+  model.saveAsked.connect(() => asked++);
+  page.become(true);
+  emit('save');
+  pass(8);
+  model.saveEnded();
+  emit('save', { at: iso(8) });
+  assert.equal(asked, 1, 'the same request, by the other way');
+  pass(60);
+  emit('warn', { at: iso(68), countdown: countdown() });
+  emit('save', { at: iso(68) });
+  assert.equal(asked, 2);
+  assert.deepEqual(server.asked, [], 'it was not saved');
+});
+
 test('"saved" is told a second time when the first was not taken', async () => {
   const model = aModel();
   server.answers['/user/ada/gpu/saved'] = [503, { message: 'away' }];

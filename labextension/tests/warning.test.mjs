@@ -59,7 +59,7 @@ globalThis.window = globalThis;
 globalThis.document = { hidden: false };
 
 const { Warning, keepAndTell } = await import('../lib/warning.js');
-const { saveOpenDocuments } = await import('../lib/save.js');
+const { saveAndTell, saveOpenDocuments } = await import('../lib/save.js');
 const { SeenWidget } = await import('../lib/seen.js');
 
 /** What the page knows, as a test says it. */
@@ -382,6 +382,16 @@ test('what cannot be written is left alone, and what fails is named', async () =
   const failed = await saveOpenDocuments(shell, documents);
   assert.deepEqual(failed.sort(), ['conflict.ipynb', 'full.ipynb']);
   assert.equal(locked.saves, 0);
+});
+
+test('the service is told what was saved, the user what was not, and either ends the request', async () => {
+  const broken = open('full.ipynb', { save: () => Promise.reject(new Error('disk full')) });
+  const heard = [];
+  const ends = { saved: async () => heard.push('saved'), saveEnded: () => heard.push('ended') };
+  await saveAndTell(ends, ...lab({ main: [{ context: open('a.ipynb') }] }), trans);
+  await saveAndTell(ends, ...lab({ main: [{ context: broken }] }), trans);
+  assert.deepEqual(heard, ['saved', 'ended']);
+  assert.deepEqual(texts(), ['Not saved before the stop: full.ipynb']);
 });
 
 test('a save that hangs is given up before the service is', async () => {
