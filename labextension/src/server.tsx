@@ -3,7 +3,7 @@
  */
 import * as React from 'react';
 
-import { endText, keepLabel, keepLeft, reasonText, secondsLeft } from './format';
+import { endText, keepLabel, keepLeft, reasonText, secondsLeft, standsText } from './format';
 import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
@@ -34,11 +34,7 @@ export function Server(props: IServer): JSX.Element | null {
           <p>{reasonText(note, now, trans)}</p>
           {server ? (
             // an outage moves every end by its length: no time shown now would be right
-            <p>
-              {trans.__(
-                'The countdown and the end of this server stand still until the service answers again.'
-              )}
-            </p>
+            <p>{standsText(trans)}</p>
           ) : null}
         </>
       ) : null}

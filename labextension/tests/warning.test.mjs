@@ -132,7 +132,7 @@ test('a countdown is warned of once, with the button, however often it is told',
   assert.deepEqual(more, []);
   assert.match(
     one.text,
-    /^This server stops at .* Idle for 21\u00a0min\. Files are saved, variables are lost\.$/
+    /^This server stops at .* Idle for 22\u00a0min\. Files are saved, variables are lost\.$/
   );
   assert.equal(one.autoClose, false);
   assert.deepEqual(
@@ -242,6 +242,48 @@ test('the last warning counts down, each minute and then each ten seconds', () =
   model.say({ end: { kind: 'over', countdown: null, keep: null } });
   assert.equal(shown.now.size, 0);
   mock.timers.tick(MINUTE);
+});
+
+test('while the service is away no warning counts on, and it says so', () => {
+  const last_warning = new Date(START).toISOString();
+  const STANDS =
+    'The countdown and the end of this server stand still until the service answers again.';
+  const left = text =>
+    `Your GPU is idle. The server stops in ${text}. Files are saved, variables are lost.`;
+  for (const [before, after] of [
+    [countdown(540), /^This server stops at .* Idle for 21\u00a0min\./],
+    [countdown(50, { last_warning }), new RegExp(left('50\u00a0s'))]
+  ]) {
+    new Warning(model, trans);
+    model.say({ end: warned(before) });
+    assert.match(texts()[0], after);
+    model.say({ end: null });
+    mock.timers.tick(30_000);
+    assert.deepEqual(texts(), [STANDS]);
+    const stops_at = new Date(Date.parse(before.stops_at) + 30_000).toISOString();
+    model.say({ end: warned({ ...before, stops_at }) });
+    assert.match(texts()[0], after);
+    assert.equal(model.warnings, 1, 'the same end');
+    mock.timers.setTime(START);
+    shown.now.clear();
+    model = new ModelInHand();
+  }
+});
+
+test('an end that moves a little moves in the warning', () => {
+  const last_warning = new Date(START).toISOString();
+  new Warning(model, trans);
+  for (const [seconds, text] of [
+    [50, '50'],
+    [75, '1\u00a0min'],
+    [20, '20']
+  ]) {
+    model.say({ end: warned(countdown(seconds, { last_warning })) });
+    assert.match(texts()[0], new RegExp(`stops in ${text}`));
+  }
+  mock.timers.tick(10_000);
+  assert.match(texts()[0], /stops in 10/);
+  assert.equal(model.warnings, 1);
 });
 
 test('the last warning that was closed counts on for nobody', () => {
