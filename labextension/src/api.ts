@@ -70,25 +70,18 @@ export async function ask(settings: ServerConnection.ISettings): Promise<Answer>
   return status >= 500 ? 'away' : 'there';
 }
 
-/**
- * Give this server's GPU back.
- * @param cpu - whether the server comes back without one; else it stops.
- * @throws Refusal with the service's own reason.
- */
-export async function giveBack(
-  settings: ServerConnection.ISettings,
-  cpu: boolean
-): Promise<ServerState> {
-  const response = await post(settings, cpu ? 'give-back?cpu=1' : 'give-back');
-  return (await response.json()) as ServerState;
-}
+/** Keep this server, or give its GPU back: it stops, or with `cpu` comes back without one. */
+export type Order = 'keep' | 'give-back' | 'give-back?cpu=1';
 
 /**
- * Ask to keep this server.
+ * Ask for it.
  * @throws Refusal with the service's own reason.
  */
-export async function keep(settings: ServerConnection.ISettings): Promise<ServerState> {
-  const response = await post(settings, 'keep');
+export async function order(
+  settings: ServerConnection.ISettings,
+  what: Order
+): Promise<ServerState> {
+  const response = await post(settings, what);
   return (await response.json()) as ServerState;
 }
 
@@ -184,7 +177,7 @@ function request(
 
 async function post(
   settings: ServerConnection.ISettings,
-  what: 'keep' | 'saved' | 'give-back' | 'give-back?cpu=1'
+  what: Order | 'saved'
 ): Promise<Response> {
   const response = await request(settings, what, { method: 'POST', body: '{}' });
   if (response.ok) {

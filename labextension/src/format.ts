@@ -473,6 +473,17 @@ export function lastWarningText(
   return `${why} ${trans.__('The server stops in %1.', left)} ${lostText(trans)}`;
 }
 
+/** Why what was asked for was not done. */
+export function refusalText(
+  refused: ReasonContent | null,
+  now: number,
+  trans: TranslationBundle
+): string {
+  return (
+    reasonText(refused, now, trans) || trans.__('The server did not answer. Nothing was changed.')
+  );
+}
+
 /** While the service is away. */
 export function standsText(trans: TranslationBundle): string {
   return trans.__(

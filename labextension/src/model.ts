@@ -14,9 +14,9 @@ import {
   type Answer,
   ask,
   endEventIn,
-  giveBack,
-  keep,
   listen,
+  type Order,
+  order,
   Refusal,
   saved,
   warned
@@ -197,20 +197,20 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   async keep(): Promise<void> {
-    await this._asking(() => keep(this._parts.server), 'kept');
+    await this._asking('keep', 'kept');
   }
 
   async giveBack(cpu: boolean): Promise<void> {
-    await this._asking(() => giveBack(this._parts.server, cpu), 'idle');
+    await this._asking(cpu ? 'give-back?cpu=1' : 'give-back', 'idle');
   }
 
-  private async _asking(what: () => Promise<ServerState>, done: 'kept' | 'idle'): Promise<void> {
+  private async _asking(what: Order, done: 'kept' | 'idle'): Promise<void> {
     if (this._keeping === 'asking') {
       return;
     }
     this._setKeeping('asking');
     try {
-      this._takeServer(await what());
+      this._takeServer(await order(this._parts.server, what));
       this._setKeeping(done);
       window.setTimeout(() => this._forgetKept(), KEPT_MS);
     } catch (error) {

@@ -3,7 +3,15 @@
  */
 import * as React from 'react';
 
-import { endText, keepLabel, keepLeft, reasonText, secondsLeft, standsText } from './format';
+import {
+  endText,
+  keepLabel,
+  keepLeft,
+  reasonText,
+  refusalText,
+  secondsLeft,
+  standsText
+} from './format';
 import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
@@ -88,10 +96,7 @@ function Stop({
         </p>
       ) : null}
       {typeof keeping === 'object' ? (
-        <p className="jp-gpu-Warning">
-          {reasonText(keeping.refused, now, trans) ||
-            trans.__('The server did not answer. Nothing was changed.')}
-        </p>
+        <p className="jp-gpu-Warning">{refusalText(keeping.refused, now, trans)}</p>
       ) : null}
       {ends === '' ? null : (
         <p>

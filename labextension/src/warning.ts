@@ -12,6 +12,7 @@ import {
   keepLabel,
   lastWarningText,
   reasonText,
+  refusalText,
   standsText,
   warningText
 } from './format.js';
@@ -28,8 +29,7 @@ export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): P
   await model.keep();
   const { keeping } = model;
   if (typeof keeping === 'object') {
-    const why = reasonText(keeping.refused, model.now(), trans);
-    const text = why || trans.__('The server did not answer. Nothing was changed.');
+    const text = refusalText(keeping.refused, model.now(), trans);
     Notification.error(text, { autoClose: false });
   }
 }
