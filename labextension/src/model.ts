@@ -397,14 +397,18 @@ export class GpuModel implements IGpuModel, IDisposable {
     let asks = !signedOut && (first || (this._unanswered && this._retryMs < LONGEST_RETRY_MS));
     let found: Connection = signedOut ? 'signed-out' : 'lost';
     if (this._snapshot === null && !this._asked && !signedOut) {
-      this._asked = true;
       asks = false;
       const answer = await ask(this._parts.server);
-      if (answer === 'absent') {
+      found = foundBy(answer);
+      if (answer !== 'absent') {
+        this._asked = true;
+      } else if (first && this._connection !== 'absent') {
+        found = 'connecting'; // a proxy that has lost its routes answers so, too
+        this._retryMs = RETURN_RETRY_MS;
+      } else {
         this._setConnection('absent');
         return;
       }
-      found = foundBy(answer);
     }
     if (this._disposed || document.hidden || this._hangUpNow !== null) {
       return; // nobody looks, or it was seen again meanwhile
@@ -478,13 +482,12 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._unseen();
       return;
     }
-    const settled = this._connection === 'absent' || this._connection === 'outdated';
-    if (settled || this._hangUpNow !== null) {
+    if (this._connection === 'outdated' || this._hangUpNow !== null) {
       return; // nothing to find, or there already
     }
     this._retryMs = FIRST_RETRY_MS;
     this._connect();
-    if (this._connection !== 'connecting') {
+    if (this._connection !== 'absent') {
       this._setConnection('connecting');
     }
   };

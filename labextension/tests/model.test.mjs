@@ -434,17 +434,43 @@ test('a lost connection is tried again, each time later, and at once when it wor
   assert.equal(SilentSocket.all.length, before + 1);
 });
 
-test('a server without our extension is asked once', async () => {
+test('a server without our extension is asked a second time after a pause, then when it is seen', async () => {
   const model = aModel();
   socket().break();
   await settled();
+  assert.equal(model.connection, 'connecting', 'it may be a proxy without its routes');
+  mock.timers.tick(3_900);
+  assert.equal(SilentSocket.all.length, 1);
+  mock.timers.tick(2_200);
+  socket().break();
+  await settled();
   assert.equal(model.connection, 'absent');
-  assert.deepEqual(server.asked, ['GET /user/ada/gpu/snapshot']);
+  mock.timers.tick(3_600_000);
+  assert.equal(SilentSocket.all.length, 2);
+  assert.deepEqual(server.asked, Array(2).fill('GET /user/ada/gpu/snapshot'));
   page.become(true);
   page.become(false);
+  assert.equal(model.connection, 'absent');
+  socket().break();
+  await settled();
   mock.timers.tick(3_600_000);
-  assert.equal(SilentSocket.all.length, 1);
-  assert.equal(server.asked.length, 1);
+  assert.equal(model.connection, 'absent');
+  assert.equal(server.asked.length, 3);
+});
+
+test('a proxy that had lost its routes for a moment does not make a page without us', async () => {
+  const model = aModel();
+  for (const _ of [1, 2]) {
+    socket().break();
+    await settled();
+    mock.timers.tick(6_100);
+  }
+  await settled();
+  assert.equal(model.connection, 'absent');
+  page.become(true);
+  page.become(false);
+  socket().tell(first());
+  assert.equal(model.connection, 'open');
 });
 
 test('a server that refuses the connection for now is not taken for one without us', async () => {
