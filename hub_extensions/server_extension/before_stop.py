@@ -26,13 +26,15 @@ HOOK = "gpu-before-stop"
 OUTPUT = "gpu-before-stop.log"
 MOST_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
-"""How long an interrupted cell may go on before the pages save."""
+"""How long an interrupted cell may go on before the pages save; to list and to interrupt is part of it."""
 ANSWER_SECONDS = 3.0
 """Until the service has heard that all is done."""
 INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
 """Ends that come whatever runs. At another end a cell that begins in the last moment keeps the server."""
-PAGES_SECONDS = 8.0
-"""How long a page may take to save, as ``save.ts`` has it."""
+PAGES_SECONDS = 10.0
+"""How long a page that was asked to save may take: the 8 s of ``save.ts``, and its way to tell."""
+OTHER_PAGES_SECONDS = 3.0
+"""``OTHER_PAGES`` of the service: the first page that has saved leaves the others this long."""
 STEP_SECONDS = 0.1
 
 log = logging.getLogger("hub_extensions.server_extension")
@@ -59,12 +61,19 @@ class BeforeStop:
         self._hook_ran = False
         self._has_hook = False
         self._search: asyncio.Task[None] | None = None
+        self._pages_asked = False
+        self._asked = asyncio.Event()
         self._saved = asyncio.Event()
 
     @property
     def draining(self) -> bool:
         """Something of it is still going on."""
         return self._task is not None and not self._task.done()
+
+    @property
+    def asked(self) -> bool:
+        """Open pages were asked to save in this stop: their time counts from then on."""
+        return self._pages_asked
 
     @property
     def hook_ran(self) -> bool:
@@ -87,7 +96,12 @@ class BeforeStop:
             self._task = asyncio.get_running_loop().create_task(self._run(cause, state.drain_seconds))
             self._task.add_done_callback(lambda _: self.on_change())
             self.on_change()
-        return replace(state, save=state.save and self._interrupted)
+        asks = state.save and self._interrupted
+        if asks and not self._asked.is_set():
+            self._asked.set()
+            self._pages_asked = self._has_pages()
+            self.on_change()
+        return replace(state, save=asks)
 
     async def _search_hook(self) -> None:
         """A stop that is ordered begins earlier for it. A home can be on a disk that hangs: nobody waits for it."""
@@ -101,10 +115,12 @@ class BeforeStop:
         if self._task is not None:
             self._task.cancel()
         self._task, self._interrupted, self._hook_ran = None, False, False
+        self._pages_asked = False
+        self._asked.clear()
         self._saved.clear()
 
     def saved(self) -> None:
-        """The pages have saved."""
+        """A page has saved."""
         self._saved.set()
 
     def stop(self) -> None:
@@ -117,14 +133,18 @@ class BeforeStop:
         deadline = monotonic() + seconds - ANSWER_SECONDS
         try:
             if cause in INTERRUPTED:
-                await self._interrupt()
+                await asyncio.wait_for(self._interrupt(), INTERRUPT_SECONDS)
+        except asyncio.TimeoutError:
+            log.info("Not every cell has ended within %.3g s before the stop.", INTERRUPT_SECONDS)
         except Exception as error:  # noqa: BLE001 - kernels of a site's own; what comes after is as important
             log.warning("Cells could not be interrupted before the stop: %r", error)
         self._interrupted = True
         self.on_change()
         if self._has_pages():
             with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._asked.wait(), PAGES_SECONDS)
                 await asyncio.wait_for(self._saved.wait(), PAGES_SECONDS)
+                await asyncio.sleep(OTHER_PAGES_SECONDS)
         environ = {**os.environ, "JUPYTERHUB_GPU_STOP_CAUSE": cause}
         await run_hook(self._hook, environ, max(0.0, deadline - monotonic()), self._hook_begins)
 
@@ -133,26 +153,25 @@ class BeforeStop:
         self.on_change()
 
     async def _interrupt(self) -> None:
-        """Interrupt what runs, and give it a moment to end."""
+        """Interrupt what runs, and wait for its end."""
         busy = await self._busy()
         sent = await asyncio.gather(*map(self._interrupt_one, busy), return_exceptions=True)
         if failed := [each for each in sent if each is not None]:
             log.warning("%d kernels could not be interrupted before the stop: %r", len(failed), failed[0])
         if busy:
             log.info("%d running cells were interrupted before the stop.", len(busy))
-        left = INTERRUPT_SECONDS
-        while left > 0 and busy and set(busy) & set(await self._busy()):
+        while busy:
             await asyncio.sleep(STEP_SECONDS)
-            left -= STEP_SECONDS
+            busy = [each for each in await self._busy() if each in busy]
 
     async def _interrupt_one(self, kernel: str) -> None:
         sent = self._kernels.interrupt_kernel(kernel)
         if inspect.isawaitable(sent):
-            await asyncio.wait_for(sent, INTERRUPT_SECONDS)
+            await sent
 
     async def _busy(self) -> list[str]:
         listed = self._kernels.list_kernels()
-        models = await asyncio.wait_for(listed, INTERRUPT_SECONDS) if inspect.isawaitable(listed) else listed
+        models = await listed if inspect.isawaitable(listed) else listed
         return [str(model["id"]) for model in models if model.get("execution_state") == "busy"]
 
 

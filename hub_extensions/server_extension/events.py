@@ -15,6 +15,7 @@ from typing import Any
 
 from hub_extensions.core.messages import Countdown, EndEvent, Keep, ServerState
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
+from hub_extensions.server_extension.recheck import open_websockets
 
 END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
 """The schema's id. The name ends in .invalid because nothing is to be fetched from there."""
@@ -101,6 +102,13 @@ class EndEvents:
     def _send(self, kind: str, countdown: Countdown | None, keep: Keep | None) -> None:
         event = EndEvent(PROTOCOL_VERSION, datetime.now(timezone.utc), kind, countdown, keep)
         self._emit(schema_id=END_EVENT_SCHEMA, data=json.loads(encode(event)))
+
+
+def is_followed() -> bool:
+    """A page, seen or hidden, has the stream open: it can be asked to save."""
+    from jupyter_server.services.events.handlers import SubscribeWebsocket  # loaded with Jupyter Server's routes
+
+    return any(isinstance(each, SubscribeWebsocket) for each in open_websockets())
 
 
 def _is_last(state: ServerState, wall: datetime | None) -> bool:

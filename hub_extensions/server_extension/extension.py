@@ -23,7 +23,7 @@ from hub_extensions.adapters.procfs import LEASE_MARK
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
 from hub_extensions.server_extension.broadcast import Broadcast
-from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents
+from hub_extensions.server_extension.events import SCHEMA_FILE, EndEvents, is_followed
 from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
 from hub_extensions.server_extension.recheck import PATH, Recheck, RecheckHandler, note_websockets
 from hub_extensions.server_extension.routes import handlers
@@ -107,7 +107,7 @@ class GpuExtension(ExtensionApp):
         before_stop = BeforeStop(
             self.serverapp.kernel_manager,
             Path(self.serverapp.config_dir) / HOOK,
-            has_pages=lambda: live.watched,
+            has_pages=lambda: live.watched or is_followed(),
         )
         link = self._link = ServiceLink(
             address,

@@ -252,7 +252,8 @@ class ServiceLink:
         report = replace(report, saved=self._saved, warned=self._warned)
         if stop is None:
             return report
-        return replace(report, draining=stop.draining, hook_ran=stop.hook_ran, has_hook=stop.has_hook)
+        report = replace(report, draining=stop.draining, asked=stop.asked)
+        return replace(report, hook_ran=stop.hook_ran, has_hook=stop.has_hook)
 
     async def _order(self, path: str, body: str) -> ServerState:
         """What the user wants of the service; its answer is the state from now on."""

@@ -17,6 +17,9 @@ export const END_EVENT = 'https://jupyterhub-gpu.invalid/events/server-end/v1';
 /** The code with which our server closes the connection of a session that has ended. */
 const SIGNED_OUT = 4401;
 
+/** The server waits 5 s for the service. */
+const ANSWER_MS = 10_000;
+
 const KINDS = new Set<unknown>(['warn', 'over', 'save']);
 
 /** The server said no. */
@@ -47,12 +50,10 @@ const NOT_RUNNING = 424;
 
 /** Ask it: a connection that cannot be made does not say why. */
 export async function ask(settings: ServerConnection.ISettings): Promise<Answer> {
-  const url = URLExt.join(settings.baseUrl, 'gpu', 'snapshot');
   let answer: Response;
   try {
     // without that the hub answers with pages, and leads to the one of a stop that is under way
-    const headers = { Accept: 'application/json' };
-    answer = await ServerConnection.makeRequest(url, { headers }, settings);
+    answer = await request(settings, 'snapshot', { headers: { Accept: 'application/json' } });
   } catch {
     return 'away';
   }
@@ -69,25 +70,18 @@ export async function ask(settings: ServerConnection.ISettings): Promise<Answer>
   return status >= 500 ? 'away' : 'there';
 }
 
-/**
- * Give this server's GPU back.
- * @param cpu - whether the server comes back without one; else it stops.
- * @throws Refusal with the service's own reason.
- */
-export async function giveBack(
-  settings: ServerConnection.ISettings,
-  cpu: boolean
-): Promise<ServerState> {
-  const response = await post(settings, cpu ? 'give-back?cpu=1' : 'give-back');
-  return (await response.json()) as ServerState;
-}
+/** Keep this server, or give its GPU back: it stops, or with `cpu` comes back without one. */
+export type Order = 'keep' | 'give-back' | 'give-back?cpu=1';
 
 /**
- * Ask to keep this server.
+ * Ask for it.
  * @throws Refusal with the service's own reason.
  */
-export async function keep(settings: ServerConnection.ISettings): Promise<ServerState> {
-  const response = await post(settings, 'keep');
+export async function order(
+  settings: ServerConnection.ISettings,
+  what: Order
+): Promise<ServerState> {
+  const response = await post(settings, what);
   return (await response.json()) as ServerState;
 }
 
@@ -167,20 +161,25 @@ function liveUrl(settings: ServerConnection.ISettings, every: number): string {
  * Without a body, and answered by 304: a proxy counts neither as use of the server.
  */
 export async function warned(settings: ServerConnection.ISettings): Promise<void> {
-  const url = URLExt.join(settings.baseUrl, 'gpu', 'warned');
-  await ServerConnection.makeRequest(url, { method: 'POST' }, settings);
+  await request(settings, 'warned', { method: 'POST' });
+}
+
+/** A request for something of ours; over a connection that has died nobody answers, nor says so. */
+function request(
+  settings: ServerConnection.ISettings,
+  what: string,
+  init: RequestInit
+): Promise<Response> {
+  const url = URLExt.join(settings.baseUrl, 'gpu') + `/${what}`;
+  const signal = AbortSignal.timeout(ANSWER_MS);
+  return ServerConnection.makeRequest(url, { ...init, signal }, settings);
 }
 
 async function post(
   settings: ServerConnection.ISettings,
-  what: 'keep' | 'saved' | 'give-back' | 'give-back?cpu=1'
+  what: Order | 'saved'
 ): Promise<Response> {
-  const url = URLExt.join(settings.baseUrl, 'gpu') + `/${what}`;
-  const response = await ServerConnection.makeRequest(
-    url,
-    { method: 'POST', body: '{}' },
-    settings
-  );
+  const response = await request(settings, what, { method: 'POST', body: '{}' });
   if (response.ok) {
     return response;
   }

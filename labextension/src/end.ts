@@ -11,7 +11,7 @@ export const COMES_BACK = 'given-back-for-cpu';
 const BACK_WITHIN_MS = 5 * 60_000;
 
 /**
- * The countdown to warn of now: `before` itself while it is still the same one.
+ * The countdown to warn of now, as the last word has it.
  *
  * Only the word that it is over takes it back: a service that is away for a moment (`end` null) says nothing new.
  */
@@ -22,7 +22,7 @@ export function warnedOf(before: Countdown | null, end: EndEvent | null): Countd
   const countdown = end?.countdown;
   // who gave the GPU back knows it
   const warns = countdown?.warn && countdown.cause !== 'given-back';
-  return !warns || isSame(countdown, before) ? before : countdown;
+  return warns ? countdown : before;
 }
 
 /** Whether a countdown has come to its end. */
@@ -43,7 +43,8 @@ export function lastWarning(countdown: Countdown): number | null {
   return countdown.last_warning ? Date.parse(countdown.last_warning) : null;
 }
 
-function isSame(one: Countdown, other: Countdown | null): boolean {
+/** Whether who was warned of `other` knows of `one`. */
+export function isSame(one: Countdown, other: Countdown | null): boolean {
   return (
     one.cause === other?.cause &&
     Math.abs(Date.parse(one.stops_at) - Date.parse(other.stops_at)) < SAME_END_MS

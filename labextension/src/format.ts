@@ -473,6 +473,24 @@ export function lastWarningText(
   return `${why} ${trans.__('The server stops in %1.', left)} ${lostText(trans)}`;
 }
 
+/** Why what was asked for was not done. */
+export function refusalText(
+  refused: ReasonContent | null,
+  now: number,
+  trans: TranslationBundle
+): string {
+  return (
+    reasonText(refused, now, trans) || trans.__('The server did not answer. Nothing was changed.')
+  );
+}
+
+/** While the service is away. */
+export function standsText(trans: TranslationBundle): string {
+  return trans.__(
+    'The countdown and the end of this server stand still until the service answers again.'
+  );
+}
+
 /** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */
 export function stopText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));

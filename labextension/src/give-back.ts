@@ -4,7 +4,7 @@
 import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isReached, reasonText } from './format';
+import { isReached, refusalText } from './format';
 import type { IGpuModel } from './model';
 
 /** Whether there is a GPU to give back, and somebody to take it. */
@@ -35,8 +35,7 @@ export async function askAndGiveBack(model: IGpuModel, trans: TranslationBundle)
   }
   await model.giveBack(button.label === cpu.label);
   if (typeof model.keeping === 'object') {
-    const why = reasonText(model.keeping.refused, model.now(), trans);
-    const text = why || trans.__('The server did not answer. Nothing was changed.');
+    const text = refusalText(model.keeping.refused, model.now(), trans);
     Notification.error(text, { autoClose: false });
   }
 }

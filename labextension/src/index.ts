@@ -22,7 +22,7 @@ import { askAndGiveBack } from './give-back';
 import { gpuIcon } from './icon';
 import { GpuModel, IGpuModel } from './model';
 import { GpuPanel } from './panel';
-import { saveOpenDocuments, unsavedIn } from './save';
+import { saveAndTell, unsavedIn } from './save';
 import { followSettings } from './settings';
 import { GpuStatus } from './status';
 import { speak } from './units';
@@ -173,18 +173,7 @@ const save: JupyterFrontEndPlugin<void> = {
       return; // nothing can be open
     }
     const trans = words(translator);
-    gpu.saveAsked.connect(() => void saveAndTell(manager));
-
-    async function saveAndTell(documents: IDocumentManager): Promise<void> {
-      const failed = await saveOpenDocuments(app.shell, documents);
-      if (failed.length === 0) {
-        await gpu.saved();
-        return;
-      }
-      // the service is not told "saved": it gives the time it has
-      const text = trans.__('Not saved before the stop: %1', failed.join(', '));
-      Notification.error(text, { autoClose: false });
-    }
+    gpu.saveAsked.connect(() => void saveAndTell(gpu, app.shell, manager, trans));
   }
 };
 

@@ -14,9 +14,9 @@ import {
   type Answer,
   ask,
   endEventIn,
-  giveBack,
-  keep,
   listen,
+  type Order,
+  order,
   Refusal,
   saved,
   warned
@@ -98,6 +98,8 @@ export interface IGpuModel {
   giveBack(cpu: boolean): Promise<void>;
   /** The open notebooks are saved: tell the service. */
   saved(): Promise<void>;
+  /** What was to be saved is, or could not be: a later word that asks is a new request. */
+  saveEnded(): void;
   /** A warning of the stop was shown: tell the service. */
   warned(): void;
   /**
@@ -195,20 +197,20 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   async keep(): Promise<void> {
-    await this._asking(() => keep(this._parts.server), 'kept');
+    await this._asking('keep', 'kept');
   }
 
   async giveBack(cpu: boolean): Promise<void> {
-    await this._asking(() => giveBack(this._parts.server, cpu), 'idle');
+    await this._asking(cpu ? 'give-back?cpu=1' : 'give-back', 'idle');
   }
 
-  private async _asking(what: () => Promise<ServerState>, done: 'kept' | 'idle'): Promise<void> {
+  private async _asking(what: Order, done: 'kept' | 'idle'): Promise<void> {
     if (this._keeping === 'asking') {
       return;
     }
     this._setKeeping('asking');
     try {
-      this._takeServer(await what());
+      this._takeServer(await order(this._parts.server, what));
       this._setKeeping(done);
       window.setTimeout(() => this._forgetKept(), KEPT_MS);
     } catch (error) {
@@ -231,6 +233,10 @@ export class GpuModel implements IGpuModel, IDisposable {
       // not told a second time: the next word that asks is a new request
       await saved(this._parts.server).catch(() => (this._saving = false));
     }
+    this.saveEnded();
+  }
+
+  saveEnded(): void {
     this._savedAt = this.now();
   }
 
@@ -391,14 +397,18 @@ export class GpuModel implements IGpuModel, IDisposable {
     let asks = !signedOut && (first || (this._unanswered && this._retryMs < LONGEST_RETRY_MS));
     let found: Connection = signedOut ? 'signed-out' : 'lost';
     if (this._snapshot === null && !this._asked && !signedOut) {
-      this._asked = true;
       asks = false;
       const answer = await ask(this._parts.server);
-      if (answer === 'absent') {
+      found = foundBy(answer);
+      if (answer !== 'absent') {
+        this._asked = true;
+      } else if (first && this._connection !== 'absent') {
+        found = 'connecting'; // a proxy that has lost its routes answers so, too
+        this._retryMs = RETURN_RETRY_MS;
+      } else {
         this._setConnection('absent');
         return;
       }
-      found = foundBy(answer);
     }
     if (this._disposed || document.hidden || this._hangUpNow !== null) {
       return; // nobody looks, or it was seen again meanwhile
@@ -472,13 +482,12 @@ export class GpuModel implements IGpuModel, IDisposable {
       this._unseen();
       return;
     }
-    const settled = this._connection === 'absent' || this._connection === 'outdated';
-    if (settled || this._hangUpNow !== null) {
+    if (this._connection === 'outdated' || this._hangUpNow !== null) {
       return; // nothing to find, or there already
     }
     this._retryMs = FIRST_RETRY_MS;
     this._connect();
-    if (this._connection !== 'connecting') {
+    if (this._connection !== 'absent') {
       this._setConnection('connecting');
     }
   };

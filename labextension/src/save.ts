@@ -4,11 +4,32 @@
  * A file that somebody else changed meanwhile is not overwritten: JupyterLab asks, and where nobody answers it stays.
  */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
+import { Notification } from '@jupyterlab/apputils';
 import type { IDocumentManager } from '@jupyterlab/docmanager';
 import type { DocumentRegistry } from '@jupyterlab/docregistry';
+import type { TranslationBundle } from '@jupyterlab/translation';
+
+import type { IGpuModel } from './model';
 
 // the service waits 10 s for "saved": the user has to hear of a failure before that
 const LONGEST_SAVE_MS = 8_000;
+
+/** Save what is open, and tell the service, or the user what could not be saved. */
+export async function saveAndTell(
+  model: IGpuModel,
+  shell: JupyterFrontEnd.IShell,
+  documents: IDocumentManager,
+  trans: TranslationBundle
+): Promise<void> {
+  const failed = await saveOpenDocuments(shell, documents);
+  if (failed.length === 0) {
+    await model.saved();
+    return;
+  }
+  model.saveEnded(); // the service is not told "saved": it gives the time it has
+  const text = trans.__('Not saved before the stop: %1', failed.join(', '));
+  Notification.error(text, { autoClose: false });
+}
 
 /** Save all open documents with changes; returns the paths of those that could not be saved. */
 export async function saveOpenDocuments(

@@ -3,7 +3,15 @@
  */
 import * as React from 'react';
 
-import { endText, keepLabel, keepLeft, reasonText, secondsLeft } from './format';
+import {
+  endText,
+  keepLabel,
+  keepLeft,
+  reasonText,
+  refusalText,
+  secondsLeft,
+  standsText
+} from './format';
 import type { Reason, ServerState } from './messages';
 import type { Keeping } from './model';
 import type { IShown } from './seen';
@@ -34,11 +42,7 @@ export function Server(props: IServer): JSX.Element | null {
           <p>{reasonText(note, now, trans)}</p>
           {server ? (
             // an outage moves every end by its length: no time shown now would be right
-            <p>
-              {trans.__(
-                'The countdown and the end of this server stand still until the service answers again.'
-              )}
-            </p>
+            <p>{standsText(trans)}</p>
           ) : null}
         </>
       ) : null}
@@ -92,10 +96,7 @@ function Stop({
         </p>
       ) : null}
       {typeof keeping === 'object' ? (
-        <p className="jp-gpu-Warning">
-          {reasonText(keeping.refused, now, trans) ||
-            trans.__('The server did not answer. Nothing was changed.')}
-        </p>
+        <p className="jp-gpu-Warning">{refusalText(keeping.refused, now, trans)}</p>
       ) : null}
       {ends === '' ? null : (
         <p>

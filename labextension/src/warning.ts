@@ -6,8 +6,16 @@
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isPast, lastWarning, warnedOf } from './end.js';
-import { isAway, keepLabel, lastWarningText, reasonText, warningText } from './format.js';
+import { isPast, isSame, lastWarning, warnedOf } from './end.js';
+import {
+  isAway,
+  keepLabel,
+  lastWarningText,
+  reasonText,
+  refusalText,
+  standsText,
+  warningText
+} from './format.js';
 import type { Countdown, Keep } from './messages';
 import type { IGpuModel } from './model';
 
@@ -21,8 +29,7 @@ export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): P
   await model.keep();
   const { keeping } = model;
   if (typeof keeping === 'object') {
-    const why = reasonText(keeping.refused, model.now(), trans);
-    const text = why || trans.__('The server did not answer. Nothing was changed.');
+    const text = refusalText(keeping.refused, model.now(), trans);
     Notification.error(text, { autoClose: false });
   }
 }
@@ -52,17 +59,22 @@ export class Warning {
       const text = reasonText(back, this._model.now(), this._trans);
       Notification.info(text, { autoClose: false });
     }
-    const countdown = warnedOf(this._countdown, end);
-    if (countdown !== this._countdown) {
+    const before = this._countdown;
+    const countdown = (this._countdown = warnedOf(before, end));
+    if (countdown === null || !isSame(countdown, before)) {
       this._takeBack();
-      this._countdown = countdown;
     }
     const past = countdown !== null && isPast(countdown, this._model.now());
     if (connection === 'stopped' || (past && isAway(connection))) {
       this._dismiss(); // it has stopped as it said: there is nothing to keep any more
     }
-    if (countdown === null || this._given === Given.last || end === null) {
-      return; // nothing to say, said already, or nobody knows now whether it still holds
+    const stands = end === null; // nobody knows now whether it still holds
+    if (this._stands !== stands || countdown?.stops_at !== before?.stops_at) {
+      this._stands = stands;
+      this._refresh();
+    }
+    if (countdown === null || this._given === Given.last || stands) {
+      return; // nothing to say, or said already
     }
     window.clearTimeout(this._timer);
     const now = this._model.now();
@@ -94,7 +106,22 @@ export class Warning {
     this._countDown(countdown);
   }
 
+  /** What is shown says how it is now, unless the user has closed it. */
+  private _refresh = (): void => {
+    window.clearTimeout(this._ticking);
+    const countdown = this._countdown;
+    if (this._id === null || countdown === null) {
+      return;
+    }
+    if (Notification.update({ id: this._id, message: this._words(countdown) })) {
+      this._countDown(countdown);
+    }
+  };
+
   private _words(countdown: Countdown): string {
+    if (this._stands) {
+      return standsText(this._trans);
+    }
     const text = this._given === Given.last ? lastWarningText : warningText;
     // to the second: a timer comes some milliseconds late
     return text(countdown, Date.parse(countdown.stops_at) - this._left(countdown), this._trans);
@@ -102,21 +129,11 @@ export class Warning {
 
   /** The last warning says how long is left: each minute, then each ten seconds, as a screen reader says it too. */
   private _countDown(countdown: Countdown): void {
-    window.clearTimeout(this._ticking);
     const left = this._left(countdown);
-    if (this._given !== Given.last || left <= 0) {
-      return;
+    if (this._given === Given.last && left > 0 && !this._stands) {
+      const step = left > MINUTE_MS ? MINUTE_MS : STEP_MS;
+      this._ticking = window.setTimeout(this._refresh, left % step || step);
     }
-    const step = left > MINUTE_MS ? MINUTE_MS : STEP_MS;
-    this._ticking = window.setTimeout(
-      () => {
-        const message = this._words(countdown);
-        if (this._id !== null && Notification.update({ id: this._id, message })) {
-          this._countDown(countdown); // else the user has closed it
-        }
-      },
-      left % step || step
-    );
   }
 
   /** Whole seconds until the stop, in ms. */
@@ -142,6 +159,7 @@ export class Warning {
   private _countdown: Countdown | null = null;
   private _given = Given.none;
   private _isBack = false;
+  private _stands = false;
   private _timer = 0;
   private _ticking = 0;
 }

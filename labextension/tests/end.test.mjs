@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { warnedOf } from '../lib/end.js';
+import { isSame, warnedOf } from '../lib/end.js';
 
 const AT = Date.parse('2026-11-21T14:00:00Z');
 const countdown = (seconds, changes = {}) => ({
@@ -15,28 +15,28 @@ const countdown = (seconds, changes = {}) => ({
 });
 const word = (said, counted = null) => ({ kind: said, countdown: counted });
 
-test('a countdown that warns is warned of, and the same one stays the same', () => {
-  const first = warnedOf(null, word('warn', countdown(540)));
-  assert.equal(first.stops_at, countdown(540).stops_at);
-  assert.equal(
-    warnedOf(
-      first,
-      word(
-        'warn',
-        countdown(585, {
-          reason: { reason: 'idle', params: { idle: 1320 }, message: '', log_message: '' }
-        })
-      )
-    ),
-    first
-  );
-  assert.equal(warnedOf(first, word('save', countdown(540))), first);
+test('a countdown that warns is warned of, as the last word has it', () => {
+  for (const kind of ['warn', 'save']) {
+    assert.equal(warnedOf(null, word(kind, countdown(540))).stops_at, countdown(540).stops_at);
+    assert.equal(
+      warnedOf(countdown(540), word(kind, countdown(585))).stops_at,
+      countdown(585).stops_at
+    );
+  }
 });
 
 test('an end that moves, or has another cause, is a new one', () => {
-  const first = countdown(540);
-  assert.notEqual(warnedOf(first, word('warn', countdown(300))), first);
-  assert.notEqual(warnedOf(first, word('warn', countdown(540, { cause: 'lifetime' }))), first);
+  const reason = { reason: 'idle', params: { idle: 1320 }, message: '', log_message: '' };
+  for (const [other, same] of [
+    [countdown(599, { reason }), true],
+    [countdown(481), true],
+    [countdown(600), false],
+    [countdown(300), false],
+    [countdown(540, { cause: 'lifetime' }), false],
+    [null, false]
+  ]) {
+    assert.equal(isSame(countdown(540), other), same, other?.stops_at);
+  }
 });
 
 test('only the word that it is over takes it back', () => {

@@ -132,7 +132,7 @@ function aModel() {
       token: 'secret',
       appendToken: true,
       WebSocket: SilentSocket,
-      fetch: server.fetch
+      fetch: request => server.fetch(request)
     }),
     events: { stream },
     sessions,
@@ -434,17 +434,43 @@ test('a lost connection is tried again, each time later, and at once when it wor
   assert.equal(SilentSocket.all.length, before + 1);
 });
 
-test('a server without our extension is asked once', async () => {
+test('a server without our extension is asked a second time after a pause, then when it is seen', async () => {
   const model = aModel();
   socket().break();
   await settled();
+  assert.equal(model.connection, 'connecting', 'it may be a proxy without its routes');
+  mock.timers.tick(3_900);
+  assert.equal(SilentSocket.all.length, 1);
+  mock.timers.tick(2_200);
+  socket().break();
+  await settled();
   assert.equal(model.connection, 'absent');
-  assert.deepEqual(server.asked, ['GET /user/ada/gpu/snapshot']);
+  mock.timers.tick(3_600_000);
+  assert.equal(SilentSocket.all.length, 2);
+  assert.deepEqual(server.asked, Array(2).fill('GET /user/ada/gpu/snapshot'));
   page.become(true);
   page.become(false);
+  assert.equal(model.connection, 'absent');
+  socket().break();
+  await settled();
   mock.timers.tick(3_600_000);
-  assert.equal(SilentSocket.all.length, 1);
-  assert.equal(server.asked.length, 1);
+  assert.equal(model.connection, 'absent');
+  assert.equal(server.asked.length, 3);
+});
+
+test('a proxy that had lost its routes for a moment does not make a page without us', async () => {
+  const model = aModel();
+  for (const _ of [1, 2]) {
+    socket().break();
+    await settled();
+    mock.timers.tick(6_100);
+  }
+  await settled();
+  assert.equal(model.connection, 'absent');
+  page.become(true);
+  page.become(false);
+  socket().tell(first());
+  assert.equal(model.connection, 'open');
 });
 
 test('a server that refuses the connection for now is not taken for one without us', async () => {
@@ -749,6 +775,23 @@ test('after it was answered a later word is a new request to save, also on a hid
   assert.equal(asked, 2, 'it was not answered yet');
 });
 
+test('after a save that failed a later word is a new request, also on a hidden page', () => {
+  const model = aModel();
+  let asked = 0;
+  model.saveAsked.connect(() => asked++);
+  page.become(true);
+  emit('save');
+  pass(8);
+  model.saveEnded();
+  emit('save', { at: iso(8) });
+  assert.equal(asked, 1, 'the same request, by the other way');
+  pass(60);
+  emit('warn', { at: iso(68), countdown: countdown() });
+  emit('save', { at: iso(68) });
+  assert.equal(asked, 2);
+  assert.deepEqual(server.asked, [], 'it was not saved');
+});
+
 test('"saved" is told a second time when the first was not taken', async () => {
   const model = aModel();
   server.answers['/user/ada/gpu/saved'] = [503, { message: 'away' }];
@@ -769,6 +812,31 @@ test('keep on a hidden page takes the end back', async () => {
   assert.equal(model.keeping, 'kept');
   assert.equal(model.end.kind, 'over');
   assert.equal(model.snapshot.server.keep.left, 0);
+});
+
+test('a request that nobody answers is given up after 10 s, and can be made again', async t => {
+  t.mock.method(AbortSignal, 'timeout', after => {
+    const given = new AbortController();
+    setTimeout(() => given.abort(new Error('late')), after);
+    return given.signal;
+  });
+  const model = aModel();
+  const { fetch } = server;
+  for (const ask of [() => model.keep(), () => model.giveBack(true)]) {
+    server.fetch = ({ signal }) =>
+      new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    const asking = ask();
+    pass(9);
+    await settled();
+    assert.equal(model.keeping, 'asking');
+    pass(1);
+    await asking;
+    assert.deepEqual(model.keeping, { refused: null });
+    server.fetch = fetch;
+    server.answers['/user/ada/gpu/keep'] = [200, state()];
+    await model.keep();
+    assert.equal(model.keeping, 'kept');
+  }
 });
 
 test('a refused keep has the service’s reason, and a new countdown forgets it', async () => {

@@ -59,7 +59,7 @@ globalThis.window = globalThis;
 globalThis.document = { hidden: false };
 
 const { Warning, keepAndTell } = await import('../lib/warning.js');
-const { saveOpenDocuments } = await import('../lib/save.js');
+const { saveAndTell, saveOpenDocuments } = await import('../lib/save.js');
 const { SeenWidget } = await import('../lib/seen.js');
 
 /** What the page knows, as a test says it. */
@@ -132,7 +132,7 @@ test('a countdown is warned of once, with the button, however often it is told',
   assert.deepEqual(more, []);
   assert.match(
     one.text,
-    /^This server stops at .* Idle for 21\u00a0min\. Files are saved, variables are lost\.$/
+    /^This server stops at .* Idle for 22\u00a0min\. Files are saved, variables are lost\.$/
   );
   assert.equal(one.autoClose, false);
   assert.deepEqual(
@@ -242,6 +242,48 @@ test('the last warning counts down, each minute and then each ten seconds', () =
   model.say({ end: { kind: 'over', countdown: null, keep: null } });
   assert.equal(shown.now.size, 0);
   mock.timers.tick(MINUTE);
+});
+
+test('while the service is away no warning counts on, and it says so', () => {
+  const last_warning = new Date(START).toISOString();
+  const STANDS =
+    'The countdown and the end of this server stand still until the service answers again.';
+  const left = text =>
+    `Your GPU is idle. The server stops in ${text}. Files are saved, variables are lost.`;
+  for (const [before, after] of [
+    [countdown(540), /^This server stops at .* Idle for 21\u00a0min\./],
+    [countdown(50, { last_warning }), new RegExp(left('50\u00a0s'))]
+  ]) {
+    new Warning(model, trans);
+    model.say({ end: warned(before) });
+    assert.match(texts()[0], after);
+    model.say({ end: null });
+    mock.timers.tick(30_000);
+    assert.deepEqual(texts(), [STANDS]);
+    const stops_at = new Date(Date.parse(before.stops_at) + 30_000).toISOString();
+    model.say({ end: warned({ ...before, stops_at }) });
+    assert.match(texts()[0], after);
+    assert.equal(model.warnings, 1, 'the same end');
+    mock.timers.setTime(START);
+    shown.now.clear();
+    model = new ModelInHand();
+  }
+});
+
+test('an end that moves a little moves in the warning', () => {
+  const last_warning = new Date(START).toISOString();
+  new Warning(model, trans);
+  for (const [seconds, text] of [
+    [50, '50'],
+    [75, '1\u00a0min'],
+    [20, '20']
+  ]) {
+    model.say({ end: warned(countdown(seconds, { last_warning })) });
+    assert.match(texts()[0], new RegExp(`stops in ${text}`));
+  }
+  mock.timers.tick(10_000);
+  assert.match(texts()[0], /stops in 10/);
+  assert.equal(model.warnings, 1);
 });
 
 test('the last warning that was closed counts on for nobody', () => {
@@ -382,6 +424,16 @@ test('what cannot be written is left alone, and what fails is named', async () =
   const failed = await saveOpenDocuments(shell, documents);
   assert.deepEqual(failed.sort(), ['conflict.ipynb', 'full.ipynb']);
   assert.equal(locked.saves, 0);
+});
+
+test('the service is told what was saved, the user what was not, and either ends the request', async () => {
+  const broken = open('full.ipynb', { save: () => Promise.reject(new Error('disk full')) });
+  const heard = [];
+  const ends = { saved: async () => heard.push('saved'), saveEnded: () => heard.push('ended') };
+  await saveAndTell(ends, ...lab({ main: [{ context: open('a.ipynb') }] }), trans);
+  await saveAndTell(ends, ...lab({ main: [{ context: broken }] }), trans);
+  assert.deepEqual(heard, ['saved', 'ended']);
+  assert.deepEqual(texts(), ['Not saved before the stop: full.ipynb']);
 });
 
 test('a save that hangs is given up before the service is', async () => {

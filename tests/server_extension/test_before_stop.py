@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.core.culling import ORDERED, Cause
+from hub_extensions.core.culling.drain_time import OTHER_PAGES
 from hub_extensions.server_extension import before_stop
 from hub_extensions.server_extension.before_stop import (
     HOOK,
@@ -73,8 +74,14 @@ def test_each_end_that_comes_whatever_runs_interrupts_the_cells_before() -> None
     ],
 )
 async def test_cells_are_interrupted_then_pages_save_then_the_hook_runs(
-    tmp_path: Path, cause: str, busy: tuple[str, ...], pages: bool, interrupted: list[str]
+    tmp_path: Path,
+    cause: str,
+    busy: tuple[str, ...],
+    pages: bool,
+    interrupted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(before_stop, "OTHER_PAGES_SECONDS", 0.0)
     kernels, heard = Kernels(*busy), []
     stop = BeforeStop(kernels, hook(tmp_path, 'echo "cause $JUPYTERHUB_GPU_STOP_CAUSE"'), has_pages=lambda: pages)
     stop.on_change = lambda: heard.append((stop.draining, stop.take(asked).save))
@@ -83,19 +90,33 @@ async def test_cells_are_interrupted_then_pages_save_then_the_hook_runs(
     assert stop.take(calm) == calm and not stop.draining
     assert stop.take(asked).save is False, "the pages wait for the cells"
     await soon(lambda: stop.take(asked).save)
-    assert kernels.interrupted == interrupted
+    assert kernels.interrupted == interrupted and stop.asked is pages
     if pages:
         assert stop.draining and not (tmp_path / OUTPUT).exists()
         stop.saved()
-    await soon(lambda: not stop.draining and len(heard) > 3)  # the change is heard a moment after
+    await soon(lambda: not stop.draining and len(heard) > 4)  # the change is heard a moment after
     assert output(tmp_path) == f"cause {cause}\ngpu-before-stop ended with status 0.\n"
-    assert heard == [(True, False), (True, True), (True, True), (False, True)] and stop.hook_ran
+    assert heard == [(True, False), *3 * [(True, True)], (False, True)] and stop.hook_ran
     # the stop was given up; the next one is another
     (tmp_path / OUTPUT).unlink()
-    assert stop.take(calm) == calm
+    assert stop.take(calm) == calm and not stop.asked
     stop.take(asked)
     await soon(lambda: stop.take(asked).save)
     stop.saved()
+    await soon((tmp_path / OUTPUT).exists)
+
+
+async def test_the_first_page_that_has_saved_leaves_the_others_time_before_the_hook_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert OTHER_PAGES.total_seconds() == before_stop.OTHER_PAGES_SECONDS
+    monkeypatch.setattr(before_stop, "OTHER_PAGES_SECONDS", 0.5)
+    stop = BeforeStop(Kernels(), hook(tmp_path, "true"), has_pages=lambda: True)
+    await soon(lambda: stop.take(a_state(save=True)).save)
+    stop.saved()
+    await asyncio.sleep(0.2)
+    stop.saved()
+    assert stop.draining and not (tmp_path / OUTPUT).exists()
     await soon((tmp_path / OUTPUT).exists)
 
 
@@ -109,6 +130,28 @@ async def test_a_cell_that_goes_on_or_cannot_be_interrupted_holds_nothing_up_for
     stop.take(a_state(save=True, countdown=replace(a_countdown(), cause="lifetime")))
     await soon(lambda: not stop.draining)
     assert "here" in output(tmp_path)
+
+
+class FarKernels(Kernels):
+    """Those of a gateway that is slow."""
+
+    listed = 0
+
+    async def list_kernels(self) -> list[dict[str, Any]]:  # type: ignore[override]
+        self.listed += 1
+        await asyncio.sleep(0.4)
+        return super().list_kernels()
+
+
+async def test_a_slow_gateway_takes_no_more_than_the_time_for_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(before_stop, "INTERRUPT_SECONDS", 1.0)
+    kernels = FarKernels("one", stubborn=True)
+    stop = BeforeStop(kernels, tmp_path / HOOK, has_pages=lambda: False)
+    stop.take(a_state(save=True, countdown=replace(a_countdown(), cause="lifetime")))
+    await soon(lambda: not stop.draining)
+    assert kernels.interrupted == ["one"] and kernels.listed <= 3
 
 
 async def test_a_stop_that_does_not_come_ends_the_hook_and_the_next_one_begins_anew(tmp_path: Path) -> None:

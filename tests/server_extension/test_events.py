@@ -17,6 +17,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.core.messages import Report
 from hub_extensions.core.reasons import explain
+from hub_extensions.server_extension.before_stop import HOOK, OUTPUT
 from hub_extensions.server_extension.events import END_EVENT_SCHEMA, EndEvents, EndWatch
 from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
 from tests.fakes.panel_service import TOKEN, PanelService, a_countdown, a_state
@@ -184,6 +185,9 @@ async def test_a_page_that_nobody_sees_hears_the_warning_its_end_and_the_request
     server: UserServer, service: PanelService
 ) -> None:
     """Subscribed as JupyterLab subscribes, with no connection of ours, and it is no use of the server."""
+    hook = server.directory / "config" / HOOK
+    hook.write_text("#!/bin/sh\n")
+    hook.chmod(0o700)
     stream = await subscribed(server)
     try:
         before = server.last_activity()
@@ -195,6 +199,10 @@ async def test_a_page_that_nobody_sees_hears_the_warning_its_end_and_the_request
         service.state = a_state(save=True, countdown=a_countdown(1, warn=False))
         assert [(await next_word(stream))["kind"] for _ in range(2)] == ["over", "save"]
         assert server.last_activity() == before
+        await asyncio.sleep(0.5)
+        assert not hook.with_name(OUTPUT).exists(), "its user's hook waits for what the page saves"
+        assert server.request("gpu/saved", "POST")[0] == 204
+        await soon(hook.with_name(OUTPUT).exists)
     finally:
         stream.close()
     assert "Traceback" not in server.log.read_text()

@@ -16,6 +16,7 @@ from hub_extensions.core.culling.decision import (
     settle,
 )
 from hub_extensions.core.culling.drain_time import (
+    PagesHeard,
     awaits_sample,
     begins_before,
     is_after_hook,
@@ -89,6 +90,7 @@ __all__ = [
     "DueStop",
     "Evidence",
     "OpenStop",
+    "PagesHeard",
     "PolicyError",
     "ReturnSeen",
     "ReturnStep",

@@ -5,6 +5,7 @@ A stop by order begins that long before its time, so that the hub is asked to st
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
@@ -12,9 +13,9 @@ from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 HEARD = timedelta(seconds=13)
 """A server without a countdown asks every 10 s: so long it may not have heard that its stop began."""
 SAVING = timedelta(seconds=10)
-"""How long JupyterLab has to save open notebooks before a stop; it is asked at once and usually needs a second."""
+"""How long JupyterLab has to save open notebooks from when it was asked; it usually needs a second."""
 OTHER_PAGES = timedelta(seconds=3)
-"""A server can be open in several pages, and "saved" is the report of one: the others get at least this long."""
+"""A server can be open in several pages, and "saved" is the report of one: the others get this long after it."""
 
 AFTER_HOOK = timedelta(seconds=5)
 """What the card says so long after a hook has ended is of a time without it."""
@@ -22,6 +23,19 @@ READ = timedelta(seconds=10)
 """A card is read every 2 s: who says nothing for so long after that is waited for no more."""
 BY_THE_CARD = ("nvml", "gpm", "simulated")
 """Sources of samples that are of the very moment; DCGM's are of some time before."""
+
+
+@dataclass(frozen=True, slots=True)
+class PagesHeard:
+    """When it was first heard, since a stop began, that its server's pages were asked to save, and that one had."""
+
+    asked: datetime | None = None
+    saved: datetime | None = None
+
+    def after(self, report: ServerReport, now: datetime) -> PagesHeard:
+        """What is known once its server reports this."""
+        asked, saved = (now if report.asked else None), (now if report.saved else None)
+        return PagesHeard(self.asked or asked, self.saved or saved)
 
 
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
@@ -37,7 +51,11 @@ def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
 
 
 def may_stop_now(
-    report: tuple[ServerReport, datetime] | None, began: datetime, now: datetime, drain: timedelta
+    report: tuple[ServerReport, datetime] | None,
+    began: datetime,
+    now: datetime,
+    drain: timedelta,
+    pages: PagesHeard,
 ) -> bool:
     """Whether the stop that `began` then may be carried out now.
 
@@ -51,11 +69,12 @@ def may_stop_now(
     waited = now - began
     if at < began:
         return waited >= HEARD
-    if said.draining:
-        return waited >= max(drain, SAVING)
-    if said.saved:
-        return waited >= OTHER_PAGES
-    return waited >= SAVING
+    most = max(drain, SAVING)
+    if said.draining or waited >= most:
+        return waited >= most
+    if pages.saved is not None:
+        return now - pages.saved >= OTHER_PAGES
+    return now - (pages.asked or began) >= SAVING
 
 
 def may_be_work(report: tuple[ServerReport, datetime] | None, began: datetime) -> bool:

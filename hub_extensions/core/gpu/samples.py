@@ -58,6 +58,7 @@ class ServerReport:
         draining: since its stop began it has not done yet what it does before; None: it does nothing.
         hook_ran: since its stop began its user's own hook has begun.
         has_hook: its user has one.
+        asked: since its stop began its pages were asked to save; None: it does not say.
     """
 
     at: datetime
@@ -70,6 +71,7 @@ class ServerReport:
     draining: bool | None = None
     hook_ran: bool = False
     has_hook: bool = False
+    asked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ class Report:
         warned: a page has shown the warning of the stop that was to come then; None: none has.
         hook_ran: in the stop that has begun its user's hook runs, or has run.
         has_hook: its user has one; looked for while a countdown is shown.
+        asked: in the stop that has begun its pages were asked to save; None: an extension of before, which says nothing
+            of it.
     """
 
     opened: bool
@@ -36,6 +38,7 @@ class Report:
     warned: datetime | None = None
     hook_ran: bool = False
     has_hook: bool = False
+    asked: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

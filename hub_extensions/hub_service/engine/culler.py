@@ -19,7 +19,16 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused, 
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core import culling
-from hub_extensions.core.culling import Action, Cause, CullDecision, DueStop, ServerFacts, ServerReturn, StopPause
+from hub_extensions.core.culling import (
+    Action,
+    Cause,
+    CullDecision,
+    DueStop,
+    PagesHeard,
+    ServerFacts,
+    ServerReturn,
+    StopPause,
+)
 from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
@@ -200,6 +209,7 @@ class Culler(ServerEvidence):
         self.state.saving[(facts.user, facts.server)] = self.state.clock.now()
         self.at_work.discard((facts.user, facts.server))
         self.hook_ended.pop((facts.user, facts.server), None)
+        self.pages.pop((facts.user, facts.server), None)
         task = asyncio.ensure_future(self._stop(facts, decision, again))
         self._stops.add(task)
         task.add_done_callback(self._stops.discard)
@@ -236,6 +246,7 @@ class Culler(ServerEvidence):
             self.state.saving.pop(key, None)
             self.state.sent.pop(key, None)
             self.hook_ended.pop(key, None)
+            self.pages.pop(key, None)
             self._soon.set()
 
     async def _drained(self, facts: ServerFacts, at: datetime | None) -> None:
@@ -248,7 +259,7 @@ class Culler(ServerEvidence):
         while True:
             report, now = self.state.reports.get(key), self.state.clock.now()
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
-            over = not may_come and culling.may_stop_now(report, began, now, drain)
+            over = not may_come and culling.may_stop_now(report, began, now, drain, self.pages.get(key, PagesHeard()))
             current = self.state.facts.get(key)
             if at is not None and current is not None and current.drain is not None:
                 at = min(at, current.drain.at)  # another order may say sooner

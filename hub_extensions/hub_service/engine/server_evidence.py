@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core import culling
-from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, ServerFacts
+from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, PagesHeard, ServerFacts
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 from hub_extensions.core.offers.offer_id import OfferId
@@ -50,6 +50,7 @@ class ServerEvidence:
         node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
         at_work: of the servers whose stop has begun, those that may have done other work since than their users' hooks.
         hook_ended: when those hooks had, by the wall clock.
+        pages: what was heard of the pages of servers whose stop has begun.
     """
 
     def __init__(self, state: State, dcgm: Dcgm, node_of: Callable[[Lease], str]) -> None:
@@ -58,6 +59,7 @@ class ServerEvidence:
         self.node_of = node_of
         self.at_work: set[tuple[str, str]] = set()
         self.hook_ended: dict[tuple[str, str], datetime] = {}
+        self.pages: dict[tuple[str, str], PagesHeard] = {}
 
     def waiting(self, offer: OfferId) -> int:
         """How many wait for what a server of this offer has."""
@@ -100,10 +102,14 @@ class ServerEvidence:
 
     def note_report(self, user: str, server: str) -> None:
         """A cell that runs while its server drains is work, also once it has ended. Its user's hook ends once."""
-        said, key = self.state.reports[(user, server)][0], (user, server)
-        if key in self.state.saving and (said.busy_kernels != 0 or said.busy_terminals != 0):
+        key = (user, server)
+        said, at = self.state.reports[key]
+        if key not in self.state.saving:
+            return
+        self.pages[key] = self.pages.get(key, PagesHeard()).after(said, at)
+        if said.busy_kernels != 0 or said.busy_terminals != 0:
             self.at_work.add(key)
-        if key in self.state.saving and said.hook_ran and said.draining is False:
+        if said.hook_ran and said.draining is False:
             self.hook_ended.setdefault(key, self.state.clock.utc_now())
 
     def use_of(self, lease: Lease) -> float | None:

@@ -50,6 +50,7 @@ class ServerView:
                 report.draining,
                 report.hook_ran,
                 report.has_hook,
+                report.asked,
             ),
             now,
         )

@@ -6,11 +6,19 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import awaits_sample, begins_before, is_after_hook, may_be_work, may_stop_now
+from hub_extensions.core.culling import (
+    PagesHeard,
+    awaits_sample,
+    begins_before,
+    is_after_hook,
+    may_be_work,
+    may_stop_now,
+)
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
+NONE = PagesHeard()
 
 
 @pytest.mark.parametrize(
@@ -19,15 +27,17 @@ SECOND = timedelta(seconds=1)
         (None, None, False, 0, True),  # nobody is there
         (1, None, False, 9.9, False),  # an extension of before, whose pages may be saving
         (1, None, False, 10, True),
-        (1, None, True, 2.9, False),  # other pages
-        (1, None, True, 3, True),
+        (1, None, True, 3.9, False),  # other pages, from then on
+        (1, None, True, 4, True),
         (-1, None, True, 3, False),  # "saved" of an earlier stop
         (-1, True, False, 12.9, False),  # so is "draining": it may not have heard of this one
         (-1, True, False, 13, True),
         (1, True, False, 59, False),  # cells, or the user's hook
         (1, True, True, 59, False),
         (1, True, False, 60, True),  # never longer
-        (1, False, True, 3, True),
+        (1, False, True, 4, True),
+        (8, False, True, 10.9, False),
+        (8, False, True, 11, True),
         (1, False, False, 9, False),
         (1, False, False, 10, True),
     ],
@@ -38,7 +48,30 @@ def test_a_stop_waits_for_cells_pages_and_hook_and_for_no_more(
     began = NOW - waited * SECOND
     said = ServerReport(NOW, True, 1, 0, saved=saved, draining=draining)
     report = None if reported is None else (said, began + reported * SECOND)
-    assert may_stop_now(report, began, NOW, 60 * SECOND) is drained
+    pages = NONE if report is None or report[1] < began else NONE.after(*report)
+    assert may_stop_now(report, began, NOW, 60 * SECOND, pages) is drained
+
+
+@pytest.mark.parametrize(
+    ("reports", "waited", "drained"),
+    [
+        ([(11, False, None), (12, True, True), (13, False, True)], 21.9, False),  # heard late: its 10 s begin then
+        ([(11, False, None), (12, True, True), (13, False, True)], 22, True),
+        ([(2, True, False), (7, True, True), (8, False, True)], 16.9, False),  # cells were interrupted first
+        ([(2, True, False), (7, True, True), (8, False, True)], 17, True),
+        ([(2, False, False)], 10, True),  # nobody to ask
+        ([(55, False, True)], 60, True),  # never longer than it may take
+    ],
+)
+def test_a_page_has_its_time_from_when_it_was_asked(
+    reports: list[tuple[float, bool, bool | None]], waited: float, drained: bool
+) -> None:
+    """`reports`: after how many seconds, whether it drains, whether its pages were asked."""
+    pages = PagesHeard()
+    for after, draining, asked in reports:
+        said = ServerReport(NOW, True, 1, 0, draining=draining, asked=asked)
+        pages, last = pages.after(said, NOW + after * SECOND), (said, NOW + after * SECOND)
+    assert may_stop_now(last, NOW, NOW + waited * SECOND, 60 * SECOND, pages) is drained
 
 
 @pytest.mark.parametrize(
@@ -58,13 +91,20 @@ def test_a_stop_by_order_begins_as_long_before_its_time_as_saving_may_take(
     lead = begins_before(report, drain * SECOND)
     assert lead == before * SECOND
     for heard in (None if report is None else (report, NOW - SECOND), report and (report, NOW + SECOND)):
-        assert may_stop_now(heard, NOW, NOW + lead, drain * SECOND), "also where its server hears nothing of it"
+        assert may_stop_now(heard, NOW, NOW + lead, drain * SECOND, NONE), "also where its server hears nothing of it"
+
+
+def test_the_time_of_other_pages_counts_from_the_first_that_has_saved() -> None:
+    said = ServerReport(NOW, True, 1, 0, saved=True, draining=False, asked=True)
+    pages = NONE.after(said, NOW + 12 * SECOND).after(said, NOW + 14 * SECOND)
+    for waited, stops in ((14.9, False), (15, True)):
+        assert may_stop_now((said, NOW + 14 * SECOND), NOW, NOW + waited * SECOND, 60 * SECOND, pages) is stops
 
 
 def test_a_short_drain_still_lets_pages_save() -> None:
     said = (ServerReport(NOW, True, 1, 0, draining=True), NOW)
-    assert not may_stop_now(said, NOW, NOW + 9 * SECOND, 5 * SECOND)
-    assert may_stop_now(said, NOW, NOW + 10 * SECOND, 5 * SECOND)
+    assert not may_stop_now(said, NOW, NOW + 9 * SECOND, 5 * SECOND, NONE)
+    assert may_stop_now(said, NOW, NOW + 10 * SECOND, 5 * SECOND, NONE)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ async def test_the_word_saved_of_one_page_leaves_the_others_time_to_save(tmp_pat
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
         await minutes(r, 3)
+        r.hands.pass_time(timedelta(seconds=4))  # the first page needed them, and the other one may, too
         await r.engine.report("ada", "", replace(OPEN, saved=True))
         began = r.hands.wall
         while not r.hub.stopped:
@@ -101,6 +102,22 @@ async def test_the_word_saved_of_one_page_leaves_the_others_time_to_save(tmp_pat
             if not r.hub.stopped:
                 r.hands.pass_time(timedelta(seconds=1))
         assert r.hands.wall - began >= timedelta(seconds=3)
+
+
+async def test_a_page_that_is_asked_late_has_its_time_to_save_all_the_same(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        r.hands.pass_time(timedelta(seconds=9))
+        await r.engine.report("ada", "", replace(OPEN, draining=False, asked=True))
+        for seconds in (9, 1):
+            r.engine.state.reports = looked = Looked(r.engine.state.reports)
+            await soon(lambda looked=looked: looked.count >= 2)  # type: ignore[misc]
+            assert not r.hub.stopped
+            r.hands.pass_time(timedelta(seconds=seconds))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
 
 
 async def test_a_busy_gpu_keeps_its_server_until_the_lifetime_ends_it(tmp_path: Path) -> None:
