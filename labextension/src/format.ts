@@ -480,7 +480,7 @@ export function refusalText(
   trans: TranslationBundle
 ): string {
   return (
-    reasonText(refused, now, trans) || trans.__('The server did not answer. Nothing was changed.')
+    reasonText(refused, now, trans) || trans.__('The server did not answer. It is not known whether it was done.')
   );
 }
 

@@ -61,7 +61,8 @@ export class Warning {
     }
     const before = this._countdown;
     const countdown = (this._countdown = warnedOf(before, end));
-    if (countdown === null || !isSame(countdown, before)) {
+    // many small steps may be a long way from the end that was shown
+    if (countdown === null || !isSame(countdown, this._warned ?? before)) {
       this._takeBack();
     }
     const past = countdown !== null && isPast(countdown, this._model.now());
@@ -102,6 +103,7 @@ export class Warning {
       });
     }
     this._id = Notification.warning(this._words(countdown), { actions, autoClose: false });
+    this._warned = countdown;
     this._model.warned();
     this._countDown(countdown);
   }
@@ -145,6 +147,7 @@ export class Warning {
     window.clearTimeout(this._timer);
     this._dismiss();
     this._given = Given.none;
+    this._warned = null;
   }
 
   private _dismiss(): void {
@@ -159,6 +162,7 @@ export class Warning {
   private _countdown: Countdown | null = null;
   private _given = Given.none;
   private _isBack = false;
+  private _warned: Countdown | null = null;
   private _stands = false;
   private _timer = 0;
   private _ticking = 0;

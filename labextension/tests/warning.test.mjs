@@ -379,7 +379,7 @@ test('a keep that is refused outside the panel says why', async () => {
 test('a keep that nobody of ours refused says that nothing was changed', async () => {
   model.refusal = null;
   await keepAndTell(model, trans);
-  assert.deepEqual(texts(), ['The server did not answer. Nothing was changed.']);
+  assert.deepEqual(texts(), ['The server did not answer. It is not known whether it was done.']);
 });
 
 test('a keep that is given says nothing', async () => {

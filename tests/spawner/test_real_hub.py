@@ -228,7 +228,7 @@ def test_a_link_preselects_and_starts_nothing(tmp_path: Path, service: GpuServic
         assert hub.server("ada") is None and service.told_of(Ask) == []
         assert not chosen.search(ada.get(f"{hub.url}/hub/spawn").text), "a link chooses for its own form only"
         gone = ada.get(f"{hub.url}/hub/spawn?offer=mig-9g.99gb").text
-        assert "The link asks for MIG 9g.99gb, which is not offered to you now." in gone
+        assert "The link asks for MIG 9g.99gb: not offered to you now." in gone
         assert "Failed to spawn" not in hub.log()
 
 

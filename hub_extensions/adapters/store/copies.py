@@ -20,7 +20,7 @@ from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable
 from hub_extensions.core.wording import foreign
 
 DAILY_COPIES = 7
-"""So many days' copies are kept, where there is room for them."""
+"""So many days' copies are kept."""
 LEFT_OUT = frozenset({"gpu_samples"})
 """What a day's copy is made without: what was measured by the minute, nine tenths of a busy store, and of use to no
 restart."""
@@ -112,28 +112,18 @@ def copies(file: Path, folder: Path) -> tuple[Path, ...]:
 def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
     """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder` unless that is there; keep those of the last days.
 
-    Minutes are left out. Where there is no room for it twice, older copies go before it, but for the last one.
+    Minutes are left out. On a volume that is nearly full two copies are kept.
 
     Raises:
-        StoreUnavailable: the file is damaged, or there is no room. Older copies stay then.
-        sqlite3.Error, OSError: it cannot be copied now.
+        StoreUnavailable: the file is damaged. Older copies stay then. sqlite3.Error, OSError: it cannot be copied now.
     """
     target = folder / f"{file.stem}.copy-{today.isoformat()}.sqlite"
     if target.exists():
         return None
     refuse_damaged(file)
-    older = sorted(folder.glob(f"{file.stem}.copy-*.sqlite"))
-    needed = 2 * (older[-1] if older else file).stat().st_size
-    while len(older) > 1 and shutil.disk_usage(folder).free < needed:
-        older.pop(0).unlink()
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise StoreUnavailable(
-            f"No copy of the file {file} (database_url) was made: {folder} has {free / MIB:.0f} MiB left. Make the "
-            f"volume larger."
-        )
     copy_to(file, target, LEFT_OUT)
-    for old in [*older, target][:-DAILY_COPIES]:
+    kept = 2 if is_nearly_full(target) else DAILY_COPIES
+    for old in sorted(folder.glob(f"{file.stem}.copy-*.sqlite"))[:-kept]:
         old.unlink()
     return target
 
@@ -182,12 +172,14 @@ def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
         copy.execute("ATTACH ? AS old", (str(source),))
         copy.execute("BEGIN")
         made = copy.execute("SELECT type, name, sql FROM old.sqlite_master WHERE sql NOT NULL").fetchall()
-        for _, _, definition in sorted(made, key=lambda each: each[0] != "table"):  # indexes when all rows are there
+        made = [each for each in made if not each[1].startswith("sqlite_")]  # its own, of an ANALYZE
+        for _, name, definition in (each for each in made if each[0] == "table"):
             copy.execute(definition)
-        for kind, name, _ in made:
-            if kind == "table" and name not in left_out:
+            if name not in left_out:
                 quoted = '"' + name.replace('"', '""') + '"'
                 copy.execute(f"INSERT INTO main.{quoted} SELECT * FROM old.{quoted}")
+        for definition in (each[2] for each in made if each[0] != "table"):
+            copy.execute(definition)
         copy.execute("COMMIT")
 
 

@@ -218,7 +218,7 @@ class Store:
     @property
     def state(self) -> str:
         """For ``health``: ``ok``, or the message of what is wrong since the last call."""
-        return NEARLY_FULL if self.nearly_full and self._state == "ok" else self._state
+        return self._state
 
     async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:
         try:

@@ -183,9 +183,9 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
 
 def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
     """What it had by its labels of before; nobody knows how many of that there are."""
-    why, closed = explain("node-unlabelled", label=NODE_PRODUCT), _is_for_others(node, config)
-    kinds = _kinds_of(replace(node, labels={**before, **node.labels}))
-    parts = (_without(kind, node, why, True) for kind in kinds if isinstance(kind, DeviceKind))
+    why, there = explain("node-unlabelled", label=NODE_PRODUCT), replace(node, labels={**before, **node.labels})
+    kinds, closed = _kinds_of(there), _is_for_others(there, config)
+    parts = (_without(kind, there, why, True) for kind in kinds if isinstance(kind, DeviceKind))
     return NodeReading(
         tuple(replace(part, closed=closed) for part in parts), (LeftOut(f"node {node.name}", why.message, why),)
     )

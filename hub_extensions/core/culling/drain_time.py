@@ -74,6 +74,8 @@ def may_stop_now(
         return waited >= most
     if pages.saved is not None:
         return now - pages.saved >= OTHER_PAGES
+    if pages.asked is None and said.asked is False:
+        return waited >= HEARD  # it has no page, or has not heard yet
     return now - (pages.asked or began) >= SAVING
 
 

@@ -89,7 +89,6 @@ class Reconciler:
         self._apart = apart
         self._resume = True
         self._unattended: dict[str, datetime] = {}
-        self._to_start: set[str] = set()
         self._missing: dict[tuple[str, str], datetime] = {}
         self._changed_since: set[tuple[str, str]] = set()
         self._starting: asyncio.Task[None] | None = None
@@ -294,8 +293,10 @@ class Reconciler:
             if server is not None and server.pending == "spawn":
                 self._unattended.pop(ticket.id, None)
                 continue
+            if self._starting is not None and not self._starting.done():
+                self._unattended[ticket.id] = now  # it waits for its turn to be started again
             since = self._unattended.setdefault(ticket.id, now)
-            if ticket.id not in self._to_start and now - since > self.state.config.abandon_after:
+            if now - since > self.state.config.abandon_after:
                 reason = explain("abandoned", log_message="the hub has no pending spawn for it")
                 self._unattended.pop(ticket.id, None)
                 await transaction.end_ticket(ticket, Event.ABANDONED, reason)
@@ -314,17 +315,13 @@ class Reconciler:
             forgotten,
             key=lambda t: (t.state is not TicketState.ADMITTED, t.first_place),
         )
-        gate, began = asyncio.Semaphore(AT_A_TIME), self.state.clock.now()
-        self._to_start = {ticket.id for ticket in order}
+        gate = asyncio.Semaphore(AT_A_TIME)
         resumed = self.state.resumed = {
             ticket: attempt for ticket, attempt in self.state.resumed.items() if ticket in self.state.tickets
         }
 
         async def start(ticket: Ticket) -> None:
             async with gate:
-                self._to_start.discard(ticket.id)
-                if ticket.id in self._unattended:
-                    self._unattended[ticket.id] += self.state.clock.now() - began
                 now = self.state.tickets.get(ticket.id)
                 if now is None or now.attempt != ticket.attempt:
                     return  # its user has left, or has asked again, while others were started
@@ -339,10 +336,7 @@ class Reconciler:
                     self._resume = True
                     log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
 
-        try:
-            await asyncio.gather(*(start(ticket) for ticket in order))
-        finally:
-            self._to_start.clear()
+        await asyncio.gather(*(start(ticket) for ticket in order))
         if self._resume:
             asyncio.get_running_loop().call_later(WHILE_AWAY * 5, self._soon.set)
 

@@ -229,8 +229,8 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
     if not names:
         return ""
     if linked:
-        return t("The link asks for %1, which is not offered to you now.", names)
-    return t("You chose %1 last, which is not offered to you now.", names)
+        return t("The link asks for %1: not offered to you now.", names)
+    return t("You chose %1 last: not offered to you now.", names)
 
 
 def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, Pieces]:

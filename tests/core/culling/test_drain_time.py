@@ -59,7 +59,8 @@ def test_a_stop_waits_for_cells_pages_and_hook_and_for_no_more(
         ([(11, False, None), (12, True, True), (13, False, True)], 22, True),
         ([(2, True, False), (7, True, True), (8, False, True)], 16.9, False),  # cells were interrupted first
         ([(2, True, False), (7, True, True), (8, False, True)], 17, True),
-        ([(2, False, False)], 10, True),  # nobody to ask
+        ([(2, False, False)], 12, False),  # it may not have heard yet
+        ([(2, False, False)], 13, True),  # nobody to ask
         ([(55, False, True)], 60, True),  # never longer than it may take
     ],
 )

@@ -614,6 +614,15 @@ async def test_who_waits_to_be_started_again_behind_a_long_line_is_not_taken_for
         hands.pass_time(timedelta(seconds=100))
         await r.engine.reconciler.reconcile()
         assert len(r.positions()) == 7, "two wait for their turn"
+        for user in users[:5]:
+            hub.running.pop((user, ""), None)  # a second restart of the hub meanwhile
+        hands.pass_time(timedelta(seconds=100))
+        await r.engine.reconciler.reconcile()
+        hands.pass_time(timedelta(seconds=100))
+        await r.engine.reconciler.reconcile()
+        assert len(r.positions()) == 7, "nobody is started again before the others are"
+        for user in users[:5]:
+            hub.run(user, "", ready=False)
         goes_on.set()
         await soon(lambda: len(hub.started) == 7)
         for user in users[5:]:
@@ -642,6 +651,7 @@ async def test_a_ticket_that_nobody_wants_ends_after_120_s_in_which_the_hub_answ
         r.hub.started.clear()
         await r.engine.reconciler.reconcile()
         assert r.positions() == {"ben": 1}, "the clock stood still while the hub was away"
+        await soon(lambda: r.engine.reconciler._starting is not None and r.engine.reconciler._starting.done())
         r.hub.running.pop(("ben", ""), None)
         r.hands.pass_time(timedelta(seconds=121))
         await r.engine.reconciler.reconcile()

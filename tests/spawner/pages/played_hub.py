@@ -134,7 +134,7 @@ def _render(name: str, *, place: str = "", **more: Any) -> str:
 
     spawner = SimpleNamespace(
         name="",
-        gpu_page={"event": None, "gpu": {}, "wants_gpu": True},
+        gpu_page={"event": None, "gpu": {}, "wants_gpu": True, "options": {}},
         gpu_not_running=gpu_not_running,
         gpu_catalogue=lambda static_url: ENGLISH,
         gpu_halves=halves,

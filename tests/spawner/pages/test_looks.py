@@ -184,7 +184,8 @@ def a_user(start: Start | None = None, overview: NotRunningView | None = None) -
 
     spawner = SimpleNamespace(
         name="",
-        gpu_page={"event": event, "gpu": event["gpu"] if event else {}, "wants_gpu": True, "unopened_minutes": "15",
+        gpu_page={"options": {}, "event": event,
+                  "gpu": event["gpu"] if event else {}, "wants_gpu": True, "unopened_minutes": "15",
                   "now": (NOW + timedelta(seconds=12)).isoformat(), "notify": "", "notice_hint": "",
                   "cpu_server": "cpu"},
         gpu_explainer=glossary.explainer, gpu_glossary=glossary.listed,

@@ -77,10 +77,10 @@ def test_whoever_can_be_told_is_asked_and_the_answer_is_remembered() -> None:
 
 def test_a_choice_that_is_not_on_the_form_is_named() -> None:
     gone = (OfferId("mig-3g.20gb"), OfferId("mig-1g.5gb"))
-    sentence = "MIG 3g.20gb, which is not offered to you now."
+    sentence = "MIG 3g.20gb: not offered to you now."
     by_link = form_html(state(SMALL, CPU), saved=gone, linked=True)
     assert f"The link asks for {sentence}" in by_link and checked(by_link) == ["mig-1g.5gb"]
-    assert f"You chose {sentence.replace(', which', ' last, which')}" in form_html(state(SMALL, CPU), saved=gone)
+    assert f"You chose {sentence.replace(':', ' last:')}" in form_html(state(SMALL, CPU), saved=gone)
     assert "not offered" not in form_html(state(SMALL, CPU), saved=gone[1:], linked=True)
     assert "not offered" not in form_html(None, saved=gone, away_since="2026-11-20T14:00:00Z"), "it is not known"
     assert "not offered" not in form_html(state(CPU), saved=gone, away_since="2026-11-20T14:00:00Z"), "nor now"

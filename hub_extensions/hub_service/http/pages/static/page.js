@@ -4,7 +4,7 @@
   const xsrf = own.dataset.xsrf;
   const pause = 1000 * Number(own.dataset.seconds);
   const SILENT_AFTER = 5000;
-  const CONTROLS = ["a", "button", "input", "label", "select", "summary"].map((name) => `${name}:hover`).join();
+  const CONTROLS = "a, button, input, label, select, summary, textarea, details[open]".replace(/,|$/g, ":hover$&");
   let asked = null;
 
   function localTimes(root) {
@@ -19,7 +19,11 @@
   }
 
   function inUse(section) {
-    return section.querySelector(CONTROLS) !== null || section.contains(document.activeElement);
+    const selection = getSelection();
+    const selected = !selection.isCollapsed && section.contains(selection.anchorNode);
+    const fields = [...section.querySelectorAll("input:not([type=hidden]), textarea")];
+    const written = fields.some((field) => field.value !== field.defaultValue);
+    return selected || written || section.querySelector(CONTROLS) || section.contains(document.activeElement);
   }
 
   function takeOver(fresh) {
