@@ -480,7 +480,8 @@ export function refusalText(
   trans: TranslationBundle
 ): string {
   return (
-    reasonText(refused, now, trans) || trans.__('The server did not answer. It is not known whether it was done.')
+    reasonText(refused, now, trans) ||
+    trans.__('The server did not answer. It is not known whether it was done.')
   );
 }
 
