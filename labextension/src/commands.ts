@@ -11,7 +11,7 @@ import { isReached, keepLength } from './format';
 import { askAndGiveBack, canGiveBack } from './give-back';
 import type { Holder } from './messages';
 import type { IGpuModel } from './model';
-import { keepAndTell } from './warning';
+import { doAndTell } from './warning';
 
 export const PANEL_ID = 'jupyterhub-gpu-panel';
 export const OPEN_COMMAND = 'jupyterhub-gpu:open';
@@ -38,7 +38,7 @@ export function addCommands(
     label: () => keepCommandText(model, trans),
     caption: trans.__('Put off the stop that is counted down now'),
     isEnabled: () => canKeep(model),
-    execute: () => keepAndTell(model, trans)
+    execute: () => doAndTell(model, trans, () => model.keep())
   });
   commands.addCommand(GIVE_BACK_COMMAND, {
     label: trans.__('Give the GPU Back …'),

@@ -480,8 +480,7 @@ export function refusalText(
   trans: TranslationBundle
 ): string {
   return (
-    reasonText(refused, now, trans) ||
-    trans.__('The server did not answer. It is not known whether it was done.')
+    reasonText(refused, now, trans) || trans.__('No answer: it is not known whether it was done.')
   );
 }
 

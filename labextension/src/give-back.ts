@@ -1,11 +1,12 @@
 /**
  * Giving the GPU back before anybody takes it: asked once, then the service stops the server as it stops any other.
  */
-import { Dialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
-import { isReached, refusalText } from './format';
+import { isReached } from './format';
 import type { IGpuModel } from './model';
+import { doAndTell } from './warning';
 
 /** Whether there is a GPU to give back, and somebody to take it. */
 export function canGiveBack(model: IGpuModel): boolean {
@@ -33,9 +34,5 @@ export async function askAndGiveBack(model: IGpuModel, trans: TranslationBundle)
   if (button.label !== cpu.label && button.label !== stop.label) {
     return;
   }
-  await model.giveBack(button.label === cpu.label);
-  if (typeof model.keeping === 'object') {
-    const text = refusalText(model.keeping.refused, model.now(), trans);
-    Notification.error(text, { autoClose: false });
-  }
+  await doAndTell(model, trans, () => model.giveBack(button.label === cpu.label));
 }

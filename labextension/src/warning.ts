@@ -24,9 +24,13 @@ const STEP_MS = 10_000;
 /** The reason of a server that came back without the GPU that it had. */
 const WITHOUT_GPU = 'runs-without-gpu';
 
-/** Keep the server from outside the panel: a refusal is a notification, because the panel may be closed. */
-export async function keepAndTell(model: IGpuModel, trans: TranslationBundle): Promise<void> {
-  await model.keep();
+/** Have an order done from outside the panel: a refusal is a notification, because the panel may be closed. */
+export async function doAndTell(
+  model: IGpuModel,
+  trans: TranslationBundle,
+  order: () => Promise<void>
+): Promise<void> {
+  await order();
   const { keeping } = model;
   if (typeof keeping === 'object') {
     const text = refusalText(keeping.refused, model.now(), trans);
@@ -99,7 +103,7 @@ export class Warning {
     if (countdown.can_keep && keep && keep.left > 0) {
       actions.push({
         label: keepLabel({ keep }, this._trans),
-        callback: () => void keepAndTell(this._model, this._trans)
+        callback: () => void doAndTell(this._model, this._trans, () => this._model.keep())
       });
     }
     this._id = Notification.warning(this._words(countdown), { actions, autoClose: false });

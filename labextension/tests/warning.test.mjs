@@ -58,7 +58,7 @@ globalThis.shown = shown;
 globalThis.window = globalThis;
 globalThis.document = { hidden: false, getElementById: id => shown.now.get(id) ?? null };
 
-const { Warning, keepAndTell } = await import('../lib/warning.js');
+const { Warning, doAndTell } = await import('../lib/warning.js');
 const { saveAndTell, saveOpenDocuments } = await import('../lib/save.js');
 const { SeenWidget } = await import('../lib/seen.js');
 
@@ -371,7 +371,7 @@ test('there is no button where nothing can be kept, or none is left', () => {
 test('a keep that is refused outside the panel says why', async () => {
   const problem = { message: 'No.', field: 'keep', reason: 'keep-lifetime' };
   model.refusal = { ...problem, params: { limit: 12 * 3600 } };
-  await keepAndTell(model, trans);
+  await doAndTell(model, trans, () => model.keep());
   assert.equal(model.keeps, 1);
   assert.deepEqual(texts(), ['The time limit of 12\u00a0h ends. That end cannot be moved.']);
   assert.equal([...shown.now.values()][0].kind, 'error');
@@ -379,12 +379,12 @@ test('a keep that is refused outside the panel says why', async () => {
 
 test('a keep that nobody of ours refused says that nothing was changed', async () => {
   model.refusal = null;
-  await keepAndTell(model, trans);
-  assert.deepEqual(texts(), ['The server did not answer. It is not known whether it was done.']);
+  await doAndTell(model, trans, () => model.keep());
+  assert.deepEqual(texts(), ['No answer: it is not known whether it was done.']);
 });
 
 test('a keep that is given says nothing', async () => {
-  await keepAndTell(model, trans);
+  await doAndTell(model, trans, () => model.keep());
   assert.deepEqual(texts(), []);
 });
 
