@@ -479,9 +479,7 @@ export function refusalText(
   now: number,
   trans: TranslationBundle
 ): string {
-  return (
-    reasonText(refused, now, trans) || trans.__('No answer: it is not known whether it was done.')
-  );
+  return reasonText(refused, now, trans) || trans.__('No answer: it may have been done.');
 }
 
 /** While the service is away. */

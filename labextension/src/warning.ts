@@ -93,7 +93,7 @@ export class Warning {
       this._warn(countdown, end.keep ?? snapshot?.server?.keep ?? null);
     }
     const next = Math.min(...[first, last].filter(at => at > now));
-    if (Number.isFinite(next)) {
+    if (next < Infinity) {
       this._timer = window.setTimeout(this._changed, next - now);
     }
   };
