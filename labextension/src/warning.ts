@@ -106,16 +106,16 @@ export class Warning {
     this._countDown(countdown);
   }
 
-  /** What is shown says how it is now, unless the user has closed it. */
+  /** What is shown says how it is now. One that the user has closed would come again: it is left alone. */
   private _refresh = (): void => {
-    window.clearTimeout(this._ticking);
     const countdown = this._countdown;
-    if (this._id === null || countdown === null) {
+    if (countdown === null) {
       return;
     }
-    if (Notification.update({ id: this._id, message: this._words(countdown) })) {
-      this._countDown(countdown);
+    if (document.getElementById(this._id)) {
+      Notification.update({ id: this._id, message: this._words(countdown) });
     }
+    this._countDown(countdown);
   };
 
   private _words(countdown: Countdown): string {
@@ -129,6 +129,7 @@ export class Warning {
 
   /** The last warning says how long is left: each minute, then each ten seconds, as a screen reader says it too. */
   private _countDown(countdown: Countdown): void {
+    window.clearTimeout(this._ticking);
     const left = this._left(countdown);
     if (this._given === Given.last && left > 0 && !this._stands) {
       const step = left > MINUTE_MS ? MINUTE_MS : STEP_MS;
@@ -148,14 +149,12 @@ export class Warning {
   }
 
   private _dismiss(): void {
-    if (this._id !== null) {
-      Notification.dismiss(this._id);
-    }
-    this._id = null;
+    Notification.dismiss(this._id);
+    this._id = '';
     window.clearTimeout(this._ticking);
   }
 
-  private _id: string | null = null;
+  private _id = '';
   private _countdown: Countdown | null = null;
   private _given = Given.none;
   private _isBack = false;

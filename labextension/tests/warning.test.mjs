@@ -46,9 +46,9 @@ const shown = {
     shown.now.set(id, { kind, text, ...options });
     return id;
   },
+  /** One that was closed is shown again. */
   update({ id, message }) {
-    const one = shown.now.get(id);
-    return one !== undefined && Boolean((one.text = message));
+    shown.now.set(id, { ...shown.now.get(id), text: message });
   },
   dismiss(id) {
     shown.now.delete(id);
@@ -56,7 +56,7 @@ const shown = {
 };
 globalThis.shown = shown;
 globalThis.window = globalThis;
-globalThis.document = { hidden: false };
+globalThis.document = { hidden: false, getElementById: id => shown.now.get(id) ?? null };
 
 const { Warning, keepAndTell } = await import('../lib/warning.js');
 const { saveAndTell, saveOpenDocuments } = await import('../lib/save.js');
@@ -160,6 +160,7 @@ test('who closed the warning is not warned again, also not after an outage of th
   model.say({ end: warned() });
   shown.now.clear();
   model.say({ end: null });
+  assert.deepEqual(texts(), []);
   model.say({ end: warned(countdown(550)) });
   model.say({ connection: 'lost' });
   model.say({ connection: 'open' });
