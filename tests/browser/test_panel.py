@@ -162,13 +162,14 @@ def test_while_the_service_is_away_the_gpu_is_still_shown(
         expect(panel).to_contain_text("The GPU service is not answering since")
         expect(panel).to_contain_text("The countdown and the end of this server stand still")
         expect(panel).not_to_contain_text("Waits now")
-        expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(1)
+        expect(page.locator(".Toastify").get_by_text("The countdown and the end of this server")).to_have_count(1)
         expect(panel).not_to_contain_text("Stops in")
         expect(panel.get_by_role("meter", name="Memory")).to_be_visible()
         picture(page, "service-away")
     finally:
         service.come()
     expect(panel).to_contain_text("Stops in")
+    expect(page.locator(".Toastify").get_by_text("This server stops at")).to_have_count(1)
 
 
 def test_a_page_that_lost_its_server_says_so_and_finds_it_again(
