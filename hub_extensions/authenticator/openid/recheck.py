@@ -69,7 +69,8 @@ class ProviderRecheck:
     async def ask_user(self, user_id: int) -> None:
         """Ask about one person's sessions that were not asked about just now; it takes as long as the provider does."""
         now = self._auth.sign_on_now()
-        links = [each for each in self._auth.links.of_user(user_id) if not each.checked or now - each.checked >= FRESH]
+        theirs = ((each, each.last_asked(now)) for each in self._auth.links.of_user(user_id))
+        links = [each for each, asked in theirs if asked is None or now - asked >= FRESH]
         steady = time.monotonic()
         waiting = {session for session, last in self._unanswered.items() if steady < last.again_at}
         links = [each for each in links if each.session not in waiting]

@@ -192,6 +192,20 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
         assert place.links.of_session(silent) is not None, "nobody is signed out for it"
 
 
+async def test_a_request_has_a_session_asked_about_that_was_asked_about_before_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asking(1, monkeypatch) as (place, recheck):
+        (name,) = place.names
+        await until(lambda: place.provider.asked[name] and not recheck._asking)
+        await recheck.ask_user(1)
+        assert place.provider.asked[name] == 1, "it was just now"
+        recheck._work.cancel()
+        place.sign_on_now = lambda: datetime.now(timezone.utc) - timedelta(hours=1)  # type: ignore[method-assign]
+        await recheck.ask_user(1)
+        assert place.provider.asked[name] == 2
+
+
 async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
