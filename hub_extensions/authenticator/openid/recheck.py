@@ -60,6 +60,7 @@ class ProviderRecheck:
         self._health = ProviderHealth()
         self.away_since: datetime | None = None
         self.away_because = ""
+        self._misses_key = False
         self._work = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
@@ -173,6 +174,8 @@ class ProviderRecheck:
         auth = self._auth
         kept = await auth.links.tokens_of(link)
         user = hub_user_of(self._app, link.user_id)
+        if kept is None:
+            return self._without_key(link)
         if not kept.refresh:
             return self._without_token(link)
         try:
@@ -205,6 +208,16 @@ class ProviderRecheck:
         """A provider that gives no refresh token cannot be asked; the session's own limits end it."""
         self._write(replace(link, checked=self._auth.sign_on_now()))
         return RecheckOutcome.STAYS
+
+    def _without_key(self, link: ProviderLink) -> RecheckOutcome:
+        """Nobody can be asked about by what cannot be read: signed in again, they can. The log has it once."""
+        if not self._misses_key:
+            self._misses_key = True
+            self._app.log.warning(
+                "sign-on: sessions end, as what the hub keeps of them cannot be read with its key. To change the key, "
+                "keep the old one beside the new one for a while: JUPYTERHUB_CRYPT_KEY='NEW;OLD'"
+            )
+        return self._ends(link, EndCause.NOT_RENEWED)
 
     def _ends(self, link: ProviderLink, cause: EndCause) -> RecheckOutcome:
         sign_on, lost = self._auth.sign_on, cause in RIGHT_LOST

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -110,7 +111,9 @@ class Place:
         ender = SimpleNamespace(end=lambda _, __, cause, *, lost_right: self.ends.append((cause, lost_right)))
         self.sign_on = SimpleNamespace(registry=registry, config=SignOnConfig(), ender=ender)
         self.errors: list[str] = []
-        log = SimpleNamespace(exception=self.errors.append, warning=lambda *_: None, info=lambda *_: None)
+        self.warnings: list[str] = []
+        log = SimpleNamespace(exception=self.errors.append, info=lambda *_: None)
+        log.warning = lambda text, *_: self.warnings.append(text)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         started.set_result(None)
         self.app = SimpleNamespace(db=self.db, log=log, users=_Users(), _start_future=started)
@@ -285,6 +288,47 @@ async def test_why_the_provider_says_no_is_the_cause_where_it_says_it(
         assert place.ends == [(cause, lost_right)]
 
 
+async def test_sessions_whose_tokens_cannot_be_read_with_the_hubs_key_end_and_the_log_has_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from jupyterhub.crypto import CryptKeeper
+
+    async with asking(3, monkeypatch) as (place, _):
+        monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "fedcba9876543210" * 4)
+        CryptKeeper.clear_instance()
+        await until(lambda: not place.links.all())
+        assert place.ends == [(EndCause.NOT_RENEWED, False)] * 3
+        assert not place.provider.asked and not place.errors
+        (warning,) = place.warnings
+        assert "JUPYTERHUB_CRYPT_KEY='NEW;OLD'" in warning
+
+
+@pytest.mark.parametrize("kept", ["old-beside-new", "none-given"])
+async def test_a_session_stays_with_its_old_key_beside_the_new_one_and_without_a_refresh_token(
+    monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    from jupyterhub.crypto import CryptKeeper
+
+    from hub_extensions.authenticator.openid.links import KeptTokens, encrypted
+
+    async with asking(1, monkeypatch) as (place, recheck):
+        recheck._work.cancel()
+        (name,) = place.names
+        if kept == "none-given":
+            (link,) = place.links.all()
+            with place.disk.transaction():
+                place.links.put([replace(link, kept=await encrypted(KeptTokens()))])
+        else:
+            monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "fedcba9876543210" * 4 + ";" + "0123456789abcdef" * 4)
+            CryptKeeper.clear_instance()
+        await recheck.ask_user(1)
+        assert place.provider.asked[name] == (1 if kept == "old-beside-new" else 0)
+        assert place.ends == [] and place.warnings == []
+        link_now = place.links.of_session(name)
+        assert link_now is not None and link_now.checked is not None
+        assert link_now.checked > place.now() - timedelta(hours=1)
+
+
 async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -297,7 +341,8 @@ async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop
         await until(lambda: place.links.of_session(name).checked > place.now() - timedelta(hours=1))  # type: ignore[union-attr]
         link = place.links.of_session(name)
         assert link is not None and link.kept is None, "tokens are in the database alone"
-        assert (await place.links.tokens_of(link)).refresh == f"{name}:{place.provider.good[name]}"
+        kept = await place.links.tokens_of(link)
+        assert kept is not None and kept.refresh == f"{name}:{place.provider.good[name]}"
 
 
 async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
