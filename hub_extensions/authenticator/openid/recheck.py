@@ -42,6 +42,8 @@ from hub_extensions.core.sign_on.recheck import (
 TICK_SECONDS = 2.0
 FRESH = timedelta(seconds=30)
 """A request does not have a session asked about that was asked about so lately."""
+REQUEST_WAITS_SECONDS = 2.0
+"""A request waits no longer for the provider: the gate gives up after 5 s, and takes the hub for away."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -68,7 +70,10 @@ class ProviderRecheck:
         self._wakes.set()
 
     async def ask_user(self, user_id: int) -> None:
-        """Ask about one person's sessions that were not asked about just now; it takes as long as the provider does."""
+        """Ask about one person's sessions that were not asked about just now.
+
+        Where the answer takes longer than a request waits, what follows from it is done when it comes.
+        """
         now = self._auth.sign_on_now()
         theirs = ((each, each.last_asked(now)) for each in self._auth.links.of_user(user_id))
         links = [each for each, asked in theirs if asked is None or now - asked >= FRESH]
@@ -76,7 +81,7 @@ class ProviderRecheck:
         waiting = {session for session, last in self._unanswered.items() if steady < last.again_at}
         links = [each for each in links if each.session not in waiting]
         if links and steady >= self._pause_until:
-            await asyncio.wait(self._begin(links))
+            await asyncio.wait(self._begin(links), timeout=REQUEST_WAITS_SECONDS)
 
     async def _run(self) -> None:
         await self._app._start_future

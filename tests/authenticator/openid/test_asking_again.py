@@ -57,6 +57,7 @@ class RotatingProvider:
     """A refresh token is good once; about `silent` nothing is answered. `refused`: why none is good any more.
 
     What it says of `unclear` cannot be used. `refused_for`: about whom alone it says no; none: about everybody.
+    Until `answers` is set it hangs.
     """
 
     def __init__(self) -> None:
@@ -66,6 +67,8 @@ class RotatingProvider:
         self.unclear: set[str] = set()
         self.refused, self.refused_for = "", ""
         self.at_once, self.most_at_once = 0, 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def refresh(self, token: str) -> ProviderTokens:
         session, _, number = token.partition(":")
@@ -73,6 +76,7 @@ class RotatingProvider:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)  # an answer takes its time
+        await self.answers.wait()
         self.at_once -= 1
         if session in self.silent:
             raise ProviderAway("interaction_required")
@@ -207,6 +211,30 @@ async def test_a_request_has_a_session_asked_about_that_was_asked_about_before_t
         place.sign_on_now = lambda: datetime.now(timezone.utc) - timedelta(hours=1)  # type: ignore[method-assign]
         await recheck.ask_user(1)
         assert place.provider.asked[name] == 2
+
+
+@pytest.mark.parametrize("refused", ["", "User disabled"])
+async def test_a_request_does_not_wait_for_a_provider_that_hangs_and_its_answer_counts_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    from hub_extensions.authenticator.openid.recheck import REQUEST_WAITS_SECONDS
+
+    assert REQUEST_WAITS_SECONDS == 2
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.REQUEST_WAITS_SECONDS", 0.05)
+    async with asking(1, monkeypatch) as (place, recheck):
+        (name,) = place.names
+        place.provider.answers.clear()
+        place.provider.refused = refused
+        for _ in range(2):  # the second one waits for the same question
+            await asyncio.wait_for(recheck.ask_user(1), patient(5))
+        assert place.provider.asked[name] == 1 and name in recheck._asking
+        assert place.ends == []
+        place.provider.answers.set()
+        await until(lambda: not recheck._asking)
+        assert place.ends == ([(EndCause.DISABLED, True)] if refused else [])
+        lately = place.now() - timedelta(hours=1)
+        assert [each.checked > lately for each in place.links.all() if each.checked] == ([] if refused else [True])
+        assert place.provider.asked[name] == 1
 
 
 async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
