@@ -56,6 +56,24 @@ def test_the_policies_of_envoy_gateway_tell_the_gate_what_a_websocket_brings() -
     assert "    - sec-websocket-key\n" in render("gateway-api", WITHOUT_RELAY, SETTINGS)
 
 
+def test_behind_envoy_gateway_no_app_reads_a_browsers_own_host_or_prefix() -> None:
+    parts = [each for each in yaml.safe_load_all(render("gateway-api", WITHOUT_RELAY, SETTINGS)) if each]
+    early = next(each["spec"]["headers"] for each in parts if each["kind"] == "ClientTrafficPolicy")
+    assert "Forwarded" in early["earlyRequestHeaders"]["remove"]
+    routes = {each["metadata"]["name"]: each["spec"]["rules"][0] for each in parts if each["kind"] == "HTTPRoute"}
+    for app, host, prefix in (
+        ("mlflow", "apps.example.org", "/mlflow"),
+        ("board", "board.example.org", None),
+        ("bare", "apps.example.org", "/bare"),
+        ("dask", "apps.example.org", "/dask"),
+    ):
+        change = routes[f"app-{app}"]["filters"][0]["requestHeaderModifier"]
+        ours = {each["name"]: each["value"] for each in change["set"]}
+        assert ours == {"X-Forwarded-Host": host} | ({"X-Forwarded-Prefix": prefix} if prefix else {})
+        assert ("X-Forwarded-Prefix" in change["remove"]) is (prefix is None)
+        assert not ours.keys() & set(change["remove"])
+
+
 @pytest.mark.parametrize("proxy", PROXIES)
 def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_the_gates(proxy: str) -> None:
     text = render(proxy, apps_for(proxy), SETTINGS)

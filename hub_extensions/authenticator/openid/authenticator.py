@@ -296,7 +296,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """The id token of the session that this browser has, or had a moment ago; "": none is known."""
         session = self.sign_on.session_of(handler) or self.sign_on.ended_session_of(handler)
         link = self.links.of_session(session.id) if session is not None else None
-        return (await self.links.tokens_of(link)).id_token if link is not None else ""
+        kept = await self.links.tokens_of(link) if link is not None else None
+        return "" if kept is None else kept.id_token
 
     # ------------------------------------------------------------------ what the provider says
 

@@ -30,14 +30,14 @@ async def encrypted(tokens: KeptTokens) -> bytes:
     return cast(bytes, await CryptKeeper.instance().encrypt([tokens.refresh, tokens.id_token]))
 
 
-async def decrypted(kept: bytes) -> KeptTokens:
-    """From the database; nothing where the hub's key is another now."""
+async def decrypted(kept: bytes) -> KeptTokens | None:
+    """From the database; None where the hub has the key no more with which they were kept."""
     if not kept:
         return KeptTokens()
     try:
         return KeptTokens(*await CryptKeeper.instance().decrypt(kept))
     except InvalidToken:
-        return KeptTokens()
+        return None
 
 
 class ProviderLinks:
@@ -48,8 +48,8 @@ class ProviderLinks:
         self._links: dict[str, ProviderLink] = {each.session: each for each in store.links()}
         self._unwritten: dict[str, ProviderLink] = {}
 
-    async def tokens_of(self, link: ProviderLink) -> KeptTokens:
-        """Its tokens."""
+    async def tokens_of(self, link: ProviderLink) -> KeptTokens | None:
+        """Its tokens; None: there are some, and they cannot be read."""
         return await decrypted(self.store.kept_of(link.session) if link.kept is None else link.kept)
 
     def of_session(self, session: str) -> ProviderLink | None:

@@ -42,6 +42,8 @@ from hub_extensions.core.sign_on.recheck import (
 TICK_SECONDS = 2.0
 FRESH = timedelta(seconds=30)
 """A request does not have a session asked about that was asked about so lately."""
+REQUEST_WAITS_SECONDS = 2.0
+"""A request waits no longer for the provider: the gate gives up after 5 s, and takes the hub for away."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
@@ -60,6 +62,7 @@ class ProviderRecheck:
         self._health = ProviderHealth()
         self.away_since: datetime | None = None
         self.away_because = ""
+        self._misses_key = False
         self._work = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
@@ -67,14 +70,18 @@ class ProviderRecheck:
         self._wakes.set()
 
     async def ask_user(self, user_id: int) -> None:
-        """Ask about one person's sessions that were not asked about just now; it takes as long as the provider does."""
+        """Ask about one person's sessions that were not asked about just now.
+
+        Where the answer takes longer than a request waits, what follows from it is done when it comes.
+        """
         now = self._auth.sign_on_now()
-        links = [each for each in self._auth.links.of_user(user_id) if not each.checked or now - each.checked >= FRESH]
+        theirs = ((each, each.last_asked(now)) for each in self._auth.links.of_user(user_id))
+        links = [each for each, asked in theirs if asked is None or now - asked >= FRESH]
         steady = time.monotonic()
         waiting = {session for session, last in self._unanswered.items() if steady < last.again_at}
         links = [each for each in links if each.session not in waiting]
         if links and steady >= self._pause_until:
-            await asyncio.wait(self._begin(links))
+            await asyncio.wait(self._begin(links), timeout=REQUEST_WAITS_SECONDS)
 
     async def _run(self) -> None:
         await self._app._start_future
@@ -172,6 +179,8 @@ class ProviderRecheck:
         auth = self._auth
         kept = await auth.links.tokens_of(link)
         user = hub_user_of(self._app, link.user_id)
+        if kept is None:
+            return self._without_key(link)
         if not kept.refresh:
             return self._without_token(link)
         try:
@@ -204,6 +213,16 @@ class ProviderRecheck:
         """A provider that gives no refresh token cannot be asked; the session's own limits end it."""
         self._write(replace(link, checked=self._auth.sign_on_now()))
         return RecheckOutcome.STAYS
+
+    def _without_key(self, link: ProviderLink) -> RecheckOutcome:
+        """Nobody can be asked about by what cannot be read: signed in again, they can. The log has it once."""
+        if not self._misses_key:
+            self._misses_key = True
+            self._app.log.warning(
+                "sign-on: sessions end, as what the hub keeps of them cannot be read with its key. To change the key, "
+                "keep the old one beside the new one for a while: JUPYTERHUB_CRYPT_KEY='NEW;OLD'"
+            )
+        return self._ends(link, EndCause.NOT_RENEWED)
 
     def _ends(self, link: ProviderLink, cause: EndCause) -> RecheckOutcome:
         sign_on, lost = self._auth.sign_on, cause in RIGHT_LOST

@@ -36,6 +36,8 @@ MOST_PER_SECOND = 40.0
 RESERVE = 1.25
 ANSWER_SECONDS = 0.6
 """What an answer may take so that as many as begin also end."""
+AHEAD = timedelta(minutes=1)
+"""A session that was asked about later than so long from now is asked about anew: the clock was set back."""
 JITTER = 0.2
 """A session is due up to this part of the time earlier, each by another, so that not all come at once."""
 
@@ -82,6 +84,10 @@ class ProviderLink:
     sid: str
     kept: bytes | None
     checked: datetime | None
+
+    def last_asked(self, now: datetime) -> datetime | None:
+        """`checked`; None as well where a clock that was set back since makes nothing of it."""
+        return None if self.checked is None or self.checked - now > AHEAD else self.checked
 
 
 def end_of_no(description: str) -> EndCause:
@@ -156,16 +162,17 @@ def due(
         unanswered: by session. steady: the steady second that it is now.
     """
     failed = {} if unanswered is None else unanswered
-    found = [
-        each
-        for each in links
-        if each.checked is None or (every > timedelta(0) and now - each.checked >= every * (1 - _early(each.session)))
-    ]
+
+    def is_due(link: ProviderLink) -> bool:
+        asked = link.last_asked(now)
+        return asked is None or (every > timedelta(0) and now - asked >= every * (1 - _early(link.session)))
+
+    found = [each for each in links if is_due(each)]
     found = [each for each in found if each.session not in failed or steady >= failed[each.session].again_at]
 
     def order(link: ProviderLink) -> tuple[bool, float, bool, datetime]:
-        last = failed.get(link.session)
-        return last is not None, 0.0 if last is None else last.at, link.checked is not None, link.checked or now
+        last, asked = failed.get(link.session), link.last_asked(now)
+        return last is not None, 0.0 if last is None else last.at, asked is not None, asked or now
 
     return sorted(found, key=order)
 
@@ -182,9 +189,18 @@ def at_once(questions: float) -> int:
 
 
 def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> timedelta:
-    """By how much the one that has waited longest is past its time; zero: none is, or there is no such time."""
-    waited = (now - each.checked for each in links if each.checked is not None)
-    return max(max(waited, default=every) - every, timedelta(0)) if every > timedelta(0) else timedelta(0)
+    """By how much the one that has waited longest is past its time; zero: none is, or there is no such time.
+
+    Where the clock was set back since, it is taken to be late by as much as that is ahead: longer is not known.
+    """
+    if every <= timedelta(0):
+        return timedelta(0)
+    late = (
+        now - each.checked - every if each.last_asked(now) is not None else each.checked - now
+        for each in links
+        if each.checked is not None
+    )
+    return max(timedelta(0), max(late, default=timedelta(0)))
 
 
 def _early(session: str) -> float:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -56,6 +57,7 @@ class RotatingProvider:
     """A refresh token is good once; about `silent` nothing is answered. `refused`: why none is good any more.
 
     What it says of `unclear` cannot be used. `refused_for`: about whom alone it says no; none: about everybody.
+    Until `answers` is set it hangs.
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,8 @@ class RotatingProvider:
         self.unclear: set[str] = set()
         self.refused, self.refused_for = "", ""
         self.at_once, self.most_at_once = 0, 0
+        self.answers = asyncio.Event()
+        self.answers.set()
 
     async def refresh(self, token: str) -> ProviderTokens:
         session, _, number = token.partition(":")
@@ -72,6 +76,7 @@ class RotatingProvider:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         await asyncio.sleep(0)  # an answer takes its time
+        await self.answers.wait()
         self.at_once -= 1
         if session in self.silent:
             raise ProviderAway("interaction_required")
@@ -110,7 +115,9 @@ class Place:
         ender = SimpleNamespace(end=lambda _, __, cause, *, lost_right: self.ends.append((cause, lost_right)))
         self.sign_on = SimpleNamespace(registry=registry, config=SignOnConfig(), ender=ender)
         self.errors: list[str] = []
-        log = SimpleNamespace(exception=self.errors.append, warning=lambda *_: None, info=lambda *_: None)
+        self.warnings: list[str] = []
+        log = SimpleNamespace(exception=self.errors.append, info=lambda *_: None)
+        log.warning = lambda text, *_: self.warnings.append(text)
         started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         started.set_result(None)
         self.app = SimpleNamespace(db=self.db, log=log, users=_Users(), _start_future=started)
@@ -192,6 +199,44 @@ async def test_a_session_without_an_answer_keeps_nobody_else_waiting(monkeypatch
         assert place.links.of_session(silent) is not None, "nobody is signed out for it"
 
 
+async def test_a_request_has_a_session_asked_about_that_was_asked_about_before_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asking(1, monkeypatch) as (place, recheck):
+        (name,) = place.names
+        await until(lambda: place.provider.asked[name] and not recheck._asking)
+        await recheck.ask_user(1)
+        assert place.provider.asked[name] == 1, "it was just now"
+        recheck._work.cancel()
+        place.sign_on_now = lambda: datetime.now(timezone.utc) - timedelta(hours=1)  # type: ignore[method-assign]
+        await recheck.ask_user(1)
+        assert place.provider.asked[name] == 2
+
+
+@pytest.mark.parametrize("refused", ["", "User disabled"])
+async def test_a_request_does_not_wait_for_a_provider_that_hangs_and_its_answer_counts_when_it_comes(
+    monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    from hub_extensions.authenticator.openid.recheck import REQUEST_WAITS_SECONDS
+
+    assert REQUEST_WAITS_SECONDS == 2
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.REQUEST_WAITS_SECONDS", 0.05)
+    async with asking(1, monkeypatch) as (place, recheck):
+        (name,) = place.names
+        place.provider.answers.clear()
+        place.provider.refused = refused
+        for _ in range(2):  # the second one waits for the same question
+            await asyncio.wait_for(recheck.ask_user(1), patient(5))
+        assert place.provider.asked[name] == 1 and name in recheck._asking
+        assert place.ends == []
+        place.provider.answers.set()
+        await until(lambda: not recheck._asking)
+        assert place.ends == ([(EndCause.DISABLED, True)] if refused else [])
+        lately = place.now() - timedelta(hours=1)
+        assert [each.checked > lately for each in place.links.all() if each.checked] == ([] if refused else [True])
+        assert place.provider.asked[name] == 1
+
+
 async def test_a_provider_that_answers_what_cannot_be_used_still_says_who_is_disabled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -271,6 +316,47 @@ async def test_why_the_provider_says_no_is_the_cause_where_it_says_it(
         assert place.ends == [(cause, lost_right)]
 
 
+async def test_sessions_whose_tokens_cannot_be_read_with_the_hubs_key_end_and_the_log_has_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from jupyterhub.crypto import CryptKeeper
+
+    async with asking(3, monkeypatch) as (place, _):
+        monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "fedcba9876543210" * 4)
+        CryptKeeper.clear_instance()
+        await until(lambda: not place.links.all())
+        assert place.ends == [(EndCause.NOT_RENEWED, False)] * 3
+        assert not place.provider.asked and not place.errors
+        (warning,) = place.warnings
+        assert "JUPYTERHUB_CRYPT_KEY='NEW;OLD'" in warning
+
+
+@pytest.mark.parametrize("kept", ["old-beside-new", "none-given"])
+async def test_a_session_stays_with_its_old_key_beside_the_new_one_and_without_a_refresh_token(
+    monkeypatch: pytest.MonkeyPatch, kept: str
+) -> None:
+    from jupyterhub.crypto import CryptKeeper
+
+    from hub_extensions.authenticator.openid.links import KeptTokens, encrypted
+
+    async with asking(1, monkeypatch) as (place, recheck):
+        recheck._work.cancel()
+        (name,) = place.names
+        if kept == "none-given":
+            (link,) = place.links.all()
+            with place.disk.transaction():
+                place.links.put([replace(link, kept=await encrypted(KeptTokens()))])
+        else:
+            monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "fedcba9876543210" * 4 + ";" + "0123456789abcdef" * 4)
+            CryptKeeper.clear_instance()
+        await recheck.ask_user(1)
+        assert place.provider.asked[name] == (1 if kept == "old-beside-new" else 0)
+        assert place.ends == [] and place.warnings == []
+        link_now = place.links.of_session(name)
+        assert link_now is not None and link_now.checked is not None
+        assert link_now.checked > place.now() - timedelta(hours=1)
+
+
 async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -283,7 +369,8 @@ async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop
         await until(lambda: place.links.of_session(name).checked > place.now() - timedelta(hours=1))  # type: ignore[union-attr]
         link = place.links.of_session(name)
         assert link is not None and link.kept is None, "tokens are in the database alone"
-        assert (await place.links.tokens_of(link)).refresh == f"{name}:{place.provider.good[name]}"
+        kept = await place.links.tokens_of(link)
+        assert kept is not None and kept.refresh == f"{name}:{place.provider.good[name]}"
 
 
 async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,20 @@ def test_those_to_be_asked_at_once_come_first_then_the_longest_unasked() -> None
 
 
 @pytest.mark.parametrize(
+    ("ahead_seconds", "is_due"),
+    [(10, False), (60, False), (61, True), (3600, True), (86_400 * 30, True)],
+)
+def test_who_was_asked_about_later_than_now_is_due_as_a_clock_that_was_set_back_has_everybody_so(
+    ahead_seconds: int, is_due: bool
+) -> None:
+    ahead = link("a", -timedelta(seconds=ahead_seconds))
+    assert due([ahead], EVERY, NOW) == ([ahead] if is_due else [])
+    assert overdue([ahead], EVERY, NOW) == timedelta(seconds=ahead_seconds if is_due else 0)
+    both = [link("b", EVERY), ahead]
+    assert [each.session for each in due(both, EVERY, NOW)] == (["a", "b"] if is_due else ["b"])
+
+
+@pytest.mark.parametrize(
     ("sessions", "every", "questions", "open_at_once"),
     [
         (0, EVERY, 8.0, 5),
