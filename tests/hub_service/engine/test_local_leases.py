@@ -502,6 +502,17 @@ async def test_a_stopped_server_whose_device_is_gone_holds_nothing(tmp_path: Pat
         assert (await r.engine.leases()) == ()
 
 
+async def test_a_server_that_is_gone_with_its_device_is_told_of_no_lost_device(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, server = await r.run("ada", "mig-1g.5gb")
+        r.gpus.devices.clear()
+        server.kill()
+        server.wait()
+        await r.engine.watcher.refresh()
+        assert (await r.engine.leases()) == () and r.engine.form("ada", "", (), False).notices == ()
+        assert [record.end for record in (await r.engine.usage(None, None)).uses] == ["hub-stopped"]
+
+
 async def test_the_processes_of_a_lease_are_left_overs_only_when_its_server_has_ended(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         _, server = await r.run("ada", "mig-1g.5gb")
