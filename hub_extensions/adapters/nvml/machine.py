@@ -144,10 +144,13 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
 def _steady(device: Device, known: _KnownDevices) -> Device:
     """The same device with what only this one reading missed: it must not look like another device for that."""
     before = known.get(device.uuid)
-    if before is None or (before.profile, before.gpu_instance_id) != (device.profile, device.gpu_instance_id):
+    if before is None or before.profile != device.profile:
+        return device
+    if device.gpu_instance_id not in (None, before.gpu_instance_id):
         return device
     return replace(
         device,
+        gpu_instance_id=before.gpu_instance_id,
         placement=device.placement or before.placement,
         memory_bytes=device.memory_bytes or before.memory_bytes,
         sm_count=device.sm_count or before.sm_count,

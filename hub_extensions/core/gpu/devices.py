@@ -7,7 +7,7 @@ Not here: how they are read (``adapters/nvml/reader.py``, ``adapters/simulated/g
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
@@ -68,6 +68,21 @@ class Device:
         place = "" if self.placement is None else f"{self.placement.start}:{self.placement.size}"
         gi = "" if self.gpu_instance_id is None else str(self.gpu_instance_id)
         return "|".join((self.uuid, self.profile or "", gi, place))
+
+    def under(self, identity: str) -> Device:
+        """This device under that identity, where one of the two only lacks its GPU instance or place; else as it is.
+
+        What one reading missed makes no other device of it.
+        """
+        own, other = self.identity.split("|"), identity.split("|")
+        if identity == self.identity or len(own) != len(other) or own[:2] != other[:2]:
+            return self
+        if any(mine and theirs and mine != theirs for mine, theirs in zip(own[2:], other[2:], strict=True)):
+            return self
+        gi, place = other[2:]
+        start, _, size = place.partition(":")
+        placement = Placement(int(start), int(size)) if place else None
+        return replace(self, gpu_instance_id=int(gi) if gi else None, placement=placement)
 
 
 class Foreign(Enum):

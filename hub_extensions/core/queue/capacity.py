@@ -82,6 +82,10 @@ class Capacity:
         self._count_pools(snapshot)
 
     def _name_devices(self, snapshot: QueueSnapshot) -> None:
+        leased: dict[str, set[str]] = {}
+        for lease in snapshot.leases:
+            if lease.state is not LeaseState.ENDED and lease.uuid:
+                leased.setdefault(lease.uuid, set()).add(lease.device)
         for state in snapshot.devices or ():
             device = state.device
             if not state.present or not device.usable:
@@ -94,6 +98,8 @@ class Capacity:
             if device.identity in snapshot.closed:
                 self.closed[device.pool] += 1
                 continue
+            if leased.get(device.uuid, set()) - {device.identity}:
+                continue  # a lease names its UUID: whatever else it looks like, it is nobody else's
             self._pools.setdefault(device.pool, []).append(device.identity)
 
     def _count_pools(self, snapshot: QueueSnapshot) -> None:

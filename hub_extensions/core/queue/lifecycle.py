@@ -352,8 +352,8 @@ def refresh(lease: Lease, seen: LeaseReading) -> Lease:
     if lease.state is LeaseState.STARTING:
         # its ticket decides: ready, failed, left or abandoned; without one nobody does
         return lease if seen.ticket_lives else replace(lease, state=LEASES[lease.state, Event.ORPHANED])
-    if lease.state is LeaseState.RUNNING and seen.device is False:
-        return replace(lease, state=LEASES[lease.state, Event.DEVICE_LOST])
+    if lease.state is LeaseState.RUNNING and seen.device is False and not seen.server_gone:
+        return replace(lease, state=LEASES[lease.state, Event.DEVICE_LOST])  # only a server that lives can lose it
     if lease.state is LeaseState.LOST and seen.device:
         lease = replace(lease, state=LEASES[lease.state, Event.DEVICE_BACK])
     if seen.server_gone and lease.state in (LeaseState.RUNNING, LeaseState.LOST):

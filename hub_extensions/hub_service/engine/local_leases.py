@@ -122,12 +122,19 @@ class LocalLeases:
             self.problem = view.problem
             log.warning("GPUs: %s", view.problem or "can be read again")
         self.state.problem = view.problem
-        if view.reading is not None:
-            self.state.see(view.reading, self._states(view.reading, by_lease))
+        reading = None if view.reading is None else self._as_leased(view.reading)
+        if reading is not None:
+            self.state.see(reading, self._states(reading, by_lease))
             self.sampled.set()
         await transaction.refresh_leases(
-            lambda lease: self._after(lease, by_lease.get(lease.id, []), view.reading), _cause, _notice_of_loss
+            lambda lease: self._after(lease, by_lease.get(lease.id, []), reading), _cause, _notice_of_loss
         )
+
+    def _as_leased(self, reading: InventoryReading) -> InventoryReading:
+        """Its devices under the identity that their leases name: the first reading of all may have missed a part."""
+        names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
+        devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
+        return replace(reading, devices=devices)
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""

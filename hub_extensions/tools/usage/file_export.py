@@ -31,6 +31,8 @@ from hub_extensions.tools.usage.pool_sizes import OF_A_USE, PoolSizes
 
 NAMES = (*CSV_NAMES, *OUR_NAMES)
 _OBJECT: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, Any])
+_DESCRIPTION = frozenset({"name", "slices_per_gpu", "sessions", "pools"})
+_LONGEST_DESCRIPTION = 1 << 20
 Rows = Iterable[Sequence[Sequence[Any]]]
 
 
@@ -39,8 +41,12 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
 
     Args:
         kind: ``csv`` or ``json``. names: False writes numbers for users and choices, and neither servers nor groups.
+
+    Raises:
+        FileExistsError: records would be written over a description, or a description over something else.
     """
     described = kind == "csv" and str(out) != "-"
+    _spare_others(out, described=described)
     pools = PoolSizes(archive.pool_sizes()) if described else None
     rows: Rows = archive.uses()
     if pools is not None:
@@ -127,15 +133,39 @@ def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
     return count
 
 
+def _spare_others(out: Path, *, described: bool) -> None:
+    """Raise FileExistsError where this export would destroy what is no earlier one of its kind."""
+    beside, instead = _beside(out), "choose another name with --out, or move it away"
+    if str(out) != "-" and _is_description(out):
+        raise FileExistsError(f"{out} is the description of an export as CSV; {instead}")
+    if described and beside.exists() and not _is_description(beside):
+        raise FileExistsError(f"{beside} is where the description of {out} goes, and is another file; {instead}")
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(f"{out.name.removesuffix('.csv')}.json")
+
+
+def _is_description(file: Path) -> bool:
+    """It is one that `_describe` wrote; records are an array."""
+    if not file.is_file() or file.stat().st_size > _LONGEST_DESCRIPTION:
+        return False
+    try:
+        about = json.loads(file.read_bytes())
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(about, dict) and about.keys() >= _DESCRIPTION
+
+
 def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
     """The ``.json`` that stands beside a trace: what it can be replayed on."""
+    beside = _beside(out)
     about = {
-        "name": out.name.removesuffix(".csv"),
+        "name": beside.stem,
         "slices_per_gpu": WHOLE,
         "sessions": count,
         "pools": [{"pool": pool, "gpus": size, "policy": "strict"} for pool, size in sorted(sizes.items())],
     }
-    beside = out.with_name(f"{about['name']}.json")
     with _new_file(beside) as stream:
         stream.write(json.dumps(about, indent=1) + "\n")
 

@@ -170,8 +170,8 @@ class ImportRow:
             raise self.bad(column, f"{number:g} is not a whole number.")
         return None if number is None else int(number)
 
-    def time(self, column: str, value: str | None = None) -> datetime | None:
-        """A moment; None: the field is empty."""
+    def time(self, column: str, value: str | None = None, *, after: datetime | None = None) -> datetime | None:
+        """A moment, in UTC; None: the field is empty. Of an hour that is there twice the one not before `after`."""
         text = self.values.get(column, "") if value is None else value
         if not text:
             return None
@@ -185,15 +185,19 @@ class ImportRow:
         if not FIRST_YEAR < at.year < LAST_MOMENT.year:
             years = f"from {FIRST_YEAR + 1} to {LAST_MOMENT.year - 1}"
             raise self.bad(column, f"{foreign(text, 40)} is not a time {years}.")
-        return at
+        first, second = (at.replace(fold=fold).astimezone(timezone.utc) for fold in (0, 1))
+        return second if after is not None and first < after <= second else first
 
     def in_order(self, **moments: datetime | None) -> None:
         """Each of these moments comes no earlier than those before it."""
         last: tuple[str, datetime] | None = None
         for column, at in moments.items():
             if at is not None and last is not None and at < last[1]:
-                raise self.bad(column, f"{at.isoformat()} is before {last[0]} ({last[1].isoformat()}).")
+                raise self.bad(column, f"{self._local(at)} is before {last[0]} ({self._local(last[1])}).")
             last = last if at is None else (column, at)
+
+    def _local(self, at: datetime) -> str:
+        return (at if self.how.zone is None else at.astimezone(self.how.zone)).isoformat()
 
     def pool(self, column: str) -> OfferId:
         """The line that it stood in: as `How` says, else this column."""

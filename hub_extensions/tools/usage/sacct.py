@@ -89,7 +89,9 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
     if not count:
         notes.leave_out("jobs without a GPU")
         return None
-    asked, began, ended = (_time(row, column) for column in ("Submit", "Start", "End"))
+    asked = _time(row, "Submit")
+    began = _time(row, "Start", asked)
+    ended = _time(row, "End", began)
     row.in_order(Submit=asked, Start=began, End=ended)
     pool = row.how.pool or OfferId(GPU)
     state = (row.values.get("State", "").split() or [""])[0]
@@ -120,8 +122,8 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
     return ImportedSession(row.line, record)
 
 
-def _time(row: ImportRow, column: str) -> datetime:
-    at = row.time(column)
+def _time(row: ImportRow, column: str, after: datetime | None = None) -> datetime:
+    at = row.time(column, after=after)
     if at is None:
         raise row.bad(column, "is empty; a time is needed.")
     return at

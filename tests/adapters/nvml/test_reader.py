@@ -194,6 +194,16 @@ def test_a_figure_missed_once_does_not_make_it_another_device(tmp_path: Path, re
     assert looking.read(NOW).devices == before
 
 
+def test_an_instance_whose_number_is_missed_once_stays_the_same_device(tmp_path: Path, reader: Readers) -> None:
+    machine = lab_machine(tmp_path)
+    looking = reader(machine)
+    before = looking.read(NOW).devices
+    machine.fails("nvmlDeviceGetGpuInstanceId", TIMEOUT, on="MIG-lab-8").write()
+    assert looking.read(NOW).devices == before
+    machine.recovers().write()
+    assert looking.read(NOW).devices == before
+
+
 def test_an_account_that_may_not_see_gpu_instances_still_sees_the_mig_devices(tmp_path: Path, reader: Readers) -> None:
     machine = lab_machine(tmp_path)
     machine.fails("nvmlDeviceGetGpuInstanceById", NO_PERMISSION).fails("nvmlDeviceGetGpuInstances", NO_PERMISSION)

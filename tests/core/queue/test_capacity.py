@@ -67,6 +67,21 @@ def test_two_leases_of_one_card_add_up_and_what_is_taken_is_missing_at_once() ->
     assert capacity.fit(CPU) == (True, None)
 
 
+@pytest.mark.parametrize(
+    ("changes", "free"),
+    [({}, 1), ({"gpu_instance_id": None}, 1), ({"gpu_instance_id": 99}, 1), ({"uuid": "MIG-other"}, 2)],
+)
+def test_a_device_whose_uuid_a_lease_names_is_nobody_elses_whatever_it_looks_like(
+    changes: dict[str, object], free: int
+) -> None:
+    seen = replace(small(0), device=replace(small(0).device, **changes))  # type: ignore[arg-type]
+    for state in (LeaseState.RUNNING, LeaseState.LOST, LeaseState.ENDING):
+        capacity = Capacity(snapshot((seen, small(1)), (), (replace(lease(small(0)), state=state),)))
+        assert (capacity.free(SMALL), capacity.total["mig-1g.5gb"]) == (free, 2)
+    ended = replace(lease(small(0)), state=LeaseState.ENDED)
+    assert Capacity(snapshot((seen, small(1)), (), (ended,))).free(SMALL) == 2
+
+
 def test_of_several_devices_those_count_that_are_there_whole_and_nobody_elses() -> None:
     away, useless = replace(small(1), present=False), replace(small(2), device=replace(small(2).device, usable=False))
     theirs = tuple(replace(small(n), foreign=Foreign.SOME) for n in (3, 4))

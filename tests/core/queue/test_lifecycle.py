@@ -215,7 +215,7 @@ READINGS = {
     "its ticket is gone": (replace(NOTHING, ticket_lives=False), {"starting": "ending"}),
     "device and server are gone": (
         replace(NOTHING, device=False, server_gone=True),
-        {"running": "lost", "lost": "ending"},
+        {"running": "ending", "lost": "ending"},
     ),
 }
 

@@ -14,7 +14,7 @@ import pytest
 
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.store import Changes
-from hub_extensions.core.gpu.devices import WHOLE, Device
+from hub_extensions.core.gpu.devices import WHOLE, Device, Placement
 from hub_extensions.core.messages import Ask, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.reasons import explain
@@ -275,6 +275,20 @@ async def test_a_lease_whose_device_is_gone_is_lost_and_free_again_only_as_the_s
         assert [lease.state for lease in await r.engine.leases()] == ["running"]
 
 
+@pytest.mark.parametrize("first", [None, 7])
+async def test_a_lease_keeps_its_device_where_a_reading_lacks_the_instance(tmp_path: Path, first: int | None) -> None:
+    whole = replace(small(0), placement=Placement(3, 1))
+    less = replace(whole, gpu_instance_id=None, placement=None)
+    async with room(tmp_path, less if first is None else whole) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.devices[:] = [whole if first is None else less]
+        r.engine.state.devices = {}  # as after a start anew
+        await r.engine.watcher.refresh()
+        assert [lease.state for lease in await r.engine.leases()] == ["running"]
+        assert [state.present for state in r.engine.state.devices.values()] == [True]
+        assert (await r.ask("ben", "mig-1g.5gb")).grant is None
+
+
 async def test_gpus_that_cannot_be_read_are_unknown_and_nobody_is_admitted(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         r.gpus.gone = "the driver does not answer"
@@ -486,6 +500,17 @@ async def test_a_stopped_server_whose_device_is_gone_holds_nothing(tmp_path: Pat
         await stop(r, "ada", server)
         await r.engine.watcher.refresh()
         assert (await r.engine.leases()) == ()
+
+
+async def test_a_server_that_is_gone_with_its_device_is_told_of_no_lost_device(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        _, server = await r.run("ada", "mig-1g.5gb")
+        r.gpus.devices.clear()
+        server.kill()
+        server.wait()
+        await r.engine.watcher.refresh()
+        assert (await r.engine.leases()) == () and r.engine.form("ada", "", (), False).notices == ()
+        assert [record.end for record in (await r.engine.usage(None, None)).uses] == ["hub-stopped"]
 
 
 async def test_the_processes_of_a_lease_are_left_overs_only_when_its_server_has_ended(tmp_path: Path) -> None:

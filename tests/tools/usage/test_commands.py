@@ -190,6 +190,23 @@ def test_what_goes_out_is_what_is_stored_and_comes_in_once(state: Path, tmp_path
         assert [getattr(theirs, name) for name in same] == [getattr(mine, name) for name in same]
 
 
+def test_an_export_destroys_neither_records_nor_another_files_description(state: Path, tmp_path: Path) -> None:
+    trace, beside, records_only = (tmp_path / name for name in ("history.csv", "history.json", "records.json"))
+    for _ in range(2):  # each over itself
+        assert run(state, "usage", "export", "--out", str(trace)).exit_code == 0
+        assert run(state, "usage", "export", "--out", str(records_only)).exit_code == 0
+    description = beside.read_text()
+    over = run(state, "usage", "export", "--out", str(beside))
+    assert over.exit_code == 1 and f"{beside} is the description of an export as CSV" in over.output
+    assert beside.read_text() == description
+    for other in (records_only.read_text(), '{"slices_per_gpu": 7}', "no json", "[\n]\n"):
+        beside.write_text(other)
+        trace.write_text("as it was")
+        over = run(state, "usage", "export", "--out", str(trace))
+        assert over.exit_code == 1 and f"{beside} is where the description of {trace} goes" in over.output
+        assert (trace.read_text(), beside.read_text()) == ("as it was", other)
+
+
 async def _emptied(state: Path) -> None:
     store = Store.open(Settings.load(state / "service.json").store_url)
     await store.prune(NOON + timedelta(days=400))

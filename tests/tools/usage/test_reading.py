@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -183,6 +184,32 @@ def test_how_a_job_of_slurm_ended(state: str, end: str) -> None:
 def test_a_mistake_in_slurms_log_is_named(old: str, new: str, said: str) -> None:
     job = JOB.replace(old, new) if old != "|ada|" or "da|" not in new else JOB.replace(old, new) + "|x"
     assert said.replace("12 fields", f"{job.count('|') + 1} fields") in refused(sacct.sessions, SACCT, job)
+
+
+@pytest.mark.parametrize(
+    ("submit", "start", "end", "waited", "held"),
+    [
+        ("2026-10-24T22:00:00", "2026-10-25T01:00:00", "2026-10-25T06:00:00", 3, 6),
+        ("2026-03-29T01:00:00", "2026-03-29T02:00:00", "2026-03-29T06:00:00", 1, 3),
+        ("2026-10-25T02:50:00", "2026-10-25T03:50:00", "2026-10-25T03:20:00", 1, 0.5),
+        ("2026-10-25T03:50:00", "2026-10-25T03:20:00", "2026-10-25T03:30:00", 0.5, 1 / 6),
+        ("2026-10-25T03:10:00", "2026-10-25T03:20:00", "2026-10-25T03:30:00", 1 / 6, 1 / 6),
+    ],
+)
+def test_a_job_of_slurm_over_a_change_of_the_clock(
+    submit: str, start: str, end: str, waited: float, held: float
+) -> None:
+    job = f"7|c|ada|ml|gpu|{submit}|{start}|{end}|1-00:00:00|gres/gpu=1|COMPLETED"
+    (record,), _ = read(sacct.sessions, SACCT, job, how=replace(HOW, zone=ZoneInfo("Europe/Helsinki")))
+    assert record.waited_seconds == pytest.approx(waited * 3600)
+    assert record.held_seconds == record.ran_seconds == pytest.approx(held * 3600)
+    assert record.began is not None and record.ended.utcoffset() == timedelta(0)
+
+
+def test_an_end_before_the_start_is_refused_where_no_hour_is_there_twice() -> None:
+    job = JOB.replace("2026-01-05T12:30:00", "2026-01-05T10:20:00")
+    how = replace(HOW, zone=ZoneInfo("Europe/Helsinki"))
+    assert "End: 2026-01-05T10:20:00+02:00 is before Start" in refused(sacct.sessions, SACCT, job, how=how)
 
 
 def test_slurms_log_without_a_column_or_a_zone() -> None:
