@@ -128,6 +128,7 @@ class Culler(ServerEvidence):
             figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
             rows = warned_rows(self.state, self.grounds, judged)
             await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows))
+            self.measuring.written()
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
                     del self.state.highest_use[uuid]

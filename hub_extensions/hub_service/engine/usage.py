@@ -28,6 +28,8 @@ AT_A_TIME = 200
 """So many figures are taken in before others have a turn."""
 HEARD_LATE = timedelta(seconds=60)
 """So long after its record the hub may still say who ended a server."""
+UNWRITTEN_KEPT = timedelta(minutes=60)
+"""So long minutes are kept that could not be written."""
 
 
 def followed(state: State, changes: Changes) -> Changes:
@@ -226,6 +228,7 @@ class Measuring:
     def __init__(self, state: State) -> None:
         self.state = state
         self._buckets: dict[str, _Bucket] = {}
+        self._unwritten: list[tuple[str, _Bucket]] = []
 
     async def take(
         self,
@@ -233,12 +236,17 @@ class Measuring:
         node_of: Callable[[Lease], str],
         device_of: Callable[[Lease], str],
     ) -> Changes:
-        """One round of figures; what is to be written now: nothing within a minute. Others have a turn in between."""
+        """One round of figures; what is to be written now: nothing within a minute. Others have a turn in between.
+
+        The same minutes are given again until `written`.
+        """
         moment = _now(self.state)
         running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]
         live = {lease.id for lease in running}
         over = [key for key, each in self._buckets.items() if key not in live or not _same_minute(each.at, moment.utc)]
-        minutes = [(key, self._buckets.pop(key)) for key in over]
+        minutes = [each for each in self._unwritten if moment.utc - each[1].at <= UNWRITTEN_KEPT]
+        minutes += [(key, self._buckets.pop(key)) for key in over]
+        self._unwritten = minutes
         for number, lease in enumerate(running, 1):
             self._take(lease, figure_of(lease), node_of(lease), device_of(lease), moment)
             if number % AT_A_TIME == 0:
@@ -249,8 +257,12 @@ class Measuring:
                 for key, each in minutes
                 if each.sums.use_seconds or each.sums.memory_seconds  # of what nobody measured there is no row
             ),
-            uses=tuple(self.state.uses[key] for key, _ in minutes if key in self.state.uses),
+            uses=tuple(self.state.uses[key] for key in dict(minutes) if key in self.state.uses),
         )
+
+    def written(self) -> None:
+        """What `take` gave last is in the store."""
+        self._unwritten = []
 
     def _take(self, lease: Lease, figure: Figure, node: str, device: str, moment: Moment) -> None:
         use = self.state.uses.get(lease.id)

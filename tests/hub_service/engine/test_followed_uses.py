@@ -6,19 +6,20 @@ Ada runs on a GPU, Ben on CPU only, Cid's server with a GPU starts, and Dan's wa
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.store import Changes, TicketRow
+from hub_extensions.adapters.store import Changes, StoreUnavailable, TicketRow
 from hub_extensions.core.culling import Cause, ServerFacts
 from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
 from hub_extensions.core.usage import Figure, OpenUse, UseEnd
+from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.usage import HEARD_LATE, Measuring, followed, healed, heard_late
 from tests.fakes.machine import large, small
@@ -348,7 +349,9 @@ async def test_a_minute_is_given_when_it_is_over_or_its_lease_is(tmp_path: Path)
         held, begun = lease(state, "ada"), r.hands.wall
 
         async def take(percent: float | None = 40.0, device: str = "") -> Changes:
-            return await measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
+            found = await measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
+            measuring.written()
+            return found
 
         assert await take(80.0) == Changes()
         for _ in range(2):
@@ -373,6 +376,44 @@ async def test_a_minute_is_given_when_it_is_over_or_its_lease_is(tmp_path: Path)
         (last,) = (await take()).samples
         assert (last.at, last.device) == (begun + MINUTE, "MIG-other")
         assert await take() == Changes()
+
+
+async def test_minutes_that_could_not_be_written_are_given_again_for_an_hour(tmp_path: Path) -> None:
+    async with four(tmp_path) as r:
+        measuring, begun = Measuring(r.engine.state), r.hands.wall
+
+        async def minutes() -> list[int]:
+            found = await measuring.take(lambda _: figure(40.0), lambda _: "", lambda _: "")
+            assert len(found.uses) <= 1
+            return [(each.at - begun) // MINUTE for each in found.samples]
+
+        assert await minutes() == []
+        for count in range(1, 64):
+            r.hands.pass_time(MINUTE)
+            assert await minutes() == list(range(max(1, count - 60), count)), "nobody measured in the first"
+        measuring.written()
+        r.hands.pass_time(MINUTE)
+        assert await minutes() == [63]
+
+
+async def test_a_minute_over_which_the_store_is_away_is_written_when_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with four(tmp_path) as r:
+        state, begun = r.engine.state, r.hands.wall
+        commit, key = state.store.commit, lease(state, "ada").id
+        r.engine.culler.figure_of = lambda _: figure(40.0)  # type: ignore[method-assign]
+
+        async def fails(changes: Changes) -> None:
+            raise StoreUnavailable("the disk is full")
+
+        for away in (False, False, True, True, False):
+            monkeypatch.setattr(state.store, "commit", fails if away else commit)
+            with pytest.raises(Refused) if away else nullcontext():
+                await r.engine.culler.decide_all()
+            r.hands.pass_time(MINUTE)
+        found = await state.store.samples(key, begun - MINUTE)
+        assert [(each.at - begun) // MINUTE for each in found] == [1, 2, 3]
 
 
 async def test_what_has_no_use_or_does_not_run_is_not_measured(tmp_path: Path) -> None:
