@@ -33,5 +33,5 @@ async def test_who_was_in_line_under_the_last_release_keeps_place_promise_and_op
         ]
         records = {record.key: record for record in (await state.store.usage()).uses}
         ends = {records[f"l-{number}"].user: records[f"l-{number}"].end for number in (1, 2, 3, 4)}
-        assert ends == {"bea": "lost", "cid": "lifetime", "dan": "lost", "eve": "failed"}, "their devices are gone"
+        assert ends == {"bea": "hub-stopped", "cid": "lifetime", "dan": "hub-stopped", "eve": "failed"}, "none is there"
         assert (records["l-1"].ticket, records["l-1"].keeps, records["l-3"].adopted) == ("t-1", 1, True)
