@@ -86,6 +86,12 @@ class BeginsSessions:
 class EndsSession:
     """In front of the handler of ``/logout``."""
 
+    async def prepare(self: Any) -> None:
+        """Only a page that is opened signs out, and no picture of a notebook: servers may stop with the session."""
+        await super().prepare()  # type: ignore[misc]
+        if self.request.headers.get("Sec-Fetch-Dest", "document") != "document":
+            raise web.HTTPError(403, "Open this page to sign out.")
+
     async def default_handle_logout(self: Any) -> None:
         """As the hub does, after the session of this browser has ended everywhere."""
         ending = self._end_session()

@@ -78,6 +78,8 @@ def test_two_browsers_a_stolen_cookie_and_every_way_to_end_a_session(tmp_path: P
         assert hub.api("GET", "user", token=token).json()["name"] == "ada"
         last = copy_of(first)
         assert cookie_id(hub, "ada") == hubs_own, "another browser has it too"
+        picture = first.get(f"{hub.url}/hub/logout", headers={"Sec-Fetch-Dest": "image"}, timeout=patient(20))
+        assert (picture.status_code, home(hub, first)) == (403, 200), "a picture in a notebook signs nobody out"
         first.get(f"{hub.url}/hub/logout", timeout=patient(20))
         assert home(hub, first) == home(hub, last) == 302
         assert hub.api("GET", "user", token=token).ok

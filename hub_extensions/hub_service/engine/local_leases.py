@@ -138,7 +138,9 @@ class LocalLeases:
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""
-        ours = {process.pid for lease, found in by_lease.items() if lease in self.state.leases for process in found}
+        ours: dict[str, set[int]] = {}
+        for held in self.state.leases.values():
+            ours.setdefault(held.device, set()).update(process.pid for process in by_lease.get(held.id, ()))
         known_leases = {process.pid: lease for lease, found in by_lease.items() for process in found}
         states: dict[str, DeviceState] = {}
         trespassers: dict[str, bool] = {}
@@ -148,7 +150,7 @@ class LocalLeases:
             adopted = any(lease.adopted and lease.device == device.identity for lease in self.state.leases.values())
             if pids is None:
                 foreign = Foreign.UNKNOWN
-            elif adopted or not set(pids) - ours:
+            elif adopted or not set(pids) - ours.get(device.identity, set()):
                 foreign = Foreign.NONE
             else:
                 foreign = Foreign.SOME
@@ -206,11 +208,14 @@ class LocalLeases:
         return bool(self._not_others(lease, sample.pids or ()))  # the driver may list none for us: the marks have to do
 
     def _not_others(self, lease: Lease, pids: Iterable[int]) -> set[int]:
-        """Of the processes that the driver lists on the lease's device those that no other lease on it accounts for."""
+        """Of the processes that the driver lists on the lease's device those that no other lease accounts for.
+
+        One of a lease elsewhere holds nobody's lease: its device is then used by others.
+        """
         others = {
             process.pid
             for other, found in self.leftovers.items()
-            if other != lease.id and (held := self.state.leases.get(other)) is not None and held.device == lease.device
+            if other != lease.id and other in self.state.leases
             for process in found
         }
         return set(pids) - others

@@ -63,8 +63,8 @@ async def two(r: Room) -> tuple[Lease, Lease]:
         ((), "", Foreign.NONE, False),
         (None, "", Foreign.UNKNOWN, False),
         ((11,), "", Foreign.NONE, False),
-        ((12,), "", Foreign.NONE, True),
-        ((11, 12), "", Foreign.NONE, True),
+        ((12,), "", Foreign.SOME, True),
+        ((11, 12), "", Foreign.SOME, True),
         ((99,), "", Foreign.SOME, False),
         ((11, 99), "", Foreign.SOME, False),
         ((13,), "", Foreign.SOME, False),
@@ -86,6 +86,16 @@ async def test_a_device_is_used_by_others_where_the_driver_lists_who_has_no_leas
         assert machine(r)._states(reading(r, {}), {})[ada.device].foreign is Foreign.UNKNOWN
 
 
+async def test_a_free_device_that_a_server_of_another_uses_is_not_free(tmp_path: Path) -> None:
+    """Ada's ``CUDA_VISIBLE_DEVICES=1``: the next in line was given the card that she computed on."""
+    async with room(tmp_path, small(0), small(1)) as r:
+        ada, ben = await two(r)
+        del r.engine.state.leases[ben.id]
+        marked = {ada.id: [process(11, ada.id)]}
+        states = machine(r)._states(reading(r, {ADA: (11,), BEN: (11,)}), marked)
+        assert (states[ada.device].foreign, states[ben.device].foreign) == (Foreign.NONE, Foreign.SOME)
+
+
 async def test_a_device_that_is_gone_is_kept_as_long_as_a_lease_names_it(tmp_path: Path) -> None:
     async with room(tmp_path, small(0), small(1)) as r:
         ada, ben = await two(r)
@@ -102,11 +112,12 @@ async def test_a_device_that_is_gone_is_kept_as_long_as_a_lease_names_it(tmp_pat
         ({}, True),
         ({ADA: None}, False),
         ({ADA: (11,)}, True),
-        ({ADA: (12,)}, True),
+        ({ADA: (12,)}, False),  # it is Ben's, of another device
+        ({ADA: (99,)}, True),
         ({ADA: (14,)}, False),
     ],
 )
-async def test_a_device_is_in_use_by_whom_no_other_lease_on_it_accounts_for(
+async def test_a_device_is_in_use_by_whom_no_other_lease_accounts_for(
     tmp_path: Path, pids: dict[str, tuple[int, ...] | None], used: bool
 ) -> None:
     async with room(tmp_path, small(0), small(1)) as r:
