@@ -151,8 +151,9 @@ def test_the_page_renews_its_rows_and_leaves_alone_what_somebody_writes(
     expect(page.locator("#people article")).to_have_count(1)
     assert page.inner_html("#asof") == before, "what is written stands still, and is as old as it was"
     field.evaluate("field => field.blur()")
-    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    page.wait_for_timeout(300)
+    with page.expect_response("**/admin"):
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.evaluate("new Promise(requestAnimationFrame)")
     expect(field).to_have_value("half a reason")
     field.fill("")
     field.evaluate("field => field.blur()")
