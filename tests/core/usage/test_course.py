@@ -176,7 +176,10 @@ def test_every_way_to_end_has_a_word() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.none() | st.floats(0, 100), st.none() | st.integers(0, 2**40), st.floats(-5, 300, allow_subnormal=False)), max_size=30
+        st.tuples(
+            st.none() | st.floats(0, 100), st.none() | st.integers(0, 2**40), st.floats(-5, 300, allow_subnormal=False)
+        ),
+        max_size=30,
     )
 )
 def test_a_minute_never_says_more_than_was_measured(figures: list[tuple[float | None, int | None, float]]) -> None:
