@@ -19,7 +19,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits, TicketEnd, TicketState
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.overview import failed_starts
-from tests.fakes.machine import StoreThatIsFull, large, small
+from tests.fakes.machine import HubAsTold, StoreThatIsFull, large, small
 from tests.hub_service.engine.room import room
 from tests.patience import patient, soon
 
@@ -563,14 +563,9 @@ async def test_who_left_while_the_service_was_away_is_not_brought_back_by_it(tmp
         assert set(r.positions()) == {"ada", "cleo"}
 
 
-async def test_who_leaves_while_others_are_started_again_is_not_started(tmp_path: Path) -> None:
-    users = [f"u{number}" for number in range(7)]  # five at a time
-    async with room(tmp_path, small(0)) as r:
-        asked = {user: await r.ask(user, "mig-1g.5gb") for user in users}
-        hub, hands = r.hub, r.hands
-    hub.running.clear()
-    goes_on = asyncio.Event()
-    start = hub.start
+def starts_slowly(hub: HubAsTold) -> asyncio.Event:
+    """It answers no start before this is set."""
+    goes_on, start = asyncio.Event(), hub.start
 
     async def slowly(user: str, server: str, options: Mapping[str, object]) -> bool:
         sent = await start(user, server, options)
@@ -578,6 +573,16 @@ async def test_who_leaves_while_others_are_started_again_is_not_started(tmp_path
         return sent
 
     hub.start = slowly  # type: ignore[method-assign]
+    return goes_on
+
+
+async def test_who_leaves_while_others_are_started_again_is_not_started(tmp_path: Path) -> None:
+    users = [f"u{number}" for number in range(7)]  # five at a time
+    async with room(tmp_path, small(0)) as r:
+        asked = {user: await r.ask(user, "mig-1g.5gb") for user in users}
+        hub, hands = r.hub, r.hands
+    hub.running.clear()
+    goes_on = starts_slowly(hub)
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         await r.engine.reconciler.reconcile()
         await soon(lambda: len(hub.started) == 5)
@@ -597,15 +602,7 @@ async def test_who_waits_to_be_started_again_behind_a_long_line_is_not_taken_for
             await r.ask(user, "mig-1g.5gb")
         hub, hands = r.hub, r.hands
     hub.running.clear()
-    goes_on = asyncio.Event()
-    start = hub.start
-
-    async def slowly(user: str, server: str, options: Mapping[str, object]) -> bool:
-        sent = await start(user, server, options)
-        await goes_on.wait()
-        return sent
-
-    hub.start = slowly  # type: ignore[method-assign]
+    goes_on = starts_slowly(hub)
     async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
         await r.engine.reconciler.reconcile()
         await soon(lambda: len(hub.started) == 5)
