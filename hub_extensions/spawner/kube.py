@@ -28,6 +28,7 @@ from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
+from hub_extensions.spawner.pages.overview import last_options
 from hub_extensions.spawner.pages.profiles import Profile, check_profile, in_order, still_there
 from hub_extensions.spawner.pages.spawn_form import user_options_from_form
 from hub_extensions.spawner.pages.start_progress import Start
@@ -155,7 +156,7 @@ class GpuKubeSpawner(PodSpawner):
         profiles = await self._gpu_profiles()
         if not profiles:
             return ""
-        saved = self.user_options or getattr(self.orm_spawner, "user_options", None) or {}
+        saved = last_options(self)
         if self.gpu_linked:  # a link to an offer alone, as "Start again", says nothing of the profile
             saved = self.gpu_linked if others_of(self.gpu_linked) else {**saved, **self.gpu_linked}
         before = self.profile_list, self.user_options

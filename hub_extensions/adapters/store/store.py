@@ -107,10 +107,8 @@ class Store:
             queue.write(connection, changes)
             servers.write(connection, changes)
             history.write(connection, changes)
-            if changes.samples and self._has_no_room_for_minutes():
-                usage.write(connection, replace(changes, samples=()))
-            else:
-                usage.write(connection, changes)
+            full = bool(changes.samples) and self._has_no_room_for_minutes()
+            usage.write(connection, replace(changes, samples=()) if full else changes)
             deliveries.write(connection, changes)
             forecasts.write(connection, changes)
             servers.write(connection, marked)

@@ -110,7 +110,7 @@ class Dcgm:
         nodes = {count.node for pool in (survey.pools.values() if survey else ()) for count in pool.nodes}
         self._named = self._named or any(not kind.hosts.isdisjoint(nodes) for kind in self.kinds or ())
         reading = await self.prometheus.query_pods(wanted, nodes, now, named=self._named)
-        # kept while our exporters are away: what another cluster's write of a pod of that name is not about ours
+        # kept while our exporters are away: what those of another cluster write of a pod of that name is not about ours
         self._named = self._named or reading.named
         return reading
 

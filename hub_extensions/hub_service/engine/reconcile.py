@@ -163,7 +163,7 @@ class Reconciler:
             self._resume = self._resume or resume
             return
         if resume and forgotten:
-            if self._starting is not None and not self._starting.done():
+            if self._is_starting:
                 self._resume = True  # the last batch of starts is still on its way
                 return
             self._starting = asyncio.ensure_future(self._start_again(forgotten))
@@ -293,7 +293,7 @@ class Reconciler:
             if server is not None and server.pending == "spawn":
                 self._unattended.pop(ticket.id, None)
                 continue
-            if self._starting is not None and not self._starting.done():
+            if self._is_starting:
                 self._unattended[ticket.id] = now  # it waits for its turn to be started again
             since = self._unattended.setdefault(ticket.id, now)
             if now - since > self.state.config.abandon_after:
@@ -304,6 +304,11 @@ class Reconciler:
             if not ready:  # else the hub has more to end than we have to start
                 forgotten.append(ticket)
         return tuple(forgotten)
+
+    @property
+    def _is_starting(self) -> bool:
+        """Forgotten starts are still being sent."""
+        return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
         """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time.

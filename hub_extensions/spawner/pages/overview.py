@@ -102,7 +102,12 @@ async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
 
 def last_offers(spawner: Any) -> tuple[OfferId, ...]:
     """The offers of this server's last start, in the user's order; none where there was none that can be read."""
-    return offers_in(spawner.user_options or getattr(spawner.orm_spawner, "user_options", None), spawner)
+    return offers_in(last_options(spawner), spawner)
+
+
+def last_options(spawner: Any) -> Any:
+    """The user options of this server's last start; nothing where there was none."""
+    return spawner.user_options or getattr(spawner.orm_spawner, "user_options", None) or {}
 
 
 def offers_in(options: object, spawner: Any) -> tuple[OfferId, ...]:

@@ -41,7 +41,7 @@ from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.reasons import Reason, explain, translated
 from hub_extensions.core.sentence_pieces import Pieces
 from hub_extensions.core.translation import ENGLISH, Catalogue, halves
-from hub_extensions.spawner.pages.overview import failed_view, last_offers, offers_in
+from hub_extensions.spawner.pages.overview import failed_view, last_offers, last_options, offers_in
 from hub_extensions.spawner.pages.reader import spoken_by
 from hub_extensions.spawner.pages.texts import (
     clock,
@@ -373,7 +373,7 @@ def _wants_notice(spawner: Any) -> bool:
     """As the link says that led here, else as at the last start."""
     linked = spawner.gpu_linked if NOTIFY in spawner.gpu_linked else None
     try:
-        return parse_notify(linked or spawner.user_options or getattr(spawner.orm_spawner, "user_options", None))
+        return parse_notify(linked or last_options(spawner))
     except UserOptionsError:
         return False
 
