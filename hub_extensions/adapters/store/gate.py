@@ -39,7 +39,7 @@ _SESSIONS = sa.Table(
     sa.Column("sealed", sa.LargeBinary, nullable=False),
     sa.Column("begun", UtcTime, nullable=False),
     sa.Column("last_use", UtcTime, nullable=False),
-    sa.Column("rounds", CleanText, nullable=False),
+    sa.Column("rounds", CleanText, nullable=False, server_default=""),
 )
 _KEYS = sa.Table(
     "gate_keys",
@@ -94,7 +94,7 @@ class GateStore:
         parsed = parse_url(url)
         engine = make_engine(parsed)
         try:
-            migrate(engine, GATE_MIGRATIONS, GATE_VERSION_TABLE)
+            migrate(engine, GATE_MIGRATIONS, GATE_VERSION_TABLE, GATE_METADATA)
         except SQLAlchemyError as problem:
             engine.dispose()
             raise StoreUnavailable(f"The gate cannot use {where(parsed)}: {type(problem).__name__}.") from None

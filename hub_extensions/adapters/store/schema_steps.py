@@ -35,6 +35,31 @@ def schema_of(engine: Engine, version_table: str) -> str | None:
         return MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
 
 
+def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
+    """Return the tables, and the ``table.column`` of tables that exist, which `metadata` has and the database lacks."""
+    found = {
+        name: {column["name"] for column in columns}
+        for (_, name), columns in sa.inspect(engine).get_multi_columns(filter_names=list(metadata.tables)).items()
+    }
+    return [
+        missing
+        for name, table in metadata.tables.items()
+        for missing in (
+            [f"{name}.{each.name}" for each in table.columns if each.name not in found[name]]
+            if name in found
+            else [name]
+        )
+    ]
+
+
+def stamp(engine: Engine, migrations: Path) -> None:
+    """Record the newest schema in a database that has its tables already."""
+    config = _config(migrations)
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.stamp(config, "head")
+
+
 def run_steps(engine: Engine, migrations: Path) -> None:
     """Go to the newest, in one transaction."""
     config = _config(migrations)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from hub_extensions.adapters.store.copies import copy_to
 from hub_extensions.adapters.store.errors import StoreTooNew, StoreUnavailable
-from hub_extensions.adapters.store.schema_steps import is_known, newest, run_steps, schema_of
+from hub_extensions.adapters.store.schema import METADATA
+from hub_extensions.adapters.store.schema_steps import is_known, missing_from, newest, run_steps, schema_of, stamp
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 VERSION_TABLE = "gpu_alembic_version"
@@ -19,18 +21,36 @@ COPIES = 3
 """So many copies of an SQLite file are kept."""
 
 
-def migrate(engine: Engine, migrations: Path = MIGRATIONS, version_table: str = VERSION_TABLE) -> None:
+def migrate(
+    engine: Engine,
+    migrations: Path = MIGRATIONS,
+    version_table: str = VERSION_TABLE,
+    metadata: sa.MetaData = METADATA,
+) -> None:
     """Bring the database of `engine` to the newest schema of `migrations`, in one transaction.
 
+    A database that has all tables of `metadata` and no version is given the newest version.
+
     Raises:
-        StoreTooNew: its schema is newer than that. StoreUnavailable: its schema is none of ours.
+        StoreTooNew: The database has a later schema.
+        StoreUnavailable: The schema is of a version before the first release, is not ours, or lacks tables or columns.
     """
     ours, found = newest(migrations), schema_of(engine, version_table)
-    if found == ours:
-        return
     if found is not None and not is_known(found, migrations):
         raise _unknown(found, ours)
-    if found is not None and engine.url.database and engine.dialect.name == "sqlite":
+    if found == ours or found is None:
+        missing = missing_from(engine, metadata)
+        if found is None and set(missing) == set(metadata.tables):
+            run_steps(engine, migrations)  # an empty database
+        elif missing:
+            raise StoreUnavailable(
+                f"The database of database_url is damaged: {', '.join(missing)} missing. Restore a copy of it, or name "
+                f"another database in database_url."
+            )
+        elif found is None:
+            stamp(engine, migrations)
+        return
+    if engine.url.database and engine.dialect.name == "sqlite":
         copy_before(Path(engine.url.database), ours)
     run_steps(engine, migrations)
 
@@ -63,9 +83,13 @@ def copy_before(file: Path, revision: str) -> Path:
 
 
 def _unknown(found: str, ours: str) -> StoreUnavailable:
-    # our schemas are numbers: a larger one is a later one
-    if found.isdigit() and found > ours:
+    if found.isdigit() and found > ours:  # our schemas are numbers: a larger one is a later one
         return StoreTooNew(found, ours)
+    if found.isdigit():
+        return StoreUnavailable(
+            f"The database of database_url has schema {found}, of a version before the first release, and this version "
+            f"works with {ours}. Name another database in database_url."
+        )
     return StoreUnavailable(
         f"The database of database_url says schema {found!r}, which is none of this product's (up to {ours}). "
         f"Name another database in database_url."

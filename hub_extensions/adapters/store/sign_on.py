@@ -21,7 +21,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.schema import SERIAL, CleanText, UtcTime, upsert
-from hub_extensions.adapters.store.schema_steps import is_known, newest, run_steps, schema_of
+from hub_extensions.adapters.store.schema_steps import is_known, missing_from, newest, run_steps, schema_of
 from hub_extensions.core.sign_on import SignOnEvent, SignOnSession
 
 METADATA = sa.MetaData()
@@ -65,7 +65,7 @@ STOPS = sa.Table(
     sa.Column("server", CleanText, primary_key=True),
     sa.Column("started", UtcTime),
     sa.Column("at", UtcTime, nullable=False),
-    sa.Column("cause", CleanText, nullable=False),
+    sa.Column("cause", CleanText, nullable=False, server_default=""),
 )
 HUB_USERS = sa.table(
     "users",
@@ -189,14 +189,20 @@ def migrate(engine: Engine) -> None:
             f"c.SignOn needs SQLite or PostgreSQL for the hub's database; c.JupyterHub.db_url is {engine.dialect.name}."
         )
     ours, found = newest(MIGRATIONS), schema_of(engine, VERSION_TABLE)
-    if found == ours:
-        return
+    remedy = "or drop them with `jupyterhub-gpu sign-on forget`: everybody signs in once."
     if found is not None and not is_known(found, MIGRATIONS):
+        age = "a later version" if found.isdigit() and found > ours else "before the first release"
         raise SignOnTablesUnusable(
-            f"The hub's database has sign-on tables of schema {found}, and this version knows up to {ours}. Install "
-            "the version that wrote them, or drop them with `jupyterhub-gpu sign-on forget`: everybody signs in once."
+            f"The hub's database has sign-on tables of schema {found}, of {age}, and this version works with {ours}. "
+            f"Install the version that wrote them, {remedy}"
         )
-    run_steps(engine, MIGRATIONS)
+    if found != ours:
+        run_steps(engine, MIGRATIONS)
+    if missing := missing_from(engine, METADATA):
+        raise SignOnTablesUnusable(
+            f"The sign-on tables of the hub's database are damaged: {', '.join(missing)} missing. "
+            f"Restore a copy, {remedy}"
+        )
 
 
 def forget(url: str) -> tuple[str, ...]:

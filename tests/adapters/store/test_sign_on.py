@@ -124,9 +124,19 @@ def test_tables_that_were_made_half_way_are_finished_and_those_of_a_later_versio
         connection.execute(sa.text(f"DELETE FROM {VERSION_TABLE}"))
     SignOnStore.opened(db)
     assert set(METADATA.tables) <= set(sa.inspect(engine).get_table_names())
+    for version, age in (("0099", "a later version"), ("0003", "before the first release")):
+        with engine.begin() as connection:
+            connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'"))
+        with pytest.raises(SignOnTablesUnusable, match=f"{version}, of {age}.*sign-on forget"):
+            migrate(engine)
+
+
+def test_sign_on_tables_that_lack_a_column_are_refused_and_named(db: Any) -> None:
+    engine = db.get_bind()
+    migrate(engine)
     with engine.begin() as connection:
-        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0099'"))
-    with pytest.raises(SignOnTablesUnusable, match="0099"):
+        connection.execute(sa.text("ALTER TABLE gpu_signon_stops DROP COLUMN cause"))
+    with pytest.raises(SignOnTablesUnusable, match=r"damaged: gpu_signon_stops\.cause missing"):
         migrate(engine)
 
 

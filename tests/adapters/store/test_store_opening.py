@@ -67,7 +67,8 @@ def tomorrow(folder: Path, *steps: str, failing: bool = False) -> Path:
 def test_the_steps_are_one_line_and_their_numbers_grow() -> None:
     assert len(script().get_heads()) == 1 and len(script().get_bases()) == 1
     numbers = [step.revision for step in script().walk_revisions()][::-1]
-    assert numbers == [f"{number:04}" for number in range(1, len(numbers) + 1)]
+    first = int(numbers[0])
+    assert numbers == [f"{number:04}" for number in range(first, first + len(numbers))]
 
 
 def test_the_steps_lead_to_just_the_tables_that_the_code_uses(url: str) -> None:
@@ -112,6 +113,51 @@ def test_a_database_of_an_unknown_schema_is_refused(url: str) -> None:
     engine.dispose()
     with pytest.raises(StoreUnavailable, match=r"'abc'.*database_url"):
         Store.open(url)
+
+
+def test_a_database_from_before_the_first_release_is_refused_and_left_alone(url: str) -> None:
+    Store.open(url).close()
+    engine = sa.create_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '0009'"))
+    with pytest.raises(StoreUnavailable, match=rf"0009, of a version before the first release.*{TODAY}.*database_url"):
+        Store.open(url)
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == "0009"
+    engine.dispose()
+
+
+def test_todays_tables_without_a_version_are_recognised_and_stamped(url: str) -> None:
+    Store.open(url).close()
+    engine = sa.create_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.execute(sa.text("INSERT INTO gpu_meta VALUES ('kept', 'yes')"))
+        connection.execute(sa.text(f"DROP TABLE {VERSION_TABLE}"))
+    Store.open(url).close()
+    with engine.connect() as connection:
+        assert connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}")) == TODAY
+        assert connection.scalar(sa.text("SELECT value FROM gpu_meta")) == "yes"
+    engine.dispose()
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+@pytest.mark.parametrize(
+    ("damage", "missing"),
+    [
+        ("DROP TABLE gpu_tickets", "gpu_tickets"),
+        ("ALTER TABLE gpu_leases DROP COLUMN ends_at", r"gpu_leases\.ends_at"),
+    ],
+)
+def test_a_damaged_database_is_refused_and_named(url: str, damage: str, missing: str, stamped: bool) -> None:
+    Store.open(url).close()
+    engine = sa.create_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.execute(sa.text(damage))
+        if not stamped:
+            connection.execute(sa.text(f"DROP TABLE {VERSION_TABLE}"))
+    with pytest.raises(StoreUnavailable, match=rf"damaged: {missing} missing.*database_url"):
+        Store.open(url)
+    engine.dispose()
 
 
 def test_a_step_that_fails_leaves_the_database_as_it_was(url: str, tmp_path: Path) -> None:

@@ -7,7 +7,9 @@ import csv
 import gzip
 import io
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TypeVar
@@ -294,9 +296,10 @@ def test_a_store_that_is_not_there_or_is_older_is_left_alone(state: Path, tmp_pa
     gone = run(state, "usage", "export", "--out", "-")
     assert gone.exit_code == 1 and "has not been started yet" in gone.output
     assert not (state / "gpu.sqlite").exists()
-    from tests.adapters.store.release import write_release
-
-    write_release(Settings.load(state / "service.json").store_url)
+    url = Settings.load(state / "service.json").store_url
+    Store.open(url).close()
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
+        connection.execute("UPDATE gpu_alembic_version SET version_num = '0001'")
     older = run(state, "usage", "export", "--out", "-")
     assert older.exit_code == 1 and "has schema 0001, and this version works with" in older.output
 

@@ -1,4 +1,4 @@
-"""A database as a release left it: the tables of its last step, and its rows in plain SQL."""
+"""A store with rows in every table, as the first schema keeps them: what each later migration has to carry over."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from hub_extensions.adapters.store.database import make_engine, parse_url
-from hub_extensions.adapters.store.schema_upgrade import MIGRATIONS, migrate
+from hub_extensions.adapters.store.schema_steps import run_steps
+from hub_extensions.adapters.store.schema_upgrade import MIGRATIONS
 
-ROWS = Path(__file__).parent / "release_0_1_0.sql"
-REVISION = "0001"
-"""The last step of that release."""
+ROWS = Path(__file__).with_name("filled_store.sql")
+REVISION = "0010"  # the first schema
 
 
 def statements() -> list[str]:
@@ -21,11 +21,16 @@ def statements() -> list[str]:
     return [each.strip() for each in ROWS.read_text("utf-8").split(";") if each.strip()]
 
 
-def write_release(url: str) -> None:
-    """Make the tables of that release in the empty database of `url`, and write its rows."""
+def write_filled_store(url: str) -> None:
+    """Make the tables of the first schema in the empty database of `url`, and write the rows."""
     engine = make_engine(parse_url(url))
     with tempfile.TemporaryDirectory() as folder:
-        migrate(engine, _steps_of_release(Path(folder) / "migrations"))
+        first = Path(folder, "migrations")
+        shutil.copytree(MIGRATIONS, first)
+        for step in (first / "versions").glob("v*.py"):
+            if step.name[1:5] > REVISION:
+                step.unlink()
+        run_steps(engine, first)
     with engine.begin() as connection:
         for each in statements():
             connection.exec_driver_sql(each)
@@ -41,11 +46,3 @@ def tables(url: str) -> dict[str, set[str]]:
         found = {name: {column["name"] for column in seen.get_columns(name)} for name in names}
     engine.dispose()
     return found
-
-
-def _steps_of_release(folder: Path) -> Path:
-    shutil.copytree(MIGRATIONS, folder)
-    for step in (folder / "versions").glob("v*.py"):
-        if step.name[1:5] > REVISION:
-            step.unlink()
-    return folder

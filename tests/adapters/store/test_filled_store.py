@@ -1,4 +1,4 @@
-"""A store that the last release wrote opens: nothing is lost, and every row is read as the value it was."""
+"""A store that the first schema keeps opens: nothing is lost, and every row is read as the value it was."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, TicketState, WantedOffer
 from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.engine.state import State
-from tests.adapters.store.release import statements, tables, write_release
+from tests.adapters.store.filled_store import statements, tables, write_filled_store
 
 START = datetime(2026, 11, 20, 9, 0, 0, 250000, tzinfo=timezone.utc)
 SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
@@ -29,7 +29,7 @@ def at(minutes: int) -> datetime:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    write_release(url)
+    write_filled_store(url)
     store = Store.open(url)
     yield store
     store.close()
@@ -104,14 +104,14 @@ JOURNAL = [
 ]
 
 
-def test_the_first_step_still_makes_just_the_columns_that_the_release_wrote(url: str) -> None:
-    write_release(url)
+def test_the_first_schema_has_rows_in_every_table_and_column(url: str) -> None:
+    write_filled_store(url)
     written = {
         match[1]: {name.strip(' "') for name in match[2].split(",")}
         for match in (re.search(r"INSERT INTO (\w+) \(([^)]*)\)", each) for each in statements())
         if match
     }
-    counted = {"gpu_journal": {"id"}, "gpu_notices": {"id"}}  # by the database
+    counted = {"gpu_journal": {"id"}, "gpu_notices": {"id"}}  # counted by the database
     assert {name: columns | counted.get(name, set()) for name, columns in written.items()} == tables(url)
 
 
@@ -139,7 +139,7 @@ async def test_the_history_is_read_as_it_was(store: Store) -> None:
     assert await store.last_offers_by_user() == ended | live
 
 
-async def test_the_service_goes_on_with_it_from_where_the_release_stopped(store: Store) -> None:
+async def test_the_service_goes_on_from_where_it_stopped(store: Store) -> None:
     policy = CullPolicy(enabled=True, lifetime=timedelta(minutes=30))
     state = await State.open(store, QueueLimits(), policy, OfferConfig())
     assert tuple(state.tickets.values()) == TICKETS
@@ -158,7 +158,7 @@ async def test_the_service_goes_on_with_it_from_where_the_release_stopped(store:
     assert [(offer.id, offer.product) for offer in state.offers] == [(SMALL, "NVIDIA A100-PCIE-40GB"), ("cpu", "")]
 
 
-async def test_what_is_written_now_stands_after_what_the_release_wrote(store: Store) -> None:
+async def test_new_rows_stand_after_those_of_the_first_schema(store: Store) -> None:
     before = await store.journal()
     over = replace(LEASES[4], state=LeaseState.ENDED)
     row = JournalRow(at(13), "ended", "t-4", "l-4", "eve", "", "device MIG-small-4 is free")

@@ -6,13 +6,13 @@ import asyncio
 from pathlib import Path
 
 from hub_extensions.core.queue.model import LeaseState
-from tests.adapters.store.release import write_release
+from tests.adapters.store.filled_store import write_filled_store
 from tests.fakes.machine import HubAsTold, large, small
 from tests.hub_service.engine.room import room, settings
 
 
 async def test_who_was_in_line_under_the_last_release_keeps_place_promise_and_options(tmp_path: Path) -> None:
-    write_release(settings(tmp_path).store_url)
+    write_filled_store(settings(tmp_path).store_url)
     hub = HubAsTold()
     async with room(tmp_path, small(0), large(), hub=hub) as r:
         state = r.engine.state
