@@ -113,6 +113,9 @@ OF_THE_CLUSTER: Mapping[str, Text] = {
     "cluster-refuses-set-up": "The cluster does not take this server as it is set up.",
     "cluster-allows-nothing": "This hub may not start servers in the cluster.",
     "offer-not-set-up": "This offer cannot be started as it is set up here. Choose another one, and tell an admin.",
+    "pod-of-other-gpus": (
+        "Your server was not started: a setting of this hub gives it other GPUs than you chose. Tell an admin."
+    ),
     # what to do
     "tell-an-admin": "Tell an admin.",
     "choose-another": "Choose another one, or tell an admin.",

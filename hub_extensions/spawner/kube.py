@@ -16,13 +16,20 @@ from typing import Any
 from jupyterhub.utils import maybe_future
 from kubernetes_asyncio.client import V1Pod
 from tornado import web
-from traitlets import Bool, Float, Unicode, default
+from traitlets import Bool, CaselessStrEnum, Float, Unicode, default
 
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
+from hub_extensions.core.messages import LeaseGrant
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.offers.pod_request import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, AskError
+from hub_extensions.core.offers.pod_request import (
+    KAI_QUEUE_LABEL,
+    KUEUE_QUEUE_LABEL,
+    AskError,
+    PodAsk,
+    gpu_differences,
+)
 from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError, others_of
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import foreign
@@ -77,6 +84,15 @@ class GpuKubeSpawner(PodSpawner):
         help="Describe a server's pod before it stands in line (its profile, the overrides of its groups, "
         "modify_pod_hook), so that it waits for a GPU on the nodes that it may use and for no other. False: the hook "
         "is called when the pod is made only, and every server waits for any node.",
+    ).tag(config=True)
+    foreign_gpus = CaselessStrEnum(
+        ["refuse", "warn"],
+        default_value="refuse",
+        help="What becomes of a server whose pod, after all hooks, has other GPUs than its lease gives: one that "
+        "modify_pod_hook, a side or init container, or a ResourceClaim of your own adds, or one that a hook took away. "
+        "'refuse' does not start it and says so; 'warn' starts it and writes it into the hub's log: such a GPU is "
+        "outside the line, and nobody counts or culls it. GPUs of extra_resource_limits and of profiles are taken out "
+        "before.",
     ).tag(config=True)
     profile_list: Any
     user_options: Any
@@ -226,8 +242,7 @@ class GpuKubeSpawner(PodSpawner):
             web.HTTPError: a refusal: the offer cannot be had as it is set up.
         """
         pod = await self.gpu_plain_manifest()
-        grant = self._gpu_start.grant if self._gpu_start is not None else None
-        ask = grant.pod if grant is not None and grant.pod is not None else CPU_ASK
+        grant, ask = self._gpu_grant()
         lease = grant.lease if grant is not None else ""
         if grant is not None and lease and grant.pod is None:
             raise self._gpu_not_set_up("the GPU service gave a GPU of its own machine; it was not set up for a cluster")
@@ -240,6 +255,28 @@ class GpuKubeSpawner(PodSpawner):
         applied.pod.metadata.annotations[START_ANNOTATION] = self._gpu_token
         applied.pod.__class__ = ServersPod
         return applied.pod
+
+    def _gpu_grant(self) -> tuple[LeaseGrant | None, PodAsk]:
+        """What this start was given, and what that asks of its pod."""
+        grant = self._gpu_start.grant if self._gpu_start is not None else None
+        return grant, grant.pod if grant is not None and grant.pod is not None else CPU_ASK
+
+    async def _make_create_pod_request(self, pod: V1Pod, request_timeout: float) -> bool:
+        """As KubeSpawner does, for a pod that has the GPUs of its lease: no hook changes it any more.
+
+        Raises:
+            web.HTTPError: it has others.
+        """
+        described = self.api.api_client.sanitize_for_serialization(pod)
+        if differences := gpu_differences(self._gpu_grant()[1], described):
+            log = f"{self._log_name}: other GPUs than its lease gives, by a hook or setting of yours: "
+            log += "; ".join(differences)
+            if self.foreign_gpus == "refuse":
+                said = (explain("pod-of-other-gpus"),)
+                raise spawn_errors.refusal(said, reason="foreign-gpus", log_message=log, status=409)
+            self.log.warning("%s", log)
+        made: bool = await super()._make_create_pod_request(pod, request_timeout)
+        return made
 
     def _gpu_not_set_up(self, log: str) -> web.HTTPError:
         said, log = (explain("offer-not-set-up"),), f"{self._log_name}: {log}"

@@ -259,6 +259,41 @@ def test_a_quota_and_an_image_that_is_not_there_are_refusals_in_words_and_no_fau
             assert 'reason="quota"' in metrics and 'reason="image"' in metrics
 
 
+def test_a_gpu_that_a_hook_adds_is_refused_and_one_that_our_offer_replaces_is_not(
+    tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster
+) -> None:
+    """What everybody copied from a thread: a limit for all servers, and a hook that sets it again after ours."""
+    hooks = """
+c.KubeSpawner.extra_resource_limits = {"nvidia.com/gpu": 1}
+
+def add_gpu(spawner, pod):
+    if spawner.user.name in ("ada", "ben"):
+        pod.spec.containers[0].resources.limits["nvidia.com/gpu"] = "1"
+    if spawner.user.name == "ben":
+        spawner.foreign_gpus = "warn"
+    return pod
+
+def add_container(spawner):
+    if spawner.user.name == "dora":
+        spawner.init_containers = [{"name": "mine", "image": "x", "resources": {"limits": {"nvidia.com/a100": 1}}}]
+
+c.KubeSpawner.modify_pod_hook = add_gpu
+c.Spawner.pre_spawn_hook = add_container
+"""
+    with a_hub(tmp_path, cluster, service, hooks) as hub:
+        hub.add_users("ada", "ben", "cem", "dora")
+        for user, offer in (("ada", "cpu"), ("dora", ONE)):
+            assert "gives it other GPUs than you chose" in refused(hub, user, {"offer": offer})
+        assert cluster.made == [], "nothing outside a lease was started"
+        for user in ("ben", "cem"):
+            hub.spawn(user, {"offer": ONE})
+            hub.wait_ready(user)
+        limits = [pod["spec"]["containers"][0]["resources"]["limits"] for pod in cluster.made]
+        assert [sorted(each) for each in limits] == [["nvidia.com/gpu", f"nvidia.com/{ONE}"], [f"nvidia.com/{ONE}"]]
+        assert "its server asks for nvidia.com/gpu=1, and its lease gives no such GPU" in hub.log()
+        assert "container mine asks for nvidia.com/a100=1" in hub.log()
+
+
 @pytest.mark.whole
 def test_a_server_that_runs_out_of_memory_is_told_apart_from_a_crash(
     tmp_path: Path, cluster: PlayedCluster, service: GpuServiceOfACluster

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hub_extensions.core.cluster.unschedulable import why_unschedulable
+from hub_extensions.core.offers.pod_request import CONTAINER
 from hub_extensions.core.reasons import Reason, as_text, explain
 from hub_extensions.core.wording import foreign
 
@@ -26,9 +27,6 @@ IMAGE_AFTER = timedelta(seconds=60)
 """An image that could not be pulled for this long is not waited for any more."""
 MOST_RESTARTS = 2
 """A server that ended again after so many restarts does not come up."""
-CONTAINER = "notebook"
-"""Of KubeSpawner's pods: the container that is the server."""
-
 ENDED_BY_ITSELF = "ended"
 LOST_REASONS = frozenset(
     {"out-of-memory", "evicted", "preempted", "reclaimed", "node-lost", "gone", "crashed", "rejected"}

@@ -7,9 +7,10 @@ Pure values and checks. Not here: how a pod object is changed (``spawner/pods/ap
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 
 class Mechanism(Enum):
@@ -42,6 +43,11 @@ KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KAI_QUEUE_LABEL = "kai.scheduler/queue"
 KAI_FRACTION = "gpu-fraction"
 KAI_MEMORY = "gpu-memory"
+CONTAINER = "notebook"
+"""The server's own container: KubeSpawner names it so."""
+CLAIM = "jupyterhub-gpu"
+"""The pod's own name of the ResourceClaim that an offer brings (DRA)."""
+VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 SHARED = frozenset({Mechanism.TIME_SLICING, Mechanism.MPS})
 ALONE = frozenset({Mechanism.WHOLE, Mechanism.MIG, Mechanism.MIG_SINGLE, Mechanism.DRA})
@@ -101,7 +107,27 @@ class AskError(ValueError):
 
 _QUANTITY = re.compile(r"[1-9][0-9]{0,8}")
 _FRACTION = re.compile(r"0\.[0-9]{1,2}")
-_GPU_KEYS = re.compile(r"nvidia\.com/(?:gpu|mig-.+|gpu\.shared)")
+_PARTS = frozenset({"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"})
+"""What HAMi counts beside the cards: how much of one a pod gets."""
+_NETWORK = re.compile(
+    r"nvidia\.com/(?:.*[._-])?(?:hostdev|rdma|roce|sriov|switchdev|infiniband|ib|nics?|vfs?|pfs?|mlnx\w*|mofed|"
+    r"cx\d\w*|bf\d\w*)(?:[._-].*)?",
+    re.IGNORECASE,
+)
+"""Network devices under NVIDIA's domain (SR-IOV and RDMA device plugins of its network operator)."""
+_GPUS = re.compile(
+    r"nvidia\.com/.+|amd\.com/(?!xilinx).+|gpu\.intel\.com/.+|[^/]+/(?:.*[._-])?(?:v?gpus?|vcuda)(?:[._-].*)?",
+    re.IGNORECASE,
+)
+
+
+def is_gpu_resource(name: str) -> bool:
+    """Whether a resource of this name hands out GPUs, or parts of one, whatever the cluster calls them.
+
+    Device plugins rename resources (``nvidia.com/a100``), so every name under NVIDIA's domain counts unless it is
+    known to be a network device.
+    """
+    return _GPUS.fullmatch(name) is not None and _NETWORK.fullmatch(name) is None
 
 
 def check_ask(ask: PodAsk) -> None:
@@ -113,7 +139,7 @@ def check_ask(ask: PodAsk) -> None:
     for resource, quantity in ask.limits.items():
         if not _QUANTITY.fullmatch(quantity):
             raise AskError(f"limits[{resource!r}]", f"a whole number above 0 is needed, not {quantity!r}")
-    devices = [resource for resource in ask.limits if _GPU_KEYS.fullmatch(resource)]
+    devices = [resource for resource in ask.limits if is_gpu_resource(resource) and resource not in _PARTS]
     if len(devices) > 1:
         raise AskError("limits", f"one kind of GPU a server, not {' and '.join(sorted(devices))}")
     if ask.mechanism in ONE_ONLY and any(ask.limits[resource] != "1" for resource in devices):
@@ -153,3 +179,69 @@ def _check_hami(ask: PodAsk) -> None:
         raise AskError("limits", "HAMi needs nvidia.com/gpu and nvidia.com/gpumem or nvidia.com/gpumem-percentage")
     if ask.scheduler not in ("hami-scheduler", "default-scheduler"):
         raise AskError("scheduler", "HAMi does nothing for a pod that names another scheduler")
+
+
+# ------------------------------------------------------------------ the pod as it is going to be made
+
+
+def gpu_differences(ask: PodAsk, pod: Mapping[str, Any]) -> tuple[str, ...]:
+    """How the GPUs of a pod differ from what its offer asks, one sentence for an admin each; none: they are the same.
+
+    Args:
+        pod: the pod's JSON as it goes to the API server, after all hooks.
+    """
+    spec = pod.get("spec") or {}
+    containers = spec.get("containers") or []
+    server = next((each for each in containers if each.get("name") == CONTAINER), containers[0] if containers else {})
+    found = list(_other_limits(ask, server))
+    for each in (*containers, *(spec.get("initContainers") or ()), *(spec.get("ephemeralContainers") or ())):
+        if each is not server:
+            asked = _gpus_of(each)
+            found.extend(f"container {each.get('name')} asks for {name}={asked[name]}" for name in sorted(asked))
+        found.extend(_other_visible(ask if each is server else None, each))
+    found.extend(_other_claims(ask, spec.get("resourceClaims") or ()))
+    annotations = (pod.get("metadata") or {}).get("annotations") or {}
+    for name in (KAI_FRACTION, KAI_MEMORY, f"{KAI_FRACTION}-num-devices"):
+        there, wanted = annotations.get(name), ask.annotations.get(name)
+        if there != wanted:
+            found.append(f"its annotation {name} is {there or 'gone'}, and its lease gives {wanted or 'none'}")
+    return tuple(found)
+
+
+def _gpus_of(container: Mapping[str, Any]) -> dict[str, str]:
+    resources = container.get("resources") or {}
+    asked = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return {name: str(value) for name, value in asked.items() if is_gpu_resource(name) and str(value) != "0"}
+
+
+def _other_limits(ask: PodAsk, server: Mapping[str, Any]) -> Iterator[str]:
+    asked = _gpus_of(server)
+    wanted = {name: value for name, value in ask.limits.items() if is_gpu_resource(name)}
+    for name in sorted({*asked, *wanted}):
+        there, right = asked.get(name), wanted.get(name)
+        if there != right:
+            has = f"asks for {name}={there}" if there else f"does not ask for {name}={right}"
+            yield f"its server {has}, and its lease gives {f'{name}={right}' if right else 'no such GPU'}"
+
+
+def _other_visible(ask: PodAsk | None, container: Mapping[str, Any]) -> Iterator[str]:
+    """The container runtime mounts the GPUs that this variable names, whatever the pod asks for."""
+    name = VISIBLE[0]
+    variables = [each for each in container.get("env") or () if each.get("name") == name]
+    # of several of one name the last one counts; what is read elsewhere at the start is not known
+    there = (variables[-1].get("value") or ("?" if variables[-1].get("valueFrom") else "")) if variables else None
+    wanted = ask.environment.get(name) if ask is not None else None
+    if there != wanted and there not in (None, "", "void", "none"):
+        yield f"container {container.get('name')} has {name}={there}: it sees GPUs that it does not ask for"
+    elif wanted is not None and not there:
+        yield f"container {container.get('name')} lost {name}={wanted}: it may see every GPU of its machine"
+
+
+def _other_claims(ask: PodAsk, claims: Any) -> Iterator[str]:
+    own = {"name": CLAIM, "resourceClaimTemplateName": ask.claim_template} if ask.claim_template else None
+    if own is not None and own not in claims:
+        yield f"it lost the claim of the template {ask.claim_template}, which its lease gives"
+    for claim in claims:
+        if claim != own:
+            of = claim.get("resourceClaimTemplateName") or claim.get("resourceClaimName") or "nothing"
+            yield f"it has the claim {claim.get('name')} of {of}, and its lease gives none such"

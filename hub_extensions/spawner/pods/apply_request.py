@@ -7,7 +7,6 @@ pod is made, and what becomes of it, in ``kube.py``.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,28 +30,26 @@ from kubernetes_asyncio.client import (
 )
 from kubespawner.utils import get_k8s_model
 
-from hub_extensions.core.cluster.pod_status import CONTAINER
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import (
+    CLAIM,
+    CONTAINER,
     KAI_FRACTION,
     KAI_MEMORY,
     LEASE_LABEL,
     OFFER_LABEL,
+    VISIBLE,
     Mechanism,
     PodAsk,
     check_ask,
+    is_gpu_resource,
     label_value,
 )
 
 SHM = "/dev/shm"
 SHM_VOLUME = "jupyterhub-gpu-shm"
-CLAIM = "jupyterhub-gpu"
-VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 CPU_ASK = PodAsk(Mechanism.CPU, environment=dict.fromkeys(VISIBLE, "void"))
 """What CPU only asks, also where the service could not be asked."""
-
-_GPU_RESOURCE = re.compile(r"nvidia\.com/(?:gpu(?:\..+)?|mig-.+|gpumem|gpumem-percentage|gpucores|priority|vgpu)")
-"""What hands out GPUs: NVIDIA's device plugin and HAMi. RDMA and other devices of ``nvidia.com/`` are not meant."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def _take_gpus_out(ask: PodAsk, container: V1Container) -> list[str]:
     notes = []
     for kind in ("limits", "requests"):
         values: dict[str, Any] = dict(getattr(resources, kind) or {})
-        for resource in [name for name in values if _GPU_RESOURCE.fullmatch(name)]:
+        for resource in [name for name in values if is_gpu_resource(name)]:
             taken = values.pop(resource)
             if ask.limits.get(resource) != str(taken):
                 notes.append(f"{resource}={taken} of your own {kind} is left out: the GPU comes with the offer")
@@ -139,7 +136,7 @@ def _note_other_containers(pod: V1Pod, container: V1Container) -> list[str]:
             continue
         resources = _field(other, "resources") or {}
         asked = {**(_field(resources, "requests") or {}), **(_field(resources, "limits") or {})}
-        if any(_GPU_RESOURCE.fullmatch(name) for name in asked):
+        if any(is_gpu_resource(name) for name in asked):
             notes.append(f"container {_field(other, 'name')} asks for a GPU of its own, outside of every lease")
     return notes
 

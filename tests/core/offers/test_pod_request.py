@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from hub_extensions.core.offers.pod_request import AskError, Mechanism, PodAsk, check_ask, label_value
+from hub_extensions.core.offers.pod_request import (
+    AskError,
+    Mechanism,
+    PodAsk,
+    check_ask,
+    gpu_differences,
+    is_gpu_resource,
+    label_value,
+)
 
 GPU = {"nvidia.com/gpu": "1"}
 KAI = PodAsk(Mechanism.KAI_FRACTION, annotations={"gpu-fraction": "0.5"}, scheduler="kai-scheduler")
@@ -105,3 +115,105 @@ def test_a_label_holds_63_letters_and_begins_and_ends_with_one() -> None:
     assert label_value("a" * 63) == label_value("a" * 64) == "a" * 63
     assert label_value("@gpu@") == "gpu"
     assert label_value("a" * 62 + "@b") == "a" * 62
+
+
+@pytest.mark.parametrize(
+    ("name", "is_one"),
+    [
+        ("nvidia.com/gpu", True),
+        ("nvidia.com/gpu.shared", True),
+        ("nvidia.com/mig-1g.10gb.me.shared", True),
+        ("nvidia.com/a100", True),
+        ("nvidia.com/rtxa6000", True),
+        ("nvidia.com/GA102GL_A10", True),
+        ("nvidia.com/GRID_T4-8Q", True),
+        ("nvidia.com/gpumem-percentage", True),
+        ("amd.com/gpu", True),
+        ("amd.com/cpx_nps4", True),
+        ("gpu.intel.com/i915", True),
+        ("gpu.intel.com/xe", True),
+        ("aliyun.com/gpu-mem", True),
+        ("volcano.sh/vgpu-number", True),
+        ("example.com/gpu", True),
+        ("nvidia.com/hostdev", False),
+        ("nvidia.com/rdma_shared_device_a", False),
+        ("nvidia.com/mlnxnics", False),
+        ("nvidia.com/cx6dx_sriov_switchdev", False),
+        ("nvidia.com/sriov-vf", False),
+        ("rdma/hca_shared_devices_a", False),
+        ("amd.com/xilinx_u250", False),
+        ("example.com/fpga", False),
+        ("smarter-devices/fuse", False),
+        ("cpu", False),
+    ],
+)
+def test_a_resource_that_hands_out_gpus_is_known_by_its_name(name: str, is_one: bool) -> None:
+    assert is_gpu_resource(name) is is_one
+
+
+ONE = PodAsk(Mechanism.WHOLE, limits=GPU)
+NO_GPU = PodAsk(Mechanism.CPU, environment={"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "void"})
+VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+
+
+def a_pod(ask: PodAsk) -> dict[str, Any]:
+    """The pod of this offer as it goes to the API server, with a side and an init container."""
+    claims = [{"name": "jupyterhub-gpu", "resourceClaimTemplateName": ask.claim_template}] if ask.claim_template else []
+    server = {
+        "name": "notebook",
+        "env": [{"name": name, "value": value} for name, value in ask.environment.items()],
+        "resources": {"limits": {"cpu": 2, **ask.limits}, "requests": {"cpu": 1}},
+    }
+    return {
+        "metadata": {"annotations": dict(ask.annotations)},
+        "spec": {
+            "containers": [server, {"name": "side", "image": "x"}],
+            "initContainers": [{"name": "first", "image": "x"}],
+            "resourceClaims": claims,
+        },
+    }
+
+
+@pytest.mark.parametrize("ask", [NO_GPU, ONE, MPS, KAI, HAMI, DRA, replace(ONE, limits={"nvidia.com/a100": "1"})])
+def test_a_pod_as_its_offer_asks_has_no_other_gpus(ask: PodAsk) -> None:
+    assert gpu_differences(ask, a_pod(ask)) == ()
+
+
+@pytest.mark.parametrize(
+    ("ask", "path", "value", "said"),
+    [
+        (NO_GPU, "spec.containers.0.resources.limits", GPU, "asks for nvidia.com/gpu=1"),
+        (NO_GPU, "spec.containers.0.resources.limits", {"nvidia.com/gpu": 1}, "asks for nvidia.com/gpu=1"),
+        (NO_GPU, "spec.containers.0.resources.requests", {"nvidia.com/a100": "1"}, "asks for nvidia.com/a100=1"),
+        (NO_GPU, "spec.containers.0.resources.limits", {"amd.com/gpu": "1"}, "asks for amd.com/gpu=1"),
+        (NO_GPU, "spec.containers.0.resources.limits", {"gpu.intel.com/i915": "1"}, "asks for gpu.intel.com/i915=1"),
+        (ONE, "spec.containers.0.resources.limits", {"nvidia.com/gpu": "2"}, "its lease gives nvidia.com/gpu=1"),
+        (ONE, "spec.containers.0.resources.limits", {"nvidia.com/gpu": "0"}, "does not ask for nvidia.com/gpu=1"),
+        (ONE, "spec.containers.0.resources", {"limits": {}}, "does not ask for nvidia.com/gpu=1"),
+        (ONE, "spec.containers.1.resources", {"limits": GPU}, "container side asks for nvidia.com/gpu=1"),
+        (ONE, "spec.initContainers.0.resources", {"requests": GPU}, "container first asks for nvidia.com/gpu=1"),
+        (ONE, "spec.resourceClaims", [{"name": "mine", "resourceClaimTemplateName": "big"}], "the claim mine of big"),
+        (ONE, "spec.resourceClaims", [{"name": "mine", "resourceClaimName": "all"}], "the claim mine of all"),
+        (DRA, "spec.resourceClaims", [], "lost the claim of the template small"),
+        (DRA, "spec.resourceClaims", [{"name": "jupyterhub-gpu", "resourceClaimTemplateName": "b"}], "of b, and"),
+        (NO_GPU, "metadata.annotations", {"gpu-fraction": "0.5"}, "its annotation gpu-fraction is 0.5"),
+        (NO_GPU, "metadata.annotations", {"gpu-memory": "2000"}, "its annotation gpu-memory is 2000"),
+        (KAI, "metadata.annotations.gpu-fraction", "1", "gpu-fraction is 1, and its lease gives 0.5"),
+        (NO_GPU, "spec.containers.0.env", [], "lost NVIDIA_VISIBLE_DEVICES=void"),
+        (ONE, "spec.containers.0.env", [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], "sees GPUs that it does"),
+        (NO_GPU, "spec.containers.0.env", [*VOID, {"name": "NVIDIA_VISIBLE_DEVICES", "value": "0"}], "=0: it sees"),
+        (NO_GPU, "spec.containers.1.env", [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}], "container side has"),
+        (NO_GPU, "spec.containers.1.env", [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {}}], ""),
+    ],
+)
+def test_gpus_beside_those_of_the_offer_are_named(ask: PodAsk, path: str, value: Any, said: str) -> None:
+    pod = a_pod(ask)
+    *way, last = path.split(".")
+    place: Any = pod
+    for step in way:
+        place = place[int(step)] if step.isdecimal() else place[step]
+    place[last] = value
+    before = copy.deepcopy(pod)
+    found = gpu_differences(ask, pod)
+    assert said in "; ".join(found) and bool(found) is bool(said)
+    assert pod == before
