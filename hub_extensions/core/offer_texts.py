@@ -120,7 +120,7 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
         return "?", t("not known")
     text = t("%1 free", offer.free) if offer.total is None else t("%1 of %2 free", offer.free, offer.total)
     if not offer.free:
-        return "○", text if offer.total == 0 else t("full")
+        return "○", t("none there now") if offer.total == 0 else t("full")
     return "●", t("%1, %2 ahead", text, ahead) if ahead and not offer.wait.now else text
 
 

@@ -103,7 +103,8 @@ def _gives(offer: OfferState) -> str:
 def _kept_apart(offer: OfferState) -> str:
     if not offer.pool:
         return ""
-    return {"hardware": "yes, by hardware", "soft": "partly", "none": "no, shared"}[offer.isolation["memory"]]
+    words = {"hardware": "yes, by hardware", "soft": "partly", "none": "no, shared"}
+    return words.get(offer.isolation["memory"], "not known")
 
 
 def _number(value: int | None, offer: OfferState) -> str:

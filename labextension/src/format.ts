@@ -383,7 +383,10 @@ export function freeText(offer: OfferState, trans: TranslationBundle): string {
   if (offer.free === null || offer.total === null) {
     return '';
   }
-  return offer.free === 0 && offer.total > 0
+  if (offer.total === 0) {
+    return trans.__('none there now');
+  }
+  return offer.free === 0
     ? trans.__('full')
     : trans.__('%1 of %2 free', offer.free, offer.total);
 }

@@ -112,7 +112,7 @@ def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() 
     assert free_text(one, 1) == ("●", "2 of 5 free, 1 ahead")
     assert free_text(replace(one, wait=replace(wait, now=True)), 1) == ("●", "2 of 5 free")
     assert free_text(replace(one, free=0), 1) == ("○", "full")
-    assert free_text(replace(one, free=0, total=0), 1) == ("○", "0 of 0 free")
+    assert free_text(replace(one, free=0, total=0), 1) == ("○", "none there now")
     assert free_text(replace(one, free=None), 1) == ("?", "not known")
     assert free_text(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")
 
@@ -125,7 +125,7 @@ def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() 
         ({}, (None, None, None, 7800.0), "full · at most 2 h 10 min"),
         ({}, (None, 720.0, None, None), "full, wait not known"),
         ({"total": None}, (None, None, None, None), "full, wait not known"),
-        ({"total": 0}, (300.0, 720.0, 1500.0, None), "0 of 0 free"),
+        ({"total": 0}, (300.0, 720.0, 1500.0, None), "none there now"),
         ({"free": 2}, (300.0, 720.0, 1500.0, None), "2 of 5 free, 1 ahead"),
         ({"free": None}, (300.0, 720.0, 1500.0, None), "not known"),
     ],

@@ -69,7 +69,7 @@ NAMED = {
     NOTICES: ("WARNED_FOR",),
     START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
-    PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD",),
+    PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD", "NONE_CAN_BE_GIVEN"),
     PACKAGE / "hub_service" / "engine" / "server_view.py": ("UNKNOWN",),
     PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS", "SIGNED_OUT"),
@@ -89,6 +89,7 @@ DATA = (
     "Extra large GPU",
     "CPU only",
     "Whole GPU",
+    "Virtual GPU",
     "a whole GPU",
     "a shared GPU",
     "a GPU",
@@ -106,6 +107,8 @@ DATA = (
     "What it gives is not known now.",
     "A whole card for you alone, with all of its memory and cores.",
     "Your own memory and cores: nobody else on the card can slow you down or crash you.",
+    "A GPU. It is not known here whether others use the same card at the same time.",
+    "A part of a card that other machines use too, with its own memory; a neighbour can slow you down or crash you.",
     "Shared, no memory or fault isolation: keep to your part of the memory;"
     " a neighbour can slow you down or crash you.",
 )

@@ -325,7 +325,7 @@ def _device(driver: str, pool: str, node: str, raw: Json) -> SliceDevice:
         kind=attribute("type"),
         product=attribute("productName"),
         profile=attribute("profile"),
-        memory_bytes=_whole(_qualified(capacity, driver, "memory").get("value")),
+        memory_bytes=_whole(_qualified(capacity, driver, "memory").get("value")) or None,
         multiprocessors=_whole(_qualified(capacity, driver, "multiprocessors").get("value")),
         draws=_counters(_parts(raw, "consumesCounters"), "counterSet", MOST),
         closed=_tainted(raw),

@@ -131,10 +131,13 @@ class Memory(NamedTuple):
 
 
 def memory_of(driver: Driver, handle: Any) -> Memory:
-    """Total and used. The second form of the call leaves out what the driver keeps for itself."""
+    """Total and used. The second form of the call leaves out what the driver keeps for itself.
+
+    A card that shares its memory with the processor has none of its own to tell: not supported, or a total of 0.
+    """
     name = "nvmlDeviceGetMemoryInfo"
     memory = driver.ask_either((name, handle, driver.library.nvmlMemory_v2), (name, handle))
-    if memory is None:
+    if memory is None or not int(memory.total):
         return Memory(None, None)
     return Memory(int(memory.total), int(memory.used))
 

@@ -247,6 +247,7 @@ class ClusterConfig:
         node_terms: only nodes that fit one of these count (the servers' required node affinity); None: there is none.
         tolerated: taints that the servers' pods tolerate, beside ``nvidia.com/gpu:NoSchedule``: ``key``, ``key=value``,
             either with ``:effect`` behind it, or ``*`` for all.
+        resources: names of the cluster's own -> ids of offers, as `OfferConfig.resources` says.
     """
 
     section: ClassVar[str] = "GpuCluster"
@@ -266,6 +267,7 @@ class ClusterConfig:
     node_labels: Mapping[str, str] = field(default_factory=dict)
     node_terms: tuple[Term, ...] | None = None
     tolerated: tuple[str, ...] = ()
+    resources: Mapping[str, str] = field(default_factory=dict)
     kueue_queue: str = setting(
         "", "Name of a LocalQueue of Kueue in the servers' namespace: Kueue decides then who is next."
     )

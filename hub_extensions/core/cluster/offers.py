@@ -16,6 +16,10 @@ from hub_extensions.core.cluster.shared_gpus import kai_share
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.offers.model import (
+    OWN_CARD,
+    OWN_PART,
+    UNTOLD_CARD,
+    VIRTUAL_CARD,
     Access,
     GpuOffer,
     Isolation,
@@ -47,6 +51,7 @@ GROW = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """TensorFlow takes a card's whole memory at once otherwise, and a shared card has neighbours."""
 
 _HARD, _SOFT, _NONE = Separation.HARDWARE, Separation.SOFT, Separation.NONE
+_UNKNOWN = Separation.UNKNOWN
 _ISOLATION: Mapping[Mechanism, tuple[Separation, Separation, Separation]] = {
     Mechanism.WHOLE: (_HARD, _HARD, _HARD),
     Mechanism.MIG: (_HARD, _HARD, _HARD),
@@ -62,6 +67,7 @@ _ISOLATION: Mapping[Mechanism, tuple[Separation, Separation, Separation]] = {
 _KAI_MIG = re.compile(r"mig-[0-9]+g\.[0-9]+gb")
 _MIG = re.compile(r"mig-[0-9]+g\.[0-9]+gb.*")
 """The MIG resources that KAI-Scheduler v0.17 counts; ``.me``, ``.gfx`` and ``-me`` are none of them."""
+_WHOLE = "Whole GPU"
 _NEIGHBOUR = "a neighbour can slow you down or crash you."
 
 
@@ -126,9 +132,9 @@ def _of_pool(
         description=_description(pool),
         pool=pool.id,
         share=WHOLE,
-        isolation=_isolation(pool.mechanism),
+        isolation=_isolation_of(pool),
         memory_bytes=pool.memory_bytes,
-        memory_enforced=_isolation(pool.mechanism).memory is not _NONE,
+        memory_enforced=_isolation_of(pool).memory in (_HARD, _SOFT),
         sm_count=pool.sm_count,
         sm_total=total,
         product=pool.product.replace("-", " ", 1),
@@ -179,7 +185,7 @@ def _shared_out_by(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
 
 
 def _kind(pool: Pool, whole: bool) -> OfferKind:
-    if pool.mechanism in (Mechanism.TIME_SLICING, Mechanism.MPS):
+    if pool.virtual or pool.mechanism in (Mechanism.TIME_SLICING, Mechanism.MPS):
         return OfferKind.FRACTION
     return OfferKind.WHOLE if whole else OfferKind.MIG
 
@@ -188,7 +194,7 @@ def _title(pool: Pool) -> str:
     shared = pool.base.endswith(".shared")
     base = pool.base.removesuffix(".shared")
     if base == "gpu":
-        return "Shared GPU" if shared else "Whole GPU"
+        return "Shared GPU" if shared else "Virtual GPU" if pool.virtual else "GPU" if pool.doubted else _WHOLE
     name = f"MIG {MigProfile.parse(base).name}"
     return f"Shared {name}" if shared else name
 
@@ -200,13 +206,23 @@ def _description(pool: Pool) -> str:
         return f"{places}, in turns. No memory or fault isolation: keep to your part of the memory; {_NEIGHBOUR}"
     if pool.mechanism is Mechanism.MPS:
         return f"{places}, at the same time. Your memory has a limit; a neighbour's fault can end your program."
-    if pool.base == "gpu":
-        return "A whole card for you alone, with all of its memory and cores."
-    return "Your own memory and cores: nobody else on the card can slow you down or crash you."
+    if pool.virtual:
+        return VIRTUAL_CARD
+    if pool.doubted:
+        return UNTOLD_CARD
+    return OWN_CARD if pool.base == "gpu" else OWN_PART
 
 
 def _product(label: str) -> str:
     return label.replace("-", " ").removeprefix("NVIDIA ")
+
+
+def _isolation_of(pool: Pool) -> Isolation:
+    if pool.virtual and pool.mechanism is Mechanism.WHOLE:
+        return Isolation(_SOFT, _NONE, _NONE, Access.ENFORCED)
+    if pool.doubted and pool.mechanism is Mechanism.WHOLE:
+        return Isolation(_UNKNOWN, _UNKNOWN, _UNKNOWN, Access.ENFORCED)
+    return _isolation(pool.mechanism)
 
 
 def _isolation(mechanism: Mechanism) -> Isolation:
@@ -225,7 +241,7 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
         whole,
         id=pool.id.part(share),
         kind=OfferKind.FRACTION,
-        title=whole.title.replace("Whole GPU", f"{fraction_text(share)} of a GPU"),
+        title=_part_title(whole, pool, f"{fraction_text(share)} of a GPU"),
         description=text + _NEIGHBOUR,
         share=share,
         isolation=_isolation(by),
@@ -235,9 +251,14 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
     )
 
 
+def _part_title(whole: GpuOffer, pool: Pool, part: str) -> str:
+    """With the card's name behind it, where the whole one has it."""
+    return part + whole.title.removeprefix(_title(pool))
+
+
 def _memory_part(whole: GpuOffer, pool: Pool, share: int, gib: int) -> GpuOffer:
     part = _fraction(whole, pool, share, Mechanism.KAI_MEMORY)
-    title = whole.title.replace("Whole GPU", f"{gib} GiB of a GPU")
+    title = _part_title(whole, pool, f"{gib} GiB of a GPU")
     return replace(part, id=pool.id.part(0, gib), title=title, memory_bytes=gib * 2**30)
 
 

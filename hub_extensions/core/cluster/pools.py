@@ -14,20 +14,35 @@ from dataclasses import dataclass, field, replace
 
 from hub_extensions.core.cluster.dra import DraPool, dra_pools
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
-from hub_extensions.core.cluster.nodes import SHARED, DeviceKind, LeftOut, NodeCount, NodeReadings, NodeShare, why_not
+from hub_extensions.core.cluster.nodes import (
+    GKE_ACCELERATOR,
+    GKE_PARTITION,
+    GKE_SHARING,
+    HAMI_NODE,
+    HOSTNAME,
+    SHARED,
+    LeftOut,
+    NodeCount,
+    NodeReadings,
+    NodeShare,
+    gives_nothing,
+    why_not,
+)
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
 from hub_extensions.core.reasons import Reason
 
-HAMI_NODE = "gpu"
-"""The label, with the value ``on``, of a node whose cards HAMi shares out (HAMi v2.10)."""
 SLUG_LENGTH = 48
 AHEAD = 100
 VOLUMES_UNREAD = LeftOut(
     "volumes of users' files",
     "this hub may not read them: a server whose files only some nodes reach is let in as if all did",
+)
+DOUBTED = (
+    "no label says how many cards its machines have, or whether they are shared, so nothing is promised of them; GPU "
+    "Feature Discovery writes such labels (nvidia.com/gpu.count, nvidia.com/gpu.product)"
 )
 _SLUG = re.compile(r"[^a-z0-9]+")
 _NOT_IN_ID = re.compile(r"[^a-z0-9.-]+")
@@ -62,6 +77,8 @@ class Pool:
         unknown: of a part of it nothing can be said: then nothing free is *not known*, rather than none.
         memory_bytes, sm_count: of one device, the least of all; None is not known. sm_total: of the card.
         replicas: over how many a device is shared out, the most of all nodes; 1 when it is not.
+        virtual: of some machines a hypervisor shares the cards out. doubted: of some no label says whether their cards
+            are shared.
         node_labels: what a node has to have for a pod to get one of these and nothing else.
         claim_template: for DRA.
         rooms: what each node gives, by its name; empty where that is not known.
@@ -82,6 +99,8 @@ class Pool:
     sm_count: int | None = None
     sm_total: int | None = None
     replicas: int = 1
+    virtual: bool = False
+    doubted: bool = False
     node_labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     claim_template: str = ""
     nodes: tuple[NodeCount, ...] = ()
@@ -137,6 +156,7 @@ def survey_pools(
         kept: readings of the time before; None counts every node.
     """
     check_config(offers)
+    config = replace(config, resources=offers.resources)
     holders = _Holders(view, leases, ours)
     if view.nodes is None:
         return _configured(view, config, names, holders)
@@ -144,9 +164,12 @@ def survey_pools(
     kept.forget_all_but(view.nodes)
     parts: dict[str, list[NodeShare]] = {}
     left_out: list[LeftOut] = []
+    by_claim = {device.node for device in view.slices or ()}
     for name in sorted(view.nodes):
         reading = kept.read(view.nodes[name], holders.on(name), holders.ours_on(name), config)
         left_out.extend(reading.left_out)
+        if not reading.parts and not reading.left_out and name not in by_claim:
+            left_out.extend(gives_nothing(view.nodes[name]))
         for part in reading.parts:
             parts.setdefault(part.kind.key, []).append(part)
     # a kind that has only ever been for others is not offered; one that we had stays in the form, with none there
@@ -154,8 +177,8 @@ def survey_pools(
     claimed, unread = dra_pools(view, _why_not(view, config), holders.our_names)
     left_out.extend(LeftOut(what, why) for what, why in unread)
     ids, names = _name(parts, claimed, names)
-    kinds = {key: {part.kind for part in found} for key, found in parts.items()}
-    pools = {ids[key]: _put_together(ids[key], found, kinds[key], kinds.values()) for key, found in parts.items()}
+    pools = {ids[key]: _put_together(ids[key], parts, key) for key in parts}
+    left_out.extend(LeftOut(pool.id, DOUBTED) for pool in pools.values() if pool.doubted)
     if view.own_pods_only:
         pools = {pool.id: _by_capacity(pool, config.capacity) for pool in pools.values()}
         why = "this hub may not read them: the totals are what c.GpuCluster.capacity says, and without it not known"
@@ -181,8 +204,13 @@ def read_ahead(
     leases: Collection[str],
     ours: Collection[str] = (),
     kept: NodeReadings,
+    resources: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Count the nodes into `kept`, a hundred a step, so that `survey_pools` need not count 1,000 at once."""
+    """Count the nodes into `kept`, a hundred a step, so that `survey_pools` need not count 1,000 at once.
+
+    `resources`: of the offers' configuration.
+    """
+    config = replace(config, resources=resources or {})
     holders = _Holders(view, leases, ours)
     for number, node in enumerate(tuple((view.nodes or {}).values())):
         if number % AHEAD == 0:
@@ -273,16 +301,21 @@ def _name(
 
     An id that was given stays, also when its cards are known by their product at last (GPU Feature Discovery came later
     than the hub). A new pool alone of its kind gets the plain one, else one with its product; a claim template's has
-    the template's name.
+    the template's name, and a renamed resource the id that an administrator wrote for it.
     """
     kept = dict(names)
     taken = set(kept.values())
     fresh = [(key, found[0].kind) for key, found in sorted(parts.items()) if key not in kept]
     kinds = Counter(kind.base for _, kind in fresh)
     for key, kind in fresh:
-        unknown = replace(kind, product="").key
-        if kinds[kind.base] == 1 and unknown in kept and unknown not in parts:
-            kept[key] = kept.pop(unknown)
+        before = [replace(kind, product=kind.other_product).key] if kind.other_product else []
+        before += [replace(kind, product="").key] if kinds[kind.base] == 1 else []
+        known = next((each for each in before if each in kept and each not in parts), None)
+        if known is not None:
+            kept[key] = kept.pop(known)
+            continue
+        if kind.wanted_id and kind.wanted_id not in taken:
+            kept[key] = _free_id(kind.wanted_id, "", taken)
             continue
         alone = kinds[kind.base] == 1 and kind.base not in taken
         kept[key] = _free_id(kind.base, "" if alone else _slug(kind.product), taken)
@@ -317,9 +350,8 @@ def _cut(text: str) -> str:
 # ------------------------------------------------------------------ pools
 
 
-def _put_together(
-    pool_id: OfferId, parts: Sequence[NodeShare], mine: set[DeviceKind], every: Iterable[set[DeviceKind]]
-) -> Pool:
+def _put_together(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], key: str) -> Pool:
+    parts = every[key]
     kind = parts[0].kind
     room: Counter[int] = Counter()
     total = foreign = 0
@@ -342,7 +374,9 @@ def _put_together(
         memory_bytes=_least([part.memory_bytes for part in parts]),
         sm_count=_least([part.sm_count for part in parts]),
         replicas=max(part.kind.replicas for part in parts),
-        node_labels=_where(mine, every),
+        virtual=any(part.kind.virtual for part in parts),
+        doubted=any(part.kind.doubted for part in parts),
+        node_labels=_where(every, key),
         nodes=tuple([part.count for part in parts]),
         rooms={part.count.node: _room_of(part) for part in parts},
     )
@@ -354,28 +388,32 @@ def _room_of(part: NodeShare) -> NodeRoom:
     return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.count.silent)
 
 
-def _where(mine: set[DeviceKind], every: Iterable[set[DeviceKind]]) -> Mapping[str, tuple[str, ...]]:
-    """The same resource may be a card here, a MIG device or a shared card there: labels tell the nodes apart."""
-    one = next(iter(mine))  # of one key: resource and mechanism are the same for all
-    resource = one.resource
-    rivals = {kind for others in every if others is not mine for kind in others if kind.resource == resource}
-    found = _label_of(NODE_PRODUCT, {kind.label for kind in mine}, bool(rivals))
-    alike = {kind for kind in rivals if kind.label in {own.label for own in mine}}
-    by_sharing = {kind for kind in alike if Mechanism.HAMI not in (kind.mechanism, one.mechanism)}
-    if by_sharing:
-        label = f"{resource.removesuffix(SHARED)}.sharing-strategy"
-        found |= _label_of(label, {kind.strategy for kind in mine}, True)
-    if alike - by_sharing:
-        found |= {HAMI_NODE: ("on",) if one.mechanism is Mechanism.HAMI else ()}
+def _where(every: Mapping[str, Sequence[NodeShare]], key: str) -> Mapping[str, tuple[str, ...]]:
+    """What a node must have, so that a pod gets a device of this pool: the same resource may be a card here, a MIG
+    device or a shared card there.
+
+    Labels of the cards are always demanded, others where they tell nodes apart; where none does, the host names do.
+    """
+    mine = {part.kind for part in every[key]}
+    resource = every[key][0].kind.resource  # of one key: the resource is the same for all
+    others = [part for name, found in every.items() if name != key for part in found if part.kind.resource == resource]
+    rivals = {part.kind for part in others}
+    lasting = (NODE_PRODUCT, GKE_ACCELERATOR, GKE_PARTITION, GKE_SHARING)
+    sharing = f"{resource.removesuffix(SHARED)}.sharing-strategy"
+    labels = dict.fromkeys((*lasting, sharing, HAMI_NODE))
+    labels |= dict.fromkeys(sorted({label for kind in mine | rivals for label, _ in kind.marks}))
+    found: dict[str, tuple[str, ...]] = {}
+    for label in labels:
+        own = {kind.mark(label) for kind in mine}
+        apart = {kind for kind in rivals if kind.mark(label) not in own}
+        if (apart or (label in lasting and any(own))) and ("" not in own or len(own) == 1):
+            found[label] = tuple(sorted(own - {""}))
+            rivals -= apart
+    if rivals:
+        hosts = {part.host for part in every[key]}
+        if "" not in hosts and hosts.isdisjoint({part.host for part in others if part.kind in rivals}):
+            found[HOSTNAME] = tuple(sorted(hosts))
     return found
-
-
-def _label_of(label: str, values: Collection[str], others: bool) -> dict[str, tuple[str, ...]]:
-    """A demand for one of these values; nodes that have none are told apart by the label's absence."""
-    named = tuple(sorted(set(values) - {""}))
-    if named:
-        return {label: named}
-    return {label: ()} if others else {}
 
 
 def _least(values: Sequence[int | None]) -> int | None:

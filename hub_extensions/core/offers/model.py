@@ -7,6 +7,7 @@ Not here: how many are free (``queue/admission.py`` counts), and how a form show
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +17,10 @@ from typing import ClassVar, Protocol
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.offers.offer_id import CPU, GPU, GPU_SHARED, OfferId, OfferIdError, share_text
+from hub_extensions.core.offers.pod_request import GPU_RESOURCE, PARTS, is_gpu_resource
 from hub_extensions.core.settings import setting
+
+_RENAMED = re.compile(r"nvidia\.com/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class OfferKind(str, Enum):
@@ -34,6 +38,8 @@ class Separation(Enum):
     HARDWARE = "hardware"
     SOFT = "soft"
     NONE = "none"
+    UNKNOWN = "unknown"
+    """Nothing says it, so nothing is promised."""
 
 
 class Access(Enum):
@@ -131,6 +137,13 @@ class OfferConfig:
         'Id of the offer that the form preselects for whoever has not chosen before: "cpu", "mig-1g.5gb". Who may not '
         "choose it, and everybody where this is empty, has the first that starts now: the smallest GPU, and CPU only "
         "where no GPU is free.",
+    )
+    resources: Mapping[str, str] = setting(
+        {},
+        "Which offer a resource is that the cluster's device plugin gives another name, by the resource: "
+        '{"nvidia.com/a100": "gpu"}. The id says what one of it is: gpu a card, gpu.shared a place on a shared card, '
+        "mig-1g.5gb a MIG device; with @ and a name it becomes the id of the offer (gpu@a100). Without a word of it "
+        "such a resource is not offered, and the admins' page names it. Names below nvidia.com/ only.",
     )
     simulate: str | None = setting(
         None,
@@ -244,6 +257,14 @@ def check_config(config: OfferConfig) -> None:
             raise OfferConfigError(where, 'a list of group names is needed, e.g. ["course-a"]')
     if config.default_offer and config.hides(read_offer_id(config.default_offer, "default_offer")):
         raise OfferConfigError("default_offer", f"{config.default_offer} is hidden, so nobody can choose it")
+    for resource, offer in config.resources.items():
+        where = f"resources[{resource!r}]"
+        if not _RENAMED.fullmatch(resource) or not is_gpu_resource(resource):
+            raise OfferConfigError(where, "the name of a resource of NVIDIA's device plugin is needed, nvidia.com/a100")
+        if resource in (GPU_RESOURCE, f"{GPU_RESOURCE}.shared") or resource in PARTS:
+            raise OfferConfigError(where, "this name is known by itself")
+        if not read_offer_id(offer, where).is_device:
+            raise OfferConfigError(where, "a resource is a device: use gpu, gpu.shared or a MIG profile as mig-1g.5gb")
     if not _is_texts(config.hidden):
         raise OfferConfigError("hidden", 'a list of offer ids is needed, e.g. ["gpu"]')
     for key in config.hidden:
@@ -316,7 +337,11 @@ SIZES = ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU")
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."
-"""Our sentences about offers that nobody else is in: how private they are, which the form tells once."""
+UNTOLD_CARD = "A GPU. It is not known here whether others use the same card at the same time."
+"""Our sentences about how private an offer is, which the form tells once."""
+VIRTUAL_CARD = (
+    "A part of a card that other machines use too, with its own memory; a neighbour can slow you down or crash you."
+)
 
 
 def cpu_offer() -> GpuOffer:

@@ -107,7 +107,7 @@ class AskError(ValueError):
 
 _QUANTITY = re.compile(r"[1-9][0-9]{0,8}")
 _FRACTION = re.compile(r"0\.[0-9]{1,2}")
-_PARTS = frozenset({"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"})
+PARTS = frozenset({"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"})
 """What HAMi counts beside the cards: how much of one a pod gets."""
 _NETWORK = re.compile(
     r"nvidia\.com/(?:.*[._-])?(?:hostdev|rdma|roce|sriov|switchdev|infiniband|ib|nics?|vfs?|pfs?|mlnx\w*|mofed|"
@@ -139,7 +139,7 @@ def check_ask(ask: PodAsk) -> None:
     for resource, quantity in ask.limits.items():
         if not _QUANTITY.fullmatch(quantity):
             raise AskError(f"limits[{resource!r}]", f"a whole number above 0 is needed, not {quantity!r}")
-    devices = [resource for resource in ask.limits if is_gpu_resource(resource) and resource not in _PARTS]
+    devices = [resource for resource in ask.limits if is_gpu_resource(resource) and resource not in PARTS]
     if len(devices) > 1:
         raise AskError("limits", f"one kind of GPU a server, not {' and '.join(sorted(devices))}")
     if ask.mechanism in ONE_ONLY and any(ask.limits[resource] != "1" for resource in devices):

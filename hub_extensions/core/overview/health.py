@@ -27,16 +27,22 @@ class HealthVerdict:
 
 
 def judge_health(
-    health: Health, offers: Iterable[OfferState] = (), held_up: Iterable[OfferId] = (), cluster_problem: str = ""
+    health: Health,
+    offers: Iterable[OfferState] = (),
+    held_up: Iterable[OfferId] = (),
+    cluster_problem: str = "",
+    gpu_problems: Iterable[str] = (),
 ) -> HealthVerdict:
     """What an admin has to know, of what the service says of itself.
 
     Args:
         offers: as they stand; where one is free and somebody waits for it, the line stands still.
         held_up: offers whose first in line finds no device. cluster_problem: why it cannot be read.
+        gpu_problems: what the last reading of this machine's GPUs left out, a sentence each.
     """
-    findings = (*_of_the_service(health, cluster_problem), *_of_the_queue(offers, held_up), *_of_the_rest(health))
-    return HealthVerdict(findings)
+    left_out = (explain("health-gpus", why=sentence) for sentence in gpu_problems)
+    of_the_service = (*_of_the_service(health, cluster_problem), *left_out)
+    return HealthVerdict((*of_the_service, *_of_the_queue(offers, held_up), *_of_the_rest(health)))
 
 
 def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:

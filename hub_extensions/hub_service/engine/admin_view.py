@@ -114,11 +114,12 @@ class AdminView:
         shown = paged(chosen(cards, asked), asked.cards, CARDS_A_PAGE)
         held = info.held_up if info is not None else ()
         problem = info.problem if info is not None else ""
+        gpus = self.state.reading.problems if self.state.reading is not None else ()
         return Overview(
             at=self.state.clock.utc_now(),
             read=None if self.state.read_at is None else self.state.clock.wall(self.state.read_at),
             totals=totals_of(cards),
-            health=judge_health(health, offers, held, problem),
+            health=judge_health(health, offers, held, problem, gpus),
             cards=shown,
             leases=self._leases(shown),
             emptying=self._emptying(cards, shown),

@@ -173,7 +173,9 @@ class ClusterLeases:
     async def _count_first(self, view: ClusterView) -> None:
         """All nodes are counted for the first time: in steps."""
         ours = {pod.uid for pod in self._adopted_and_bound().values()}
-        for _ in read_ahead(view, self.config, leases=self.state.leases, ours=ours, kept=self._readings):
+        renamed = self.state.offer_config.resources
+        counted = self._readings
+        for _ in read_ahead(view, self.config, leases=self.state.leases, ours=ours, kept=counted, resources=renamed):
             await asyncio.sleep(0)
 
     def _snapshot(self, view: ClusterView) -> ClusterSnapshot:

@@ -59,6 +59,8 @@ log = logging.getLogger("hub_extensions.hub_service")
 PRUNE_EVERY = 6 * 3600.0
 UNREAD = "The cluster has not been read yet, so it is not known which GPUs are free. You can join the line already."
 """Says the form of a service that started while the cluster cannot be read."""
+NONE_CAN_BE_GIVEN = "There are GPUs here that cannot be given to anybody now. The admins' page says why."
+"""The form's caution where only CPU only is offered, although cards are there (cut into nothing, or lost)."""
 AGAIN = 5.0
 """Seconds until a loop that failed is begun anew."""
 
@@ -318,7 +320,16 @@ class Engine:
     def _caution(self) -> str:
         if self.state.unread:
             return UNREAD
-        return self.state.cluster.caution if self.state.cluster is not None else ""
+        said = self.state.cluster.caution if self.state.cluster is not None else ""
+        return said or (NONE_CAN_BE_GIVEN if self._gives_nothing_of_what_is_there() else "")
+
+    def _gives_nothing_of_what_is_there(self) -> bool:
+        if any(offer.id != CPU for offer in self.state.offers) or self.state.offer_config.hidden:
+            return False
+        if self.state.cluster is not None:
+            return any("node " in item.what for item in self.state.cluster.survey.left_out)
+        reading = self.state.reading
+        return reading is not None and bool(reading.problems or reading.devices)
 
     def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
         """Live tickets of one user, in the order of their places."""

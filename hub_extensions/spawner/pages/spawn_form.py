@@ -34,7 +34,7 @@ from hub_extensions.core.offer_texts import (
     what_it_is,
     when_text,
 )
-from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, OfferKind
+from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, UNTOLD_CARD, OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
@@ -59,12 +59,13 @@ ISOLATION = {
     "hardware": "separated by hardware",
     "soft": "separated softly: it can be passed",
     "none": "shared",
+    "unknown": "not known",
     "enforced": "enforced",
     "by agreement": "by agreement: a process could use another device; we report it",
     "none needed": "no GPU, nothing to separate",
 }
 """How one side of an offer is separated, in words; the sides are memory, fault, compute and access."""
-OURS = (OWN_CARD, OWN_PART)
+OURS = (OWN_CARD, OWN_PART, UNTOLD_CARD)
 """Descriptions that say how private an offer is, which stands below all of them."""
 KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 """What a card's pill says, by the sign of the figure."""

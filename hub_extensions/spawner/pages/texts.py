@@ -30,6 +30,8 @@ def isolation_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     if offer.id == CPU:
         return t("For editing, small data and waiting.")
     memory, fault, compute = (offer.isolation.get(key, "none") for key in ("memory", "fault", "compute"))
+    if memory == "unknown":
+        return t("Not known: others may use the same card at the same time.")
     if memory == "none" or fault == "none":
         return t("Shared memory and faults: a neighbour can slow you down or crash you.")
     if offer.kind == "whole":
@@ -54,4 +56,6 @@ def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
         return "" if offer.free or offer.id == CPU else t("starts now")
     if offer.free is None or offer.queue:  # of another's line no place is known
         return translated(offer.wait.reason, t) if offer.wait.reason else t("wait not known")
+    if offer.total == 0:
+        return t("no machine has one now")
     return ", ".join((t("if you joined now: %1 in line", ordinal(offer.waiting + 1, t)), *figures(offer.wait, t)))

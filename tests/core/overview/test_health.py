@@ -73,6 +73,11 @@ def test_a_line_stands_still_where_one_is_free_and_somebody_waits(
     assert [each.reason for each in line.findings] == codes
 
 
+def test_a_card_in_mig_mode_that_is_not_cut_is_said() -> None:
+    (found,) = judge_health(WELL, gpu_problems=["GPU 0 is in MIG mode and has no MIG device."]).findings
+    assert found.message == "A GPU of this machine cannot be given: GPU 0 is in MIG mode and has no MIG device."
+
+
 def test_a_cluster_that_cannot_be_read_is_said() -> None:
     (found,) = judge_health(WELL, cluster_problem="it says 403").findings
     assert found.message == "The cluster cannot be read: it says 403"

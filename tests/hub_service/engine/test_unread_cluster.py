@@ -9,7 +9,7 @@ from pathlib import Path
 from hub_extensions.core.messages import Ask
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.hub_service.engine.engine import UNREAD
+from hub_extensions.hub_service.engine.engine import NONE_CAN_BE_GIVEN, UNREAD
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 
@@ -65,6 +65,16 @@ async def test_the_form_has_the_offers_of_before_with_nothing_known_of_them_and_
         assert (form.offers[0].title, form.offers[0].free, form.offers[0].total) == (known.title, None, None)
         assert (form.caution, form.as_of) == (UNREAD, None)
         await read(r, ClusterTable(node("a", (SMALL, 2))))
+        assert r.engine.form("eve", "", (), False).caution == ""
+
+
+async def test_a_form_with_cpu_only_says_that_there_are_gpus_that_nobody_can_be_given(tmp_path: Path) -> None:
+    uncut = node("a", labels={"nvidia.com/gpu.count": "1", "nvidia.com/gpu.replicas": "0"})
+    async with pod_room(tmp_path, ClusterTable(uncut)) as r:
+        form = r.engine.form("eve", "", (), False)
+        assert ([offer.id for offer in form.offers], form.caution) == (["cpu"], NONE_CAN_BE_GIVEN)
+        assert "MIG is switched on and nothing is cut" in str(r.pods.info().left_out)
+        await read(r, ClusterTable())
         assert r.engine.form("eve", "", (), False).caution == ""
 
 

@@ -17,6 +17,7 @@ def test_where_the_line_is_anothers_no_place_in_it_is_made_up() -> None:
     full = an_offer("mig-1g.5gb", free=0, total=2, wait=Wait(False, None, None, None, None, because(why)))
     assert wait_text(full) == "if you joined now: 1st in line, wait not known"
     assert wait_text(replace(full, queue="Kueue")) == why
+    assert wait_text(replace(full, total=0)) == "no machine has one now", "there is no place for something that is not"
 
 
 def test_where_no_limit_is_said_because_the_place_ends_before_that_end_is_said() -> None:
