@@ -7,6 +7,7 @@ Not here: who is asked about, and what the series say of whom (``core/gpu/dcgm.p
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import math
 import re
@@ -22,6 +23,8 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 from hub_extensions.adapters.mig_tables import compute_slices_of_product
 from hub_extensions.core.gpu.dcgm import (
     FIELDS,
+    HOST_LABELS,
+    OWNERS,
     USE_NAMES,
     CardGpu,
     DcgmUse,
@@ -29,6 +32,7 @@ from hub_extensions.core.gpu.dcgm import (
     Measured,
     MetricSeries,
     PodGpu,
+    hosts_of,
     join_cards,
     join_pods,
 )
@@ -47,9 +51,9 @@ LONGEST_ADDRESS = 4000
 """A question that is longer is sent as a form."""
 LONGEST_SPAN, SHORTEST_SPAN = timedelta(hours=12), timedelta(hours=1)
 """Of the past so much is asked for at once: 1,000 pods of 12 hours, minute by minute, are about 18 MiB."""
-DIALECTS = ("namespace", "exported_namespace")
+DIALECTS = ("namespace", "exported_namespace", "pod_namespace")
 """The label that names the namespace of a device's pod: the exporter's own, and as Prometheus renames it where it has a
-label of that name itself."""
+label of that name itself; the last is of exporters in the old namespace."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
@@ -113,7 +117,7 @@ class Prometheus:
     async def query_pods(
         self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
     ) -> DcgmReading:
-        """The figures of the GPUs of pods, in two questions, however many they are. `named`: as of `join_pods`."""
+        """The figures of the GPUs of pods, one question a dialect, however many. `named`: see `join_pods`."""
         namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
         answer = await self._series([pods_question(dialect, namespaces or ["none"]) for dialect in DIALECTS])
         if isinstance(answer, DcgmReading):
@@ -128,11 +132,7 @@ class Prometheus:
             return answer
         found = [item["metric"] for item in answer if isinstance(item, dict) and isinstance(item.get("metric"), dict)]
         return frozenset(
-            Measured(
-                frozenset(str(one[name]) for name in ("Hostname", "hostname", "node") if name in one),
-                str(one.get("GPU_I_PROFILE", "")),
-            )
-            for one in found
+            Measured(hosts_of(one), str(one.get("GPU_I_PROFILE") or one.get("gpu_i_profile") or "")) for one in found
         )
 
     def factor(self, profile: str | None, product: str) -> float | None:
@@ -255,11 +255,11 @@ def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
 
 def past_question(name: str, namespace: str) -> str:
     """The query for the highest use in each minute, by pod and MIG profile."""
-    by = "max by (exported_namespace, exported_pod, namespace, pod, GPU_I_PROFILE)"
+    by = f"max by ({', '.join(itertools.chain(*OWNERS))}, GPU_I_PROFILE)"
     return " or ".join(f'{by} (max_over_time({name}{{{label}="{namespace}"}}[1m]))' for label in DIALECTS)
 
 
-KINDS = f'count by (Hostname, hostname, node, GPU_I_PROFILE) ({{__name__=~"{"|".join(USE_NAMES)}"}})'
+KINDS = f'count by ({", ".join(HOST_LABELS)}, GPU_I_PROFILE, gpu_i_profile) ({{__name__=~"{"|".join(USE_NAMES)}"}})'
 
 
 def _reading(joined: Joined) -> DcgmReading:

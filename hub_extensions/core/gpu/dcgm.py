@@ -61,6 +61,30 @@ FIELDS: Mapping[str, tuple[Field, float]] = {
 """Name of a metric -> what it is, and what its value is multiplied by to be percent or bytes. Of each pair the second
 is the name since dcgm-exporter 4.9 (DCGM 4.7)."""
 
+SPELLINGS: Mapping[str, str] = {
+    "uuid": "UUID",
+    "gpu_uuid": "UUID",
+    "gpu_i_id": "GPU_I_ID",
+    "gpu_i_profile": "GPU_I_PROFILE",
+}
+"""Other spellings of an exporter's labels -> ours: old exporters (``--use-old-namespace``), and agents that relabel."""
+HOST_LABELS = (
+    "Hostname",
+    "hostname",
+    "node",
+    "exported_node",
+    "kubernetes_node",
+    "k8s_node_name",
+    "node_name",
+    "nodename",
+    "kubernetes_io_hostname",
+    "host",
+    "instance",
+)
+"""Labels that may name the node: the exporter's own, and those that Prometheus is usually told to add."""
+OWNERS = (("exported_namespace", "exported_pod"), ("namespace", "pod"), ("pod_namespace", "pod_name"))
+"""Labels of namespace and pod: as Prometheus renames the exporter's, as the exporter writes them, and as an old one."""
+
 PERCENT_NAME = "DCGM_FI_DEV_GPU_UTIL"
 """The one that is written in percent."""
 USE_NAMES = tuple(name for name, (meant, _) in FIELDS.items() if meant in (Field.ENGINE, Field.CARD))
@@ -78,7 +102,7 @@ WHY: Mapping[str, str] = {
     "no-pod": "its pod has no place on a node yet",
     "pod-not-named": "Prometheus has no series that names its pod: dcgm-exporter needs DCGM_EXPORTER_KUBERNETES=true "
     "and the kubelet's pod-resources socket (for claims KUBERNETES_ENABLE_DRA=true too), and Prometheus to keep the "
-    "labels pod and namespace, or exported_pod and exported_namespace",
+    "labels pod and namespace (or exported_pod and exported_namespace, or pod_name and pod_namespace)",
     "older-pod": "the series that name its pod are of an older pod of that name",
     "other-node": "the series that name its pod come from another node than the one it runs on",
     "other-profile": "the series that name its pod are of another MIG profile than its own",
@@ -178,7 +202,7 @@ class Joined:
 def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: datetime) -> Joined:
     """What the series say of devices of one machine."""
     by_device = defaultdict(list)
-    for each in series:
+    for each in map(_spelled, series):
         by_device[_device_of(each)].append(each)
     return _joined(
         (gpu.uuid, "shared" if gpu.shared else _of_device(by_device[gpu.card, gpu.instance], gpu.uuid, gpu.factor, now))
@@ -202,13 +226,13 @@ def join_pods(
     """
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
-    for each in series:
+    for each in map(_spelled, series):
         if (owner := owner_of(each.labels)) is not None:
             by_pod[owner].append(each)
             if _is_fresh(each, now):
                 pods_on[_device_of(each)].add(owner)
     crowded = frozenset(device for device, pods in pods_on.items() if len(pods) > 1)
-    named = named or any(not _hosts(each).isdisjoint(nodes) for each in chain(*by_pod.values()))
+    named = named or names_a_node({host for each in chain(*by_pod.values()) for host in hosts_of(each.labels)}, nodes)
     around = _Around(frozenset(nodes), crowded, named)
     answers = ((gpu.lease, _of_pod(gpu, by_pod.get((gpu.namespace, gpu.pod), ()), around, now)) for gpu in wanted)
     return replace(_joined(answers), named=named)
@@ -221,11 +245,45 @@ def measures(
 
     `every`: the names of all nodes. Where exporters write other names, on which node it is cannot be told.
     """
-    named = any(not kind.hosts.isdisjoint(every or nodes) for kind in kinds)
+    known, all_known = _spellings_of(nodes), _spellings_of(every or nodes)
+    spelled = [(kind, frozenset(chain.from_iterable(map(_spellings_of_host, kind.hosts)))) for kind in kinds]
+    named = any(not hosts.isdisjoint(all_known) for _, hosts in spelled)
     return any(
-        _plain(kind.profile) == _plain(profile or "") and (not named or not kind.hosts.isdisjoint(nodes))
-        for kind in kinds
+        _plain(kind.profile) == _plain(profile or "") and (not named or not hosts.isdisjoint(known))
+        for kind, hosts in spelled
     )
+
+
+def hosts_of(labels: Mapping[str, str]) -> frozenset[str]:
+    """Names that may be its node's. An exporter writes its host's: the node's, or its own pod's, which says nothing."""
+    found = {labels[name] for name in HOST_LABELS if labels.get(name)}
+    return frozenset({*found, labels["instance"].rpartition(":")[0]} if ":" in labels.get("instance", "") else found)
+
+
+def names_a_node(hosts: Iterable[str], nodes: Iterable[str]) -> bool:
+    """One of these names is one of the nodes', in whichever case, with its domain or without."""
+    known = _spellings_of(nodes)
+    return any(not _spellings_of_host(host).isdisjoint(known) for host in hosts)
+
+
+def _spellings_of(nodes: Iterable[str]) -> frozenset[str]:
+    """Their names, and with a mark those of which the domain is taken off."""
+    known = {name.lower() for name in nodes}
+    return frozenset(known | {f"{name.partition('.')[0]}/" for name in known if "." in name})
+
+
+def _spellings_of_host(host: str) -> frozenset[str]:
+    name = host.lower()
+    front, dot, _ = name.partition(".")
+    return frozenset((name, front) if dot and not front.isdecimal() else (name, f"{name}/"))
+
+
+def _spelled(series: MetricSeries) -> MetricSeries:
+    """With its labels in our spelling, and without empty ones."""
+    if not any(name in SPELLINGS or not text for name, text in series.labels.items()):
+        return series
+    labels = {SPELLINGS.get(name, name): text for name, text in series.labels.items() if text}
+    return replace(series, labels=labels)
 
 
 def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
@@ -233,7 +291,7 @@ def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
 
     Where Prometheus puts labels of its own for the exporter's pod, those of the exporter are called ``exported_…``.
     """
-    for namespace, pod in (("exported_namespace", "exported_pod"), ("namespace", "pod")):
+    for namespace, pod in OWNERS:
         if labels.get(pod):
             return labels.get(namespace, ""), labels[pod]
     return None
@@ -305,23 +363,19 @@ def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
         return "older-pod"
     if gpu.since is not None and series.at < gpu.since:
         return "older-pod"
-    if around.named and gpu.node not in _hosts(series):
+    if around.named and not names_a_node(hosts_of(labels), (gpu.node,)):
         return "other-node"
     if gpu.profile is None:
         return "other-profile" if "GPU_I_ID" in labels else ""
     if "GPU_I_ID" not in labels:
         return "whole-card"
-    return "" if _plain(labels.get("GPU_I_PROFILE", "")) == _plain(gpu.profile) else "other-profile"
-
-
-def _hosts(series: MetricSeries) -> set[str]:
-    """Names that may be its node's. An exporter writes its host's: the node's, or its own pod's, which says nothing."""
-    return {series.labels[name] for name in ("Hostname", "hostname", "node") if name in series.labels}
+    profile = labels.get("GPU_I_PROFILE", gpu.profile)
+    return "" if _plain(profile) == _plain(gpu.profile) else "other-profile"
 
 
 def _plain(profile: str) -> str:
     """``1g.10gb+me`` as a resource writes it."""
-    return profile.strip().lower().replace("+", ".")
+    return profile.strip().lower().replace("+", ".").removeprefix("mig").lstrip(" -")
 
 
 # ------------------------------------------------------------------ a device

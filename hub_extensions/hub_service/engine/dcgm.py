@@ -8,6 +8,7 @@ follows from it (``server_evidence.py``).
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from datetime import datetime
 
 from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.core.cluster.model import PodFacts
-from hub_extensions.core.gpu.dcgm import FRESH, WHY, DcgmUse, Measured, PodGpu
+from hub_extensions.core.gpu.dcgm import FRESH, WHY, DcgmUse, Measured, PodGpu, names_a_node
 from hub_extensions.core.gpu.devices import WHOLE, Device
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
@@ -108,7 +109,9 @@ class Dcgm:
             return None
         survey = self.state.cluster.survey if self.state.cluster is not None else None
         nodes = {count.node for pool in (survey.pools.values() if survey else ()) for count in pool.nodes}
-        self._named = self._named or any(not kind.hosts.isdisjoint(nodes) for kind in self.kinds or ())
+        self._named = self._named or names_a_node(
+            itertools.chain.from_iterable(kind.hosts for kind in self.kinds or ()), nodes
+        )
         reading = await self.prometheus.query_pods(wanted, nodes, now, named=self._named)
         # kept while our exporters are away: what those of another cluster write of a pod of that name is not about ours
         self._named = self._named or reading.named

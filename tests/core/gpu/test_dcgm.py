@@ -137,10 +137,43 @@ def test_what_names_a_pod_and_is_not_about_its_gpu_says_nothing(pod: PodGpu, lab
         {"Hostname": "nvidia-dcgm-exporter-lb6zk", "node": "node-a"},
         {"container": "another"},
         {"GPU_I_PROFILE": "1G.5GB"},
+        {"GPU_I_PROFILE": "MIG 1g.5gb"},
+        {"GPU_I_PROFILE": None},
+        {"GPU_I_PROFILE": ""},
+        {"Hostname": "NODE-A"},
+        {"Hostname": "node-a.example.org"},
+        {"Hostname": None, "kubernetes_node": "node-a"},
+        {"Hostname": "nvidia-dcgm-exporter-lb6zk", "instance": "node-a:9400"},
+        {"Hostname": "nvidia-dcgm-exporter-lb6zk", "nodename": "node-a"},
+        {"pod": None, "namespace": None, "pod_name": "jupyter-ada", "pod_namespace": "jhub"},
+        {
+            "UUID": None,
+            "uuid": "GPU-1",
+            "GPU_I_ID": None,
+            "gpu_i_id": "7",
+            "GPU_I_PROFILE": None,
+            "gpu_i_profile": "1g.5gb",
+        },
     ],
 )
 def test_what_cannot_be_told_from_its_own_is_its_own(labels: dict[str, str]) -> None:
     assert of(ADA, *lines(ADA, engine=0.25, labels=labels), nodes=HERE).used_percent == 25.0
+
+
+@pytest.mark.parametrize("name", ["node-a", "Node-A", "node-a.example.org"])
+@pytest.mark.parametrize("label", ["Hostname", "hostname", "node", "kubernetes_node", "node_name", "exported_node"])
+def test_a_node_is_known_under_each_label_and_spelling_of_its_name(label: str, name: str) -> None:
+    """With exporters that name other nodes too: a spelling of its own was told as another node."""
+    ben = replace(ADA, lease="ben", pod="jupyter-ben", node="node-b")
+    series = [
+        *lines(ADA, engine=0.5, labels={"Hostname": None, label: name}),
+        *lines(ben, engine=0.0, labels={"UUID": "GPU-2"}),
+    ]
+    joined = join_pods(series, [ADA, ben], HERE, NOW)
+    assert joined.missing == {} and joined.uses["ada"].used_percent == 50.0
+    full = replace(ADA, node="node-a.example.org")
+    assert join_pods(series, [full], {"node-a.example.org", "node-b"}, NOW).missing == {}
+    assert join_pods(series, [replace(ADA, node="node-c")], {*HERE, "node-c"}, NOW).missing == {"ada": "other-node"}
 
 
 def test_a_pod_of_the_same_name_in_another_cluster_is_another_pod() -> None:
