@@ -1,15 +1,19 @@
 """Slurm's ``sacct --parsable2`` (or ``-P``): one row a job; steps, jobs that run and jobs without a GPU are left out.
 
 ``sacct -a -P -X -S 2026-01-01 -o JobID,Cluster,User,Group,Partition,Submit,Start,End,Timelimit,AllocTRES,State``
+
+Older versions and other options are read too: ``-p``, another ``--delimiter``, ``-D`` (a requeued job has a row for
+each of its runs), ``AllocGRES`` and ``ReqGRES`` of before Slurm 21.08, ``Elapsed`` in place of ``End``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta, timezone
 
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import GPU, OfferId
 from hub_extensions.core.usage import UseEnd
@@ -26,25 +30,47 @@ from hub_extensions.tools.usage.rows import (
 )
 
 NEEDED = ("JobID", "User", "Submit", "Start", "End", "AllocTRES")
+INSTEAD = {
+    "JobID": ("JobIDRaw",),
+    "End": ("Elapsed", "ElapsedRaw"),
+    "AllocTRES": ("AllocGRES", "TRES", "ReqTRES", "ReqGRES"),
+    "Group": ("Account",),
+    "Timelimit": ("TimelimitRaw",),
+}
+"""Columns that say the same, or nearly so, where one is not there."""
+KNOWN = (*NEEDED, *(name for names in INSTEAD.values() for name in names), "Cluster", "Group", "Partition", "Timelimit",
+         "State", "JobName", "NodeList")  # fmt: skip
+DELIMITERS = "|;\t^~#!"
+"""A comma is none: it stands within AllocTRES."""
+COMMAND = "sacct -P -X -o JobID,User,Submit,Start,End,Timelimit,AllocTRES,State"
 LONGEST_NUMBER = 12
-"""Digits; a longer one is none of GPUs."""
-_NEVER = ("", "Unknown", "None", "N/A")
-_NO_LIMIT = ("", "UNLIMITED", "Partition_Limit", "INVALID")
-_GPUS = re.compile(r"(?:^|,)gres/gpu=(\d+)")
-_GPUS_OF_A_KIND = re.compile(r"(?:^|,)gres/gpu:([^=,]+)=(\d+)")
+"""Digits; a longer one is none of GPUs, and not read to its end."""
+_NEVER = ("", "Unknown", "None", "N/A", "(null)")
+_NO_LIMIT = ("", "UNLIMITED", "PARTITION_LIMIT", "INVALID", "NONE", "N/A")
+_GPUS = re.compile(
+    r"(?:^|,)(?:gres[/:])?gpu(?::(?P<kind>[^=,:()]*[^=,:()0-9][^=,:()]*))?(?:[=:](?P<count>\d+))?(?:\([^)]*\))?(?=,|$)",
+    re.IGNORECASE,
+)
+"""``gres/gpu=2`` and ``gres/gpu:a100=2`` of TRES, ``gpu:2``, ``gpu:a100:2(IDX:0-1)`` and ``gpu`` of GRES."""
+_PROFILE = re.compile(
+    r"(?:^|[_.:-])(?P<compute>\d+c[._])?(?P<slices>\d+)g[._](?P<gb>\d+)gb(?P<more>(?:[+._]me)?)$", re.I
+)
+"""The MIG profile in the name of a kind: ``1g.5gb``, ``a100_1g.5gb``, ``nvidia_a100_3g.20gb``, ``1g.10gb+me``."""
 _N = r"\d{1,12}"
 _LENGTH = re.compile(rf"(?:(?P<days>{_N})-)?(?:(?P<hours>{_N}):)?(?P<minutes>{_N}):(?P<seconds>{_N})(?:\.\d+)?")
 _ENDS = {
-    "COMPLETED": UseEnd.USER,
-    "CANCELLED": UseEnd.USER,
-    "TIMEOUT": UseEnd.LIFETIME,
-    "DEADLINE": UseEnd.LIFETIME,
-    "FAILED": UseEnd.FAILED,
-    "OUT_OF_MEMORY": UseEnd.FAILED,
-    "BOOT_FAIL": UseEnd.FAILED,
-    "NODE_FAIL": UseEnd.NODE_LOST,
-    "PREEMPTED": UseEnd.RECLAIMED,
+    ("COMPLETED", "CD", "CANCELLED", "CA"): UseEnd.USER,
+    ("TIMEOUT", "TO", "DEADLINE", "DL"): UseEnd.LIFETIME,
+    ("FAILED", "F", "OUT_OF_MEMORY", "OOM", "BOOT_FAIL", "BF"): UseEnd.FAILED,
+    ("NODE_FAIL", "NF"): UseEnd.NODE_LOST,
+    ("PREEMPTED", "PR", "REQUEUED", "RQ"): UseEnd.RECLAIMED,
 }
+
+
+def looks_like(first: str) -> bool:
+    """Whether the first line of a file is one of sacct's, whatever its options were."""
+    words = {word.lower() for word in re.split(r"[|;,\t^~#!\s]+", first)}
+    return "|" in first or bool({"jobid", "jobidraw"} & words)
 
 
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
@@ -54,18 +80,18 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
         BadFile: a column is missing, or a value is none that can be.
     """
     names: list[str] = []
-    for number, line in located(lines, lambda begin: column_at(names, begin.count("|"))):
-        fields = line.split("|")
+    between = ["|"]
+    for number, line in located(lines, lambda begin: column_at(names, begin.count(between[0]))):
         if not names:
-            names.extend(fields)
-            missing = [name for name in NEEDED if name not in names]
-            if missing:
-                text = f"the column is missing. Needed: {', '.join(NEEDED)}, separated by | (sacct -P)."
-                raise BadFile(how.file, number, missing[0], text)
+            between[0], columns = _header(line, how, number)
+            names.extend(columns)
             continue
+        sign = between[0]
+        fields = line.split(sign)
         if len(fields) not in (len(names), len(names) + 1):  # sacct -p ends each line with one more
             text = (
-                f"{len(fields)} fields, and the header names {len(names)}. A name with a line break, or a |, does that."
+                f"{len(fields)} fields, and the header names {len(names)}. A name with a line break, or a {sign}, does"
+                " that."
             )
             raise BadFile(how.file, number, column_at(names, len(fields)), text)
         row = ImportRow(how, number, dict(zip(names, fields, strict=False)))
@@ -75,29 +101,63 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
             yield session
 
 
+def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
+    """(what separates the fields, the names of the columns, as we know them)."""
+    ours = {name.lower(): name for name in KNOWN}
+    sign = max(DELIMITERS, key=line.count)
+    names = [ours.get(name.strip().lower(), name.strip()) for name in line.split(sign)]
+    for name, others in INSTEAD.items():
+        here = next((other for other in others if other in names), None)
+        if name not in names and here is not None and not (name == "End" or here == "TimelimitRaw"):
+            names[names.index(here)] = name
+    missing = [name for name in NEEDED if name not in names]
+    if "End" in missing and {"Elapsed", "ElapsedRaw"} & set(names):
+        missing.remove("End")
+    if missing:
+        raise BadFile(how.file, number, missing[0], _what_it_is(line, sign, names))
+    return sign, names
+
+
+def _what_it_is(line: str, sign: str, names: Sequence[str]) -> str:
+    """What a first line is that is not a header with all columns, and what to do."""
+    if line.lstrip()[:1] in ("{", "["):
+        return f"this is what sacct --json writes. Write it with -P instead: {COMMAND}."
+    if "jobid" in line.lower() and sign not in line and "," in line:
+        return f"the fields are separated by commas, which AllocTRES has too. Use -P instead: {COMMAND}."
+    if "jobid" in line.lower() and sign not in line and len(line.split()) > 1:
+        return f"this is sacct's table for people, which cuts values off. Write it with -P: {COMMAND}."
+    if not any(name in KNOWN for name in names):
+        return f"there is no line with the columns' names: leave -n (--noheader) out. Needed: {', '.join(NEEDED)}."
+    return f"the column is missing. Needed: {', '.join(NEEDED)}, separated by | (sacct -P)."
+
+
 def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
-    job = row.text("JobID")
+    job = row.text("JobID").strip()
     if "." in job:
         notes.leave_out("steps of jobs")
         return None
-    if row.values["Start"] in _NEVER or row.values["End"] in _NEVER:
+    if row.values["Start"].strip() in _NEVER or row.values.get("End", "-").strip() in _NEVER:
         notes.leave_out("jobs that have not run, or run still")
         return None
-    count, kind = _gpus(row.values["AllocTRES"])
+    count, kind, profile = _gpus(row.values["AllocTRES"])
     if count > MOST_DEVICES:
         raise row.bad("AllocTRES", f"more than {MOST_DEVICES:,} GPUs.")
     if not count:
         notes.leave_out("jobs without a GPU")
         return None
-    asked = _time(row, "Submit")
+    first = "Start" if row.values["Submit"].strip() in _NEVER else "Submit"
+    asked = _time(row, first)
     began = _time(row, "Start", asked)
-    ended = _time(row, "End", began)
+    ended = _time(row, "End", began) if "End" in row.values else began + _elapsed(row)
     row.in_order(Submit=asked, Start=began, End=ended)
     pool = row.how.pool or OfferId(GPU)
-    state = (row.values.get("State", "").split() or [""])[0]
+    if profile is not None and pool.base == GPU:
+        pool = OfferId(profile.resource)
+    state = (row.values.get("State", "").split() or [""])[0].rstrip("+").upper()
     held = (ended - began).total_seconds()
+    key = f"sacct/{row.text('Cluster') or row.how.label}/{job}"
     record = UsageRecord(
-        key=f"sacct/{row.text('Cluster') or row.how.label}/{job}",
+        key=f"{key}@{began:%Y%m%dT%H%M%SZ}",
         user=row.text("User"),
         server=row.text("JobName"),
         offer=pool,
@@ -105,7 +165,7 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
         share=WHOLE,
         devices=count,
         ended=ended,
-        end=_ENDS.get(state, UseEnd.UNKNOWN).value,
+        end=next((end for names, end in _ENDS.items() if state in names), UseEnd.UNKNOWN).value,
         groups=tuple(filter(None, (row.text("Group"),))),
         choice=row.text("Partition"),
         device_class=kind,
@@ -119,34 +179,63 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
         ran_seconds=held,
         source="sacct",
     )
-    return ImportedSession(row.line, record)
+    return ImportedSession(row.line, record, key)  # by the id alone it was known to versions before
 
 
 def _time(row: ImportRow, column: str, after: datetime | None = None) -> datetime:
-    at = row.time(column, after=after)
+    text = row.values.get(column, "").strip()
+    if text.isdecimal() and len(text) in (9, 10):  # SLURM_TIME_FORMAT=%s
+        text = datetime.fromtimestamp(int(text), timezone.utc).isoformat()
+    at = row.time(column, text, after=after)
     if at is None:
         raise row.bad(column, "is empty; a time is needed.")
     return at
 
 
-def _gpus(tres: str) -> tuple[int, str]:
-    """How many, and of which kind, as ``billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G`` says it."""
-    kinds = _GPUS_OF_A_KIND.findall(tres)
-    whole = _GPUS.search(tres)
-    numbers = [whole[1]] if whole else [number for _, number in kinds]
-    count = sum(int(number) if len(number) <= LONGEST_NUMBER else MOST_DEVICES + 1 for number in numbers)
-    return count, kinds[0][0] if len(kinds) == 1 else ""
+def _elapsed(row: ImportRow) -> timedelta:
+    seconds = row.number("ElapsedRaw") if row.values.get("ElapsedRaw") else _length(row, "Elapsed")
+    return timedelta(seconds=seconds or 0.0)
+
+
+def _gpus(tres: str) -> tuple[int, str, MigProfile | None]:
+    """How many, of which kind, and which MIG profile that is; "" and None where there are several kinds, or none.
+
+    As TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or as GRES (``gpu:a100:2``) says it. A sum counts its kinds too.
+    """
+    found = [(each["kind"], each["count"]) for each in _GPUS.finditer(tres.strip())]
+    whole = [count for kind, count in found if not kind]
+    numbers = whole[:1] or [count for _, count in found]
+    count = sum(
+        1 if text is None else int(text) if len(text) <= LONGEST_NUMBER else MOST_DEVICES + 1 for text in numbers
+    )
+    kinds = [kind for kind, _ in found if kind]
+    profiles = {_profile(kind) for kind in kinds}
+    return count, kinds[0] if len(kinds) == 1 else "", profiles.pop() if len(profiles) == 1 else None
+
+
+def _profile(kind: str) -> MigProfile | None:
+    found = _PROFILE.search(kind)
+    if found is None:
+        return None
+    compute = int(found["compute"][:-2]) if found["compute"] else None
+    return MigProfile(int(found["slices"]), int(found["gb"]), "me" if found["more"] else "", compute=compute)
 
 
 def _limit(row: ImportRow) -> float | None:
-    text = row.values.get("Timelimit", "")
-    if text in _NO_LIMIT:
-        return None
+    if "Timelimit" not in row.values and row.values.get("TimelimitRaw", "").strip().isdecimal():
+        minutes = row.number("TimelimitRaw", most=LATEST / 60)
+        return None if minutes is None else minutes * 60
+    text = row.values.get("Timelimit", "").strip()
+    return None if text.upper() in _NO_LIMIT else _length(row, "Timelimit")
+
+
+def _length(row: ImportRow, column: str) -> float:
+    text = row.values.get(column, "").strip()
     found = _LENGTH.fullmatch(text)
     if found is None:
-        raise row.bad("Timelimit", f"'{text[:40]}' is not a length like 1-12:00:00.")
+        raise row.bad(column, f"'{text[:40]}' is not a length like 1-12:00:00.")
     days, hours, minutes, seconds = (int(found[name] or 0) for name in ("days", "hours", "minutes", "seconds"))
     length = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if length > LATEST:
-        raise row.bad("Timelimit", f"'{text[:40]}' is longer than 126 years.")
+        raise row.bad(column, f"'{text[:40]}' is longer than 126 years.")
     return float(length)

@@ -146,7 +146,12 @@ def test_slurms_jobs_become_records_and_what_is_no_session_is_counted() -> None:
         JOB.replace("7|", "8|", 1).replace("gres/gpu:a100=2,gres/gpu=2", "mem=4G"),
         JOB.replace("7|", "9|", 1).replace("2026-01-05T12:30:00", "Unknown"),
     )
-    assert (record.key, record.user, record.devices, record.device_class) == ("sacct/puhti/7", "ada", 2, "a100")
+    assert (record.key, record.user, record.devices, record.device_class) == (
+        "sacct/puhti/7@20260105T083000Z",
+        "ada",
+        2,
+        "a100",
+    )
     assert record.asked == datetime(2026, 1, 5, 8, tzinfo=timezone.utc), "sacct writes no zone: --zone says it"
     assert (record.waited_seconds, record.held_seconds, record.lifetime_seconds) == (1800.0, 7200.0, 86400.0)
     assert (record.end, record.groups, record.choice, record.source) == ("user", ("ml",), "gpu", "sacct")
@@ -223,6 +228,141 @@ def test_slurms_log_without_a_column_or_a_zone() -> None:
     )
     (record,), _ = read(sacct.sessions, SACCT, with_zone, how=How("log", "log"))
     assert record.waited_seconds == 1800.0
+
+
+SHORT = "JobID|User|Submit|Start|End|AllocTRES|State"
+REQUEUED = (
+    "144_2|ue|2026-03-09T17:39:14|2026-03-09T18:41:15|2026-03-09T19:43:18|billing=1,cpu=1,gres/gpu=1,node=1|REQUEUED",
+    "144_2|ue|2026-03-09T17:39:14|2026-03-09T19:51:15|2026-03-09T20:51:15|billing=1,cpu=1,gres/gpu=1,node=1|NODE_FAIL",
+)
+
+
+def test_each_run_of_a_requeued_job_is_a_session() -> None:
+    first, second = read(sacct.sessions, SHORT, *REQUEUED)[0]
+    assert (first.end, second.end) == ("reclaimed", "node-lost")
+    assert first.key != second.key and first.asked == second.asked
+
+
+def test_a_recycled_id_is_another_session_and_the_same_row_is_the_same() -> None:
+    again = REQUEUED[1].replace("2026-03-09", "2027-03-09")
+    once, twice = (read(sacct.sessions, SHORT, REQUEUED[1], again)[0] for _ in range(2))
+    assert len({each.key for each in once}) == 2 and [each.key for each in once] == [each.key for each in twice]
+
+
+@pytest.mark.parametrize(
+    ("tres", "devices", "kind", "pool"),
+    [
+        ("billing=1,gres/gpu=2", 2, "", "gpu"),
+        ("cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G", 2, "a100", "gpu"),
+        ("gres/gpu:a100_1g.5gb=1,gres/gpu=1", 1, "a100_1g.5gb", "mig-1g.5gb"),
+        ("gres/gpu=2,gres/gpu:1g.5gb=2", 2, "1g.5gb", "mig-1g.5gb"),
+        ("gres/gpu:nvidia_a100_3g.20gb=1", 1, "nvidia_a100_3g.20gb", "mig-3g.20gb"),
+        ("gres/gpu:nvidia_a100-sxm4-40gb_1g.5gb=1", 1, "nvidia_a100-sxm4-40gb_1g.5gb", "mig-1g.5gb"),
+        ("gres/gpu:a100_1g_5gb=1", 1, "a100_1g_5gb", "mig-1g.5gb"),
+        ("gres/gpu:h100_1g.10gb+me=1", 1, "h100_1g.10gb+me", "mig-1g.10gb.me"),
+        ("gres/gpu:a100-sxm4-40gb=1", 1, "a100-sxm4-40gb", "gpu"),
+        ("gres/gpu:a100=1,gres/gpu:a100_1g.5gb=1,gres/gpu=2", 2, "", "gpu"),
+        ("gres/gpumem=4G,gres/gpuutil=3,gres/gpu=1", 1, "", "gpu"),
+        ("gpu:2", 2, "", "gpu"),
+        ("gpu", 1, "", "gpu"),
+        ("gpu:a100:2", 2, "a100", "gpu"),
+        ("gpu:a100:2(IDX:0-1)", 2, "a100", "gpu"),
+        ("gpu:2(S:0-1)", 2, "", "gpu"),
+        ("gpu:1g.5gb:2", 2, "1g.5gb", "mig-1g.5gb"),
+        ("gres:gpu:v100:4", 4, "v100", "gpu"),
+        ("craynetwork:1,gpu:1", 1, "", "gpu"),
+    ],
+)
+def test_what_a_job_had_is_read_as_each_version_of_slurm_writes_it(
+    tres: str, devices: int, kind: str, pool: str
+) -> None:
+    for how in (HOW, replace(HOW, pool=None)):
+        (record,), _ = read(sacct.sessions, SACCT, JOB.replace("cpu=8,gres/gpu:a100=2,gres/gpu=2", tres), how=how)
+        assert (record.devices, record.device_class, record.pool, record.offer) == (devices, kind, pool, pool)
+
+
+@pytest.mark.parametrize(
+    "tres", ["", "(null)", "N/A", "billing=1,cpu=1", "gres/gpumem=4G", "gres/gpu=0", "gpu:0", "fpga:1"]
+)
+def test_a_job_without_a_gpu_is_left_out(tres: str) -> None:
+    jobs, notes = read(sacct.sessions, SACCT, JOB.replace("cpu=8,gres/gpu:a100=2,gres/gpu=2", tres))
+    assert jobs == [] and notes.left_out == {"jobs without a GPU": 1}
+
+
+def test_a_pool_of_pieces_that_is_named_holds_for_every_kind() -> None:
+    job = JOB.replace("a100=2", "a100_1g.5gb=2")
+    (record,), _ = read(sacct.sessions, SACCT, job, how=replace(HOW, pool=OfferId("mig-2g.10gb")))
+    assert record.pool == "mig-2g.10gb"
+
+
+PLAIN = "7|ada|2026-01-05T10:00:00|2026-01-05T10:30:00|2026-01-05T12:30:00|gres/gpu=1|COMPLETED"
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        (SHORT, PLAIN),
+        (f"{SHORT}|", f"{PLAIN}|"),
+        (SHORT, f"{PLAIN}|"),
+        (SHORT.lower(), PLAIN),
+        (SHORT.replace("|", ";"), PLAIN.replace("|", ";")),
+        (SHORT.replace("|", "\t"), PLAIN.replace("|", "\t")),
+        (SHORT.replace("|", "^"), PLAIN.replace("|", "^")),
+        (SHORT.replace("JobID", "JobIDRaw"), PLAIN),
+        (SHORT.replace("AllocTRES", "AllocGRES"), PLAIN.replace("gres/gpu=1", "gpu:1")),
+        (SHORT.replace("AllocTRES", "ReqGRES"), PLAIN.replace("gres/gpu=1", "gpu:1")),
+        (SHORT.replace("AllocTRES", "ReqTRES"), PLAIN),
+        (f"{SHORT}|AllocGRES", f"{PLAIN}|gpu:4"),
+        (SHORT.replace("End", "Elapsed"), PLAIN.replace("2026-01-05T12:30:00", "02:00:00")),
+        (SHORT.replace("End", "Elapsed"), PLAIN.replace("2026-01-05T12:30:00", "0-02:00:00")),
+        (SHORT.replace("End", "ElapsedRaw"), PLAIN.replace("2026-01-05T12:30:00", "7200")),
+        (f"{SHORT}|Elapsed|Timelimit", f"{PLAIN}|02:00:00|UNLIMITED"),
+        (f"{SHORT}|TimelimitRaw", f"{PLAIN}|UNLIMITED"),
+        (f"{SHORT}|Timelimit", f"{PLAIN}|Partition_Limit"),
+        (SHORT, PLAIN.replace("2026-01-05T10:00:00", "1767600000").replace("2026-01-05T10:30:00", "1767601800")
+                     .replace("2026-01-05T12:30:00", "1767609000")),
+    ],
+)  # fmt: skip
+def test_what_sacct_writes_with_other_options_or_in_older_versions_is_read(header: str, row: str) -> None:
+    (record,), _ = read(sacct.sessions, header, row)
+    assert (record.user, record.devices, record.end, record.held_seconds) == ("ada", 1, "user", 7200.0)
+    assert (record.waited_seconds, record.lifetime_seconds) == (1800.0, None)
+
+
+def test_a_limit_in_minutes_and_a_submit_that_is_not_known() -> None:
+    header, row = f"{SHORT}|TimelimitRaw", f"{PLAIN}|90".replace("2026-01-05T10:00:00", "Unknown")
+    (record,), _ = read(sacct.sessions, header, row)
+    assert (record.lifetime_seconds, record.waited_seconds) == (5400.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (PLAIN, "leave -n (--noheader) out"),
+        ("       JobID      User  Submit    Start      End  AllocTRES ", "table for people, which cuts values off"),
+        (SHORT.replace("|", ","), "separated by commas, which AllocTRES has too"),
+        ('{"jobs": [', "this is what sacct --json writes"),
+        ("JobID|User|Submit|Start|End|State", "column AllocTRES: the column is missing"),
+        ("JobID|User|Submit|Start|AllocTRES|State", "column End: the column is missing"),
+    ],
+)
+def test_a_file_of_sacct_that_cannot_be_read_is_named_with_what_to_do(first: str, said: str) -> None:
+    assert said in refused(sacct.sessions, first, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("state", "end"),
+    [
+        ("REQUEUED", "reclaimed"),
+        ("PREEMPTED", "reclaimed"),
+        ("CANCELLED+", "user"),
+        ("TO", "lifetime"),
+        ("NF", "node-lost"),
+    ],
+)
+def test_states_are_known_requeued_short_and_cut_off(state: str, end: str) -> None:
+    (record,), _ = read(sacct.sessions, SHORT, PLAIN.replace("COMPLETED", state))
+    assert record.end == end
 
 
 SWF = "1 60 30 600 14 -1 100 14 3600 -1 1 3 4 -1 1 1 -1 -1"
