@@ -35,7 +35,7 @@ GATE = "../../../helm-values/gate.yaml"
 """Beside the base for the examples whose name begins so."""
 
 CODE = HERE.parents[1] / "hub_extensions"
-NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer", "unchecked"}
+NO_VALUES = {"chart-version", "helm", "rendered", "no-such-offer", "no-such-resource", "unknown-resource", "unchecked"}
 """Rules that ask the real chart, Helm or a cluster: ``test_check_chart.py``, ``test_check_cluster.py``."""
 
 ALONE = {"not-ours"}

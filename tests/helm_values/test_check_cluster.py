@@ -30,6 +30,7 @@ hub:
       titles: {mig-1g.5gb: Small GPU, mig-1g.10gb: Small GPU}
       groups: {mig-2g.10gb: [thesis]}
       hidden: [mig-7g.40gb]
+      resources: {nvidia.com/a100: gpu, nvidia.com/h100: gpu@h100}
     GpuCulling:
       idle_minutes_by_offer: {mig-1g.5gb: 10}
 """
@@ -41,7 +42,8 @@ def kubeconfig(
 ) -> Iterator[Path]:
     """KUBECONFIG of a cluster with a node of small and middle slices."""
     labels = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
-    slices: dict[str, str | int] = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1}
+    slices: dict[str, str | int] = {"nvidia.com/mig-1g.5gb": 5, "nvidia.com/mig-2g.10gb": 1, "nvidia.com/a100": 1}
+    slices["nvidia.com/l4"] = 2
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
     with played_nodes.node("values-check", slices, labels=labels):
         yield control_plane.kubeconfig
@@ -64,10 +66,15 @@ def test_an_offer_that_no_node_has_is_named_with_those_there_are(kubeconfig: Pat
     assert told(run(file, "--json")) == {}, "without --cluster nobody asks"
     result = run(file, "--cluster", "--json")
     assert result.exit_code == 1
-    there = "There are cpu, mig-1g.5gb, mig-2g.10gb."
+    there = "There are cpu, gpu, mig-1g.5gb, mig-2g.10gb."
     assert told(result) == {
         'hub.config.GpuOffers.fractions."mig-3g.20gb"': ("problem", there),
         "hub.config.GpuOffers.hidden": ("look at", there),
+        'hub.config.GpuOffers.resources."nvidia.com/h100"': ("look at", "There are nvidia.com/a100 and nvidia.com/l4."),
+        "hub.config.GpuOffers.resources": (
+            "look at",
+            "Say which offer it is: {nvidia.com/l4: gpu}; or leave it to virtual machines.",
+        ),
     }
 
 

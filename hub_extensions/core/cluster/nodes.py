@@ -338,11 +338,25 @@ def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceK
             yield _mig(node, resource)
         elif resource in (GPU_RESOURCE, GPU_RESOURCE + SHARED):
             yield _gpu(node, resource)
-        elif is_gpu_resource(resource) and resource not in PARTS:
+        elif _is_own_name(resource):
             why = (
                 "a resource of this name is not known: c.GpuOffers.resources says which offer it is, if it is for pods"
             )
             yield LeftOut(f"{resource} of node {node.name}", why)
+
+
+def _is_own_name(resource: str) -> bool:
+    """It hands out GPUs under a name that NVIDIA's device plugin has from its configuration."""
+    plain = resource in (GPU_RESOURCE, GPU_RESOURCE + SHARED) or resource.startswith(MIG_RESOURCE)
+    return is_gpu_resource(resource) and resource not in PARTS and not plain
+
+
+def own_names(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
+    """Resources under names of the cluster's own that hand out GPUs: how many there are on all nodes."""
+    found: Counter[str] = Counter()
+    for node in nodes:
+        found.update({name: count for name, count in node.allocatable.items() if count and _is_own_name(name)})
+    return found
 
 
 def gives_nothing(node: NodeFacts) -> Iterable[LeftOut]:
@@ -415,16 +429,11 @@ def _room_for_whole(node: NodeFacts) -> int | None:
         return None
     per_card = _per_card(node)
     cut = max([ceil(_slices(pieces) / per_card), *(ceil(n / max(1, per_card // p.slices)) for p, n in pieces)])
-    others = [name for name in node.allocatable if name not in (GPU_RESOURCE, GPU_RESOURCE + SHARED)]
-    renamed = sum(
-        node.allocatable[name]
-        for name in others
-        if is_gpu_resource(name) and name not in PARTS and not name.startswith(MIG_RESOURCE)
-    )
+    renamed = own_names([node]).values()
     places = max(_number(node.labels.get("nvidia.com/gpu.replicas")) or 1, 1)
     whole = node.allocatable.get(GPU_RESOURCE, 0)  # with none it is not an old count beside the shared ones
     shared = ceil(node.allocatable.get(GPU_RESOURCE + SHARED, 0) / places) if whole else 0
-    return max(0, cards - cut - renamed - shared) if pieces or renamed or shared else None
+    return max(0, cards - cut - sum(renamed) - shared) if pieces or renamed or shared else None
 
 
 def _believed(node: NodeFacts, resource: str) -> int:

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timezone
 from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
@@ -15,6 +15,7 @@ from itertools import chain
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
 from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.cluster.nodes import own_names
 from hub_extensions.core.cluster.pools import VOLUMES_UNREAD, survey_pools
 from hub_extensions.core.gpu.devices import GpusUnavailable
 from hub_extensions.core.offers.model import config_warnings
@@ -151,10 +152,24 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
         yield Diagnosis("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
     for state, text, fix in use_sources(settings, survey.pools.values()):
         yield Diagnosis("use", state, text, fix)
+    yield from renamed(settings.offers.resources, own_names((view.nodes or {}).values()))
     for item in [each for each in survey.left_out if each is not VOLUMES_UNREAD][:MOST_LEFT_OUT]:
         yield Diagnosis(
             "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."
         )
+
+
+def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Diagnosis]:
+    """GPUs under names of the cluster's own: those that are offered, and those that no setting explains."""
+    for name, offer in mapped.items():
+        if name in there:
+            yield Diagnosis("resources", "ok", f"{there[name]} x {name} is offered as {offer}.")
+        else:
+            fix = f"c.GpuOffers.resources: kubectl describe nodes says under which name they are, if not {name}."
+            yield Diagnosis("resources", "warning", f"No node has {name} now.", fix)
+    for name in sorted(there.keys() - mapped.keys()):
+        fix = f'c.GpuOffers.resources = {{"{name}": "gpu"}}, if one of it is a whole card for a pod.'
+        yield Diagnosis("resources", "warning", f"{there[name]} x {name} is no offer: its name is not known.", fix)
 
 
 def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:

@@ -22,6 +22,7 @@ from traitlets.config import Config
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
 from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, dry_run, settings_of
 from hub_extensions.core.cluster.model import ClusterConfig
+from hub_extensions.core.cluster.nodes import own_names
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -194,8 +195,8 @@ def _by_rules(run: _CheckRun) -> None:
     findings += list(_unchecked(release, config))
     run.use = who_measures(release)
     if run.options.cluster:
-        offers = _of_cluster(config)
-        findings += check_offers(release, {CPU, *(each.pool for each in offers), *offers})
+        offers, resources = _of_cluster(config)
+        findings += check_offers(release, {CPU, *(each.pool for each in offers), *offers}, resources)
         run.use = who_measures(release, offers)
 
 
@@ -277,8 +278,8 @@ def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
 # ------------------------------------------------------------------ the cluster
 
 
-def _of_cluster(config: Config) -> tuple[OfferId, ...]:
-    """The offers with a GPU that its nodes can have. Raises HelmUnusable."""
+def _of_cluster(config: Config) -> tuple[tuple[OfferId, ...], frozenset[str]]:
+    """The offers with a GPU that its nodes can have, and resources under names of its own. Raises HelmUnusable."""
     settings = settings_of(config)
     # the file that the hub reads lies in its pod: here KUBECONFIG says where the cluster is
     cluster = replace(settings.cluster or ClusterConfig(), kubeconfig="", context="")
@@ -294,7 +295,7 @@ def _of_cluster(config: Config) -> tuple[OfferId, ...]:
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
     known = {*map(OfferId, survey.pools), *(offer.id for offer in derived.offers)} - {CPU}
-    return tuple(sorted(known))
+    return tuple(sorted(known)), frozenset(own_names(view.nodes.values()))
 
 
 # ------------------------------------------------------------------ Helm and the real chart

@@ -19,8 +19,28 @@ _NAMING: Mapping[str, Severity] = {
 """Settings that do something to an offer; what promises one is a problem. Titles for cards that may come do no harm."""
 
 
-def check_offers(release: Release, known: Collection[str]) -> Iterator[Finding]:
-    """Every id that no node of the cluster has. `known`: the ids there are, ``cpu`` included."""
+def check_offers(release: Release, known: Collection[str], resources: Collection[str] = ()) -> Iterator[Finding]:
+    """Every id and every resource that no node of the cluster has, and GPUs under a name that no setting explains.
+
+    Args:
+        known: the ids there are, ``cpu`` included. resources: the resources of its nodes that hand out GPUs under
+            names of the cluster's own.
+    """
+    key = "hub.config.GpuOffers.resources"
+    mapped = release.tree(key)
+    for name in mapped:
+        if name not in resources:
+            text = f"No node of this cluster has {name}."
+            fix = (
+                f"There are {listed(resources)}."
+                if resources
+                else "Its GPUs have the names that are known: leave it out."
+            )
+            yield found(release, "no-such-resource", (*key.split("."), name), text, fix, severity="look at")
+    for name in sorted(set(resources) - set(mapped)):
+        text = f"Nodes of this cluster have GPUs as {name}, which no offer is made of."
+        fix = f"Say which offer it is: {{{name}: gpu}}; or leave it to virtual machines."
+        yield found(release, "unknown-resource", key, text, fix, severity="look at")
     for key, severity in _NAMING.items():
         ids = release.at(key)
         for name in ids if isinstance(ids, (list, Mapping)) else ():

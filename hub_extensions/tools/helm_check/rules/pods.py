@@ -10,11 +10,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hub_extensions.core.offers.pod_request import is_gpu_resource
 from hub_extensions.tools.helm_check.extra_config import python_of, set_anew
 from hub_extensions.tools.helm_check.model import Finding, Path, Release, Severity, dotted, find, found, has
 from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
 
-_GPU = re.compile(r"(?:nvidia\.com/(?:gpu(?:\..+)?|mig-.+|gpumem.*|gpucores|vgpu)|amd\.com/gpu|gpu\.intel\.com/.+)")
 _NVIDIA = re.compile(r"nvidia\.com/")
 _RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
 _VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
@@ -94,7 +94,7 @@ def _asked(override: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     found_ones: dict[str, Any] = {}
     for tree in trees:
         for resource, count in tree.items() if isinstance(tree, Mapping) else ():
-            if _GPU.fullmatch(str(resource)) and _is_some(count):
+            if is_gpu_resource(str(resource)) and _is_some(count):
                 found_ones.setdefault(str(resource), count)
     yield from found_ones.items()
 
@@ -113,7 +113,7 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
     keys += [f"hub.config.{section}.{name}" for section in SPAWNERS for name in _RESOURCES]
     for key in keys:
         for resource, count in release.tree(key).items():
-            if _GPU.fullmatch(str(resource)) and _is_some(count):
+            if is_gpu_resource(str(resource)) and _is_some(count):
                 text = f"Every server would ask for {resource}: {count}, whatever its user chose."
                 yield found(release, "gpu-for-all", (*key.split("."), resource), text, _OF_THE_OFFER)
     for key in ("singleuser.initContainers", "singleuser.extraContainers"):
