@@ -70,7 +70,7 @@ def test_an_offer_that_no_node_has_is_named_with_those_there_are(kubeconfig: Pat
     assert told(result) == {
         'hub.config.GpuOffers.fractions."mig-3g.20gb"': ("problem", there),
         "hub.config.GpuOffers.hidden": ("look at", there),
-        'hub.config.GpuOffers.resources."nvidia.com/h100"': ("look at", "There are nvidia.com/a100 and nvidia.com/l4."),
+        'hub.config.GpuOffers.resources."nvidia.com/h100"': ("look at", "There are nvidia.com/a100, nvidia.com/l4."),
         "hub.config.GpuOffers.resources": (
             "look at",
             "Say which offer it is: {nvidia.com/l4: gpu}; or leave it to virtual machines.",
