@@ -269,12 +269,12 @@ class GpuKubeSpawner(PodSpawner):
         """
         described = self.api.api_client.sanitize_for_serialization(pod)
         if differences := gpu_differences(self._gpu_grant()[1], described):
-            log = f"{self._log_name}: other GPUs than its lease gives, by a hook or setting of yours: "
-            log += "; ".join(differences)
+            # written here: JupyterHub 5 logs what the user reads
+            log = f"{self._log_name}: other GPUs than its lease gives, by a hook or setting of yours"
+            self.log.warning("%s: %s", log, "; ".join(differences))
             if self.foreign_gpus == "refuse":
                 said = (explain("pod-of-other-gpus"),)
                 raise spawn_errors.refusal(said, reason="foreign-gpus", log_message=log, status=409)
-            self.log.warning("%s", log)
         made: bool = await super()._make_create_pod_request(pod, request_timeout)
         return made
 

@@ -386,9 +386,7 @@ export function freeText(offer: OfferState, trans: TranslationBundle): string {
   if (offer.total === 0) {
     return trans.__('none there now');
   }
-  return offer.free === 0
-    ? trans.__('full')
-    : trans.__('%1 of %2 free', offer.free, offer.total);
+  return offer.free === 0 ? trans.__('full') : trans.__('%1 of %2 free', offer.free, offer.total);
 }
 
 /** What of the other offers could be had now: "Free now: MIG 1g.5gb (2 of 5 free)."; "" with nothing. */

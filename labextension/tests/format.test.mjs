@@ -320,7 +320,7 @@ test('what is free is counted only where it is known', () => {
   assert.equal(freeText({ free: 2, total: 5 }, trans), '2 of 5 free');
   assert.equal(freeText({ free: null, total: 5 }, trans), '');
   assert.equal(freeText({ free: 0, total: 5 }, trans), 'full');
-  assert.equal(freeText({ free: 0, total: 0 }, trans), '0 of 0 free');
+  assert.equal(freeText({ free: 0, total: 0 }, trans), 'none there now');
 });
 
 test('what is free now is named with how many, and CPU only is not a GPU', () => {
