@@ -269,14 +269,17 @@ def holds_memory(sample: DeviceSample) -> bool | None:
     return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
 
 
-def decisive_use(measured: float | None, report: ServerReport | None, policy: CullPolicy) -> float | None:
+def decisive_use(
+    measured: float | None, report: ServerReport | None, policy: CullPolicy, *, fresh: bool = False
+) -> float | None:
     """The use that is decided on, in percent: what was measured, beside what the server reports of itself.
 
-    Its user can forge a report. A high one protects the server until its lifetime ends it, as a loop of multiplications
-    on the GPU would. A low one counts where nobody measures, if the admin trusts it and no kernel or terminal is busy.
+    Its user can forge a report, so none counts while what was measured is `fresh`. Else a high one protects the server
+    until its lifetime ends it, as a loop of multiplications on the GPU would. A low one counts where nobody measures,
+    if the admin trusts it and no kernel or terminal is busy.
     """
     reported = None if report is None else report.used_percent
-    if report is None or reported is None:
+    if report is None or reported is None or (fresh and measured is not None and math.isfinite(measured)):
         return measured
     if reported >= policy.idle_below_percent:
         return max(reported, measured or 0.0)

@@ -86,6 +86,8 @@ class Overview:
         failed: starts that failed.
         on_cluster: a scheduler places the servers. simulated: some of the cards do not exist.
         may_drain: an admin can drain a card, or a node, here.
+        unproved: leases that seem to be over, by id, and why nothing proves it: an admin may release them.
+        contradicted: leases whose servers report work while their GPUs are measured idle: both figures in percent.
     """
 
     at: datetime
@@ -104,6 +106,8 @@ class Overview:
     may_drain: bool = True
     simulated: bool = False
     titles: Mapping[str, str] = field(default_factory=dict)
+    unproved: Mapping[str, Reason] = field(default_factory=dict)
+    contradicted: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 def titles_of(offers: Iterable[OfferState]) -> dict[str, str]:

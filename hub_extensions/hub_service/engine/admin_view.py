@@ -122,6 +122,8 @@ class AdminView:
             health=judge_health(health, offers, held, problem, gpus),
             cards=shown,
             leases=self._leases(shown),
+            unproved=self.unproved(),
+            contradicted=self._contradicted(shown),
             emptying=self._emptying(cards, shown),
             people=self._people(asked.people),
             longest_seconds=self._longest(),
@@ -137,6 +139,15 @@ class AdminView:
     def _leases(self, shown: PageRows[Card]) -> dict[str, LeaseInfo]:
         ids = (holder.lease for card in shown.shown for holder in card.holders)
         return {each: self.lease_info(self.state.leases[each]) for each in ids}
+
+    def _over_quota(self) -> dict[OfferId, QuotaHold]:
+        wall = self.state.clock.wall
+        return {offer: replace(hold, since=wall(hold.since)) for offer, hold in self.state.quota_holds.items()}
+
+    def _contradicted(self, shown: PageRows[Card]) -> dict[str, tuple[float, float]]:
+        leases = (self.state.leases.get(holder.lease) for card in shown.shown for holder in card.holders)
+        pairs = ((lease.id, self.culler.contradicted(lease)) for lease in leases if lease is not None)
+        return {lease: both for lease, both in pairs if both is not None}
 
     @staticmethod
     def _emptying(cards: tuple[Card, ...], shown: PageRows[Card]) -> dict[str, Emptying]:

@@ -1,7 +1,8 @@
 """What is known of a running server's use of its GPU, and what is to be decided on it.
 
-The evidence is the service's own sample of the device; where the card tells it nothing, what DCGM measured; where
-nobody measured that, what the server reports of itself; else it is unknown, and unknown is never idle.
+The evidence is the service's own sample of the device, and while that is fresh no report raises it; where the card
+tells it nothing, what DCGM measured; where nobody measured that, what the server reports of itself; else it is
+unknown, and unknown is never idle.
 Not here: what follows from it (``core/culling``), and who stops the server (``culler.py``).
 """
 
@@ -24,6 +25,7 @@ from hub_extensions.hub_service.engine.state import State
 
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
+"""Until then what was measured is known; a third of it, two turns of the culler, is fresh."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,26 @@ class ServerEvidence:
     def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
         measured = None if sample is None or sample.source == "report" else sample.used_percent
         policy = self.state.policy_of(lease.user, lease.offer)
-        return culling.decisive_use(measured, self._own_report(lease), policy)
+        fresh = sample is not None and self._is_fresh(sample)
+        return culling.decisive_use(measured, self._own_report(lease), policy, fresh=fresh)
+
+    def _is_fresh(self, sample: DeviceSample) -> bool:
+        """The service has read it from the GPU itself, within two turns of the culler.
+
+        DCGM's figures are an exporter's: one may show 0 of a busy card (NVIDIA/dcgm-exporter#662).
+        """
+        age = self.state.inventory_age()
+        return sample.source not in ("dcgm", "report", "none") and age is not None and age <= SAMPLES_LAST / 3
+
+    def contradicted(self, lease: Lease) -> tuple[float, float] | None:
+        """(reported use, measured use) of a server whose report of work is proved wrong just now; else None."""
+        sample, report = self.sample_of(lease), self._own_report(lease)
+        reported = None if report is None else report.used_percent
+        if sample is None or sample.used_percent is None or not self._is_fresh(sample):
+            return None
+        if reported is None or not self._is_work(lease, reported) or self._is_work(lease, sample.used_percent):
+            return None
+        return reported, sample.used_percent
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
         """What its server reports. Where DCGM knows that others are on its card, its figure is everybody's."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -38,6 +39,25 @@ def test_of_a_gpu_the_measured_use_decides_or_the_servers_own_report_that_protec
     assert [sign.kind for sign in signs if sign.decides] == [decides]
     assert signs[0].source == ("none" if measured is None else "nvml")
     assert len(gpu_signs(sample, None, ON, used=measured)) == 1
+
+
+@pytest.mark.parametrize(
+    ("measured", "own", "decides"),
+    [
+        (0.0, 100.0, 0.0),
+        (2.0, 100.0, 2.0),
+        (70.0, 100.0, 70.0),
+        (0.0, 0.0, 0.0),
+        (None, 100.0, 100.0),
+        (math.nan, 100.0, 100.0),
+        (None, None, None),
+    ],
+)
+def test_a_fresh_measurement_is_raised_by_no_report_and_one_that_is_not_there_is(
+    measured: float | None, own: float | None, decides: float | None
+) -> None:
+    said = ServerReport(NOON, True, 1, 1, used_percent=own)
+    assert decisive_use(measured, said, ON, fresh=True) == decides
 
 
 @pytest.mark.parametrize(("ago", "value"), [(None, "unknown"), (60, "busy"), (61, "idle")])

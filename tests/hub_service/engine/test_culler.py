@@ -15,6 +15,7 @@ from hub_extensions.core.culling import PAGE, reached
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import DrainState, Report, SignedOut, Stopped
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine.errors import Refused
@@ -70,6 +71,47 @@ async def stops_finish(r: Room) -> None:
         return not r.engine.culler._stops
 
     await soon(over)
+
+
+FORGED = replace(OPEN, used_percent=100.0)
+
+
+async def test_a_forged_report_keeps_no_gpu_that_is_measured_idle_and_admins_see_both(tmp_path: Path) -> None:
+    """It held an idle GPU until the end of its lifetime."""
+    async with room(tmp_path, small(0), small(1)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await r.run("ben", "mig-1g.5gb")
+        r.gpus.used["MIG-small-1"] = 60.0
+        for _ in range(3):
+            await r.engine.watcher.refresh()
+            await r.engine.report("ben", "", FORGED)
+            await one_turn(r, FORGED)
+            r.hands.pass_time(MINUTE)
+        await r.engine.report("ada", "", FORGED)
+        await r.engine.report("ben", "", FORGED)
+        await r.engine.watcher.refresh()
+        (ada,) = [lease for lease in r.engine.state.leases.values() if lease.user == "ada"]
+        assert (await r.engine.admin_overview(Asked())).contradicted == {ada.id: (100.0, 0.0)}
+        await one_turn(r, FORGED)
+        await r.engine.report("ada", "", replace(FORGED, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
+@pytest.mark.parametrize("measured", ["unknown", "stale", "gone"])
+async def test_where_the_use_is_not_freshly_measured_a_report_protects_as_before(tmp_path: Path, measured: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        r.gpus.used["MIG-small-0"] = None if measured == "unknown" else 0.0
+        for _ in range(8):
+            if measured == "gone":
+                r.gpus.gone = "the driver does not answer"
+            await r.engine.watcher.refresh()
+            r.hands.pass_time(timedelta(seconds=20))
+            await r.engine.report("ada", "", FORGED)
+            await r.engine.culler.decide_all()
+            assert (await r.engine.admin_overview(Asked())).contradicted == {}
+        assert r.engine.state.facts["ada", ""].idle_since is None and r.hub.stopped == []
 
 
 async def test_an_idle_gpu_is_warned_about_and_then_stopped_and_its_user_told(tmp_path: Path) -> None:
