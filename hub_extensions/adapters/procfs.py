@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -57,14 +58,36 @@ class Process:
     service: str | None = None
 
 
+class Scan(NamedTuple):
+    """The live processes that carry a lease mark we can read.
+
+    Attributes:
+        unread: the accounts of live processes whose environment we may not read: theirs may carry one.
+        hidden: processes of other accounts are not shown at all (``hidepid``).
+    """
+
+    marked: tuple[Process, ...]
+    unread: frozenset[int]
+    hidden: bool
+
+
 def marked() -> tuple[Process, ...]:
     """All live processes that carry a lease mark we can read. Zombies do not count: they hold no GPU."""
+    return scan().marked
+
+
+def scan() -> Scan:
+    """Those, and what cannot be seen."""
     global _marks_seen
+    hidden = _hides_others()
     before, now = _marks_seen, {}
     owners: dict[int, str] = {}
     found = []
+    unread: set[int | None] = set()
     for pid in _pids():
         stat = _stat(pid)
+        if stat is None and _may_not_see(pid):
+            unread.add(_uid(pid))
         if stat is None or not stat.living:
             continue
         key = stat.key(pid)
@@ -72,6 +95,8 @@ def marked() -> tuple[Process, ...]:
         if marks is _NO_MARKS and stat.beginning:
             stat = _begun(pid)
             marks = None if stat is None else _marks(pid, stat)
+        if marks is None and stat is not None and not stat.of_the_kernel:
+            unread.add(_uid(pid))  # root's where it forbids to be looked into: like one that has lost its mark
         if marks is None or stat is None:
             continue
         if stat.env_start:
@@ -85,7 +110,7 @@ def marked() -> tuple[Process, ...]:
             owners[uid] = _owner(uid)
         found.append(_process(pid, stat, marks, uid, owners[uid]))
     _marks_seen = now
-    return tuple(found)
+    return Scan(tuple(found), frozenset(uid for uid in unread if uid is not None), hidden)
 
 
 def unreadable() -> int:
@@ -141,6 +166,25 @@ def alive(pid: int, started: int) -> bool:
     """Is this very process still running? False for a zombie, and for another process that got the same pid."""
     stat = _stat(pid)
     return stat is not None and stat.living and stat.started == started
+
+
+def liveness(pid: int, started: int) -> bool | None:
+    """As `alive`; None: something has this pid, and it is not shown to us which process it is."""
+    if _stat(pid) is not None:
+        return alive(pid, started)
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return None
+    return None if _stat(pid) is None else alive(pid, started)
+
+
+def account(pid: int) -> int | None:
+    """The uid under which it runs; None: it is gone, or not shown to us."""
+    found = re.search(rb"^Uid:\t(\d+)", _read(f"/proc/{pid}/status") or b"", re.MULTILINE)
+    return int(found[1]) if found else _uid(pid)
 
 
 def age_seconds(started: int) -> float:
@@ -247,6 +291,11 @@ class _Stat(NamedTuple):
         return self.size > 0 and self.env_start == 0
 
     @property
+    def of_the_kernel(self) -> bool:
+        """A thread of the kernel: it has no memory of its own, and no environment."""
+        return self.size == 0
+
+    @property
     def living(self) -> bool:
         """A zombie with threads is a program whose main thread has ended: it runs on, and may hold a GPU."""
         return self.state not in "ZXx" or self.threads > 1
@@ -261,6 +310,9 @@ _NO_MARKS = _Marks()
 _FIRST_PERSON = 1000  # Debian and Ubuntu number people's accounts from here
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_CAP_SYS_PTRACE = 19
+_SHOWN = (b"0", b"off", b"1", b"noaccess")
+"""Values of ``hidepid`` with which the processes of others are listed."""
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 _marks_seen: dict[_ProcessKey, _Marks] = {}
@@ -390,6 +442,33 @@ def _uid(pid: int) -> int | None:
         return os.stat(f"/proc/{pid}").st_uid
     except OSError:  # it ended meanwhile
         return None
+
+
+def _may_not_see(pid: int) -> bool:
+    """It is listed, and even its state is not shown to us (``hidepid=1``)."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb"):
+            return False
+    except PermissionError:
+        return True
+    except OSError:  # it ended meanwhile
+        return False
+
+
+def _hides_others() -> bool:
+    """/proc is mounted so that whoever may not look into a process is not shown it."""
+    status = _read("/proc/self/status") or b""
+    rights = re.search(rb"^CapEff:\t([0-9a-f]+)", status, re.MULTILINE)
+    if rights and int(rights[1], 16) >> _CAP_SYS_PTRACE & 1:
+        return False
+    for line in (_read("/proc/self/mountinfo") or b"").splitlines():
+        if b" /proc " in line.partition(b" - ")[0]:
+            options = line.rpartition(b" ")[2].split(b",")
+            hides = any(each.startswith(b"hidepid=") and each[8:] not in _SHOWN for each in options)
+            group = next((int(option[4:]) for option in options if option.startswith(b"gid=")), None)
+            if hides and (group is None or group not in (os.getegid(), *os.getgroups())):
+                return True
+    return not os.path.exists("/proc/1")
 
 
 def _owner(uid: int) -> str:

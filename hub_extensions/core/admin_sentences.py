@@ -39,6 +39,20 @@ TO_ADMINS: Mapping[str, Text] = {
     "unknown-lease": "There is no such lease any more.",
     "not-lost": "Its machine answers. Stop the server instead.",
     "local": "There is no cluster here: a lease ends when nothing runs on its GPU.",
+    # why it is not proved that a lease is over
+    "unproved-unread": "Its server seems to be over. Its GPU cannot be read, so it is not known to be free.",
+    "unproved-hub": (
+        "Its server seems to be over. The service may not look into the processes of its account, and the hub has not "
+        "said that it stopped, so its GPU stays held. Look with nvidia-smi and ps, then release it."
+    ),
+    "unproved-device": (
+        "Its server has stopped. The service may not look into the processes of its account, and the driver does not "
+        "list who uses its GPU, so the GPU stays held. Look with nvidia-smi and ps on the machine, then release it."
+    ),
+    "unproved-running": (
+        "The hub does not have its server any more. The service may not look into the processes of its account, so "
+        "the GPU stays held. Look with nvidia-smi and ps on the machine, then release it."
+    ),
     "hub-refused": "The hub says no: {answer:foreign}",
     "hub-busy": "The hub starts too many servers at once. Try again in a minute.",
     "hub-failed": "The hub failed while it did this; its log says why.",
@@ -70,6 +84,13 @@ TO_ADMINS: Mapping[str, Text] = {
         "stops",
         "1 stop has failed and is tried again.",
         "{stops} stops have failed and are tried again.",
+    ),
+    "health-unproved": Plural(
+        "leases",
+        "1 lease seems to be over, and nothing proves it: its GPU stays held until that is known, or until you release "
+        "it below.",
+        "{leases} leases seem to be over, and nothing proves it: their GPUs stay held until that is known, or until "
+        "you release them below.",
     ),
     "health-policy-file": "The policy file of culling is {why}",
     "health-prometheus": "Prometheus does not answer, so what it measures is not known. {why}",

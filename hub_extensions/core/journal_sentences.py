@@ -31,6 +31,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "not-back-hub-said": "{answer:foreign}",
     "pod-deleted": "The pod {pod:own} was deleted by force.",
     "pod-deleted-because": "The pod {pod:own} was deleted by force: {why:own}",
+    "released-by-admin": "The lease of {device:own} was released by hand: {why:own}",
     # what an admin ordered
     "closed-place": "Nothing new starts on {place:own}: {why:own}",
     "closed-machine": "Nothing new starts on the machine: {why:own}",

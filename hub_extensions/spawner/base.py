@@ -58,6 +58,8 @@ CLAIM_SECONDS = 5.0
 """So long a started process waits for the answer that its lease stands. The service itself ends what has none."""
 LAST_REPORT_SECONDS = 1.0
 """So long a hub that ends waits for the service to take the report of a stop: what it leaves behind is cancelled."""
+POLL_SECONDS = 2.0
+"""So long the end of a stop waits for the spawner's poll."""
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
@@ -435,11 +437,22 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             asked, self._gpu_stop_asked = self._gpu_stop_asked, False
             closing = asked and self._gpu_hub_ends()
             why, code = self._gpu_ending()
-            message = Stopped(self.user.name, self.name, reason=code, asked=asked, closing=closing, reasons=why)
+            polled = None if closing else await self._gpu_is_over()
+            message = Stopped(
+                self.user.name, self.name, reason=code, asked=asked, closing=closing, reasons=why, polled=polled
+            )
             report = self._gpu_later(self._gpu_report_stopped(message))
             if closing:
                 await asyncio.wait({report}, timeout=LAST_REPORT_SECONDS)
         await maybe_future(super().run_post_stop_hook())
+
+    async def _gpu_is_over(self) -> bool | None:
+        """What the poll says after a stop, which may have failed; None: it does not answer in time."""
+        try:
+            return await with_timeout(POLL_SECONDS, self.poll()) is not None
+        except Exception as error:  # noqa: BLE001  any spawner's poll may raise anything
+            self.log.debug("%s: not polled after its stop: %s", self._log_name, error)
+            return None
 
     def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
         """Why a server ended by itself, and a code for it; empty where somebody stopped it, or it is not known."""

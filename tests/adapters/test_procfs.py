@@ -261,6 +261,38 @@ def test_a_stranger_s_processes_are_counted_as_unreadable(lease: str) -> None:
         child.wait()
 
 
+@pytest.mark.needs("root")
+@pytest.mark.parametrize(
+    ("mount", "asker", "unread", "hidden", "alive"),
+    [
+        ("", 54322, True, False, True),
+        ("", 0, False, False, True),
+        ("hidepid=1", 54322, True, False, None),
+        ("hidepid=2", 54322, False, True, None),
+        ("hidepid=2", 0, False, False, True),
+        ("hidepid=2,gid=54322", 54322, True, False, True),
+    ],
+)
+def test_a_scan_says_whose_marks_it_could_not_read(
+    lease: str, mount: str, asker: int, unread: bool, hidden: bool, alive: bool | None
+) -> None:
+    child = subprocess.Popen(["sleep", "60"], env=environment(lease), user=54321)
+    try:
+        until(lambda: len(carrying(lease)) == 1)
+        code = (
+            f"import os; from hub_extensions.adapters import procfs as p; os.setgid({asker}); os.setuid({asker});"
+            "found = p.scan(); print(54321 in found.unread, found.hidden,"
+            f"p.liveness({child.pid}, {procfs.start_time(child.pid)}), p.liveness(2**22 - 3, 1))"
+        )
+        remounted = f"mount -t proc -o {mount} proc /proc && " if mount else ""
+        command = ["unshare", "--mount", "sh", "-c", f'{remounted}exec "$0" -c "$1"', sys.executable, code]
+        seen = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert seen.stdout.split() == [str(unread), str(hidden), str(alive), "False"]
+    finally:
+        child.kill()
+        child.wait()
+
+
 def test_a_scan_reads_of_a_process_that_it_knows_one_small_file(lease: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """So it is quick enough to run every second."""
     opened: list[str] = []

@@ -126,7 +126,7 @@ class Stopped:
     `reasons`: for the user, where the server ended by itself and it is known why (`message`: the same as an older hub
     says it); `reason`: for the metric, as in ``core.cluster.pod_status``. All are empty for an ordinary stop. `asked`:
     somebody asked for the stop while it ran; else it ended by itself. `closing`: the hub itself ends, and takes its
-    servers with it.
+    servers with it. `polled`: whether the spawner's own poll, asked afterwards, calls it ended; None: it does not say.
     """
 
     user: str
@@ -136,6 +136,7 @@ class Stopped:
     asked: bool = False
     closing: bool = False
     reasons: tuple[Reason, ...] = ()
+    polled: bool | None = field(default=None, compare=False)
 
 
 RETURNS_HEADER = "X-Jupyterhub-Gpu-Returns"

@@ -6,10 +6,12 @@ Of a thousand cards only the page that is asked for is written out. Not here: wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hub_extensions.core.messages import ClusterInfo, Health, LeaseInfo, OfferState, TicketInfo
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.cards import (
     Card,
     Emptying,
@@ -48,6 +50,7 @@ class AdminView:
     Attributes:
         lease_info, tickets_info: what else is said of a lease, and of people in line.
         drains: of a cluster's nodes; None: this is one machine.
+        unproved: leases that seem to be over, and why nothing proves it.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class AdminView:
         cluster: Callable[[], ClusterInfo | None],
         node_of: Callable[[Lease], str],
         drains: NodeDrains | None = None,
+        unproved: Callable[[], Mapping[str, Reason]] = dict,
     ) -> None:
         self.state = state
         self.culler = culler
@@ -68,6 +72,7 @@ class AdminView:
         self.cluster = cluster
         self.node_of = node_of
         self.drains = drains
+        self.unproved = unproved
 
     def cards(self) -> tuple[Card, ...]:
         """All cards with who is on them."""

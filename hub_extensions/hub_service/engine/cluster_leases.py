@@ -80,6 +80,7 @@ class ClusterLeases:
         self.cluster = cluster
         self.config = config
         self.trespassers: dict[str, bool] = {}
+        self.unproved: dict[str, Reason] = {}
         self.forgotten = ForgottenPods(state, transaction, cluster, config)
         self.drains = NodeDrains(state, transaction, cluster, config.drain_nodes)
         self.problem = ""
@@ -362,6 +363,13 @@ class ClusterLeases:
         if offer is not None:
             lease = replace(lease, offer=offer.id, share=offer.share)
         return replace(lease, ends_at=self.state.end_of(lease))
+
+    def may_be(self, server: HubServer) -> bool:
+        """Pods are looked at by their labels."""
+        return True
+
+    def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
+        """The API server says what is gone."""
 
     def is_stopping(self, server: HubServer) -> bool:
         """Its pod is being deleted, whatever the hub says of it."""

@@ -24,7 +24,6 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
-from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.engine import drains, overview, presenters
 from hub_extensions.hub_service.engine.admin_orders import AdminOrders
 from hub_extensions.hub_service.engine.admin_view import AdminView
@@ -116,6 +115,7 @@ class Engine:
             cluster=self.cluster,
             node_of=self._node_of,
             drains=None if self.cluster_leases is None else self.cluster_leases.drains,
+            unproved=lambda: self.watcher.unproved,
         )
         self.usage_days = UsageDays(state, store)
         self.admin_orders = AdminOrders(
@@ -256,6 +256,7 @@ class Engine:
 
     async def stopped(self, report: messages.Stopped) -> None:
         """See `Tickets.stopped`."""
+        self.watcher.hear_stop(report.user, report.server, report.polled)
         await self.queue.stopped(report)
         self.watcher.refresh_soon()
 
@@ -451,10 +452,8 @@ class Engine:
         return self.cluster_leases.info() if self.cluster_leases is not None else None
 
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
-        """See `ClusterLeases.give_up`. Raises Refused: 404 on one machine, where no lease can be given up."""
-        if self.cluster_leases is None:
-            raise Refused.because(404, explain("local"), "lease")
-        await self.cluster_leases.give_up(lease, admin, why)
+        """See `ClusterLeases.give_up`; on one machine `LocalLeases.give_up`, which wants a reason."""
+        await self.watcher.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
         """How good the wait forecasts were, by pool, and how old the last one is."""

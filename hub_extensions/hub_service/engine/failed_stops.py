@@ -154,7 +154,7 @@ class FailedStops:
         """Its lease is ending and does not end."""
         for lease in ending:
             since = self._ending_since[lease.id]
-            listed = self._is_listed(lease)
+            listed = self.state.lists(lease)
             fault = self._fault(OpenStop(since, released=True, listed=listed))
             if listed is None and lease.id in self.alarms:
                 yield self.alarms[lease.id]  # nobody can tell now, and its lease is ending still
@@ -164,22 +164,6 @@ class FailedStops:
 
     def _fault(self, stop: OpenStop) -> StopFault | None:
         return culling.fault_of(stop, self.state.policy.stop_deadline, self.state.clock.now())
-
-    def _is_listed(self, lease: Lease) -> bool | None:
-        """The hub has this run of the server; None: what it has is not known.
-
-        Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
-        """
-        server, listing = (lease.user, lease.server), self.state.listing
-        if self.state.listed is None or listing is None or not self.state.hub_up:
-            return None
-        named = {each.pid for each in listing.servers if (each.user, each.server) == server}
-        if lease.pid is not None and any(each.pid == lease.pid for each in listing.servers):
-            return True
-        if not named or (lease.pid is not None and None not in named):
-            return False
-        later = self.state.lease_of(*server) or self.state.live_ticket(*server) or self.state.facts.get(server)
-        return later is None
 
     def _left(self, lease: Lease) -> Reason:
         left = self.leases.what_is_left(lease)
@@ -215,7 +199,7 @@ class FailedStops:
             return
         async with self.transaction():  # not while it comes back
             lease = self.state.leases.get(str(alarm.key))
-            if lease is None or lease.state is not LeaseState.ENDING or self._is_listed(lease) is not False:
+            if lease is None or lease.state is not LeaseState.ENDING or self.state.lists(lease) is not False:
                 return
         await self.leases.end_again(lease)  # nobody else has had a turn since
         self.alarms[alarm.key] = replace(alarm, pause=culling.pause_after(alarm.pause, now, why=alarm.text))

@@ -13,6 +13,7 @@ from typing import Protocol
 from hub_extensions.adapters.jupyterhub_api import HubServer
 from hub_extensions.adapters.procfs import Process
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.reasons import Reason
 
 
 class LeaseWatcher(Protocol):
@@ -20,11 +21,13 @@ class LeaseWatcher(Protocol):
 
     Attributes:
         trespassers: `Device.identity` -> a server uses it that has no lease of it.
+        unproved: lease id -> why nothing proves that it is over, though it seems to be; of one machine only.
         problem: why nothing can be read now; "" when it can.
         sampled: set with every reading that was taken in.
     """
 
     trespassers: dict[str, bool]
+    unproved: dict[str, Reason]
     problem: str
     sampled: asyncio.Event
 
@@ -40,6 +43,12 @@ class LeaseWatcher(Protocol):
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
         """What a server holds that the state does not know; None: nothing."""
 
+    def may_be(self, server: HubServer) -> bool:
+        """What the hub says of a server is not proved wrong by what is there."""
+
+    def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
+        """The hub says that a server has stopped; `polled`: what its spawner's own poll says; None: not asked."""
+
     def is_stopping(self, server: HubServer) -> bool:
         """It is being stopped, whatever the hub says of it."""
 
@@ -51,6 +60,9 @@ class LeaseWatcher(Protocol):
 
     def forget_hub_state(self) -> None:
         """What the hub has is not known any more."""
+
+    async def give_up(self, lease_id: str, admin: str, why: str) -> None:
+        """An admin ends a lease of whose end there is no proof. Raises Refused."""
 
     async def clear_dead_start(self, lease: Lease) -> None:
         """End what a start left behind that the hub no longer knows."""

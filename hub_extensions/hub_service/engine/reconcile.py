@@ -366,7 +366,9 @@ class Reconciler:
             key = (lease.user, lease.server)
             if key in self._changed_since:
                 continue
-            if lease.state is LeaseState.RUNNING and lease.pid is None and missing.get(key, timedelta(0)) >= MISSING:
+            missed = missing.get(key, timedelta(0)) >= MISSING
+            known = lease.pid is not None and self.leases.lives(lease)  # the hub forgot it, but it runs
+            if lease.state is LeaseState.RUNNING and missed and not known:
                 ending = lifecycle.move(lease, Event.SERVER_GONE)
                 changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
         changes = [change for change in changes if not change.empty]
@@ -384,6 +386,8 @@ class Reconciler:
     def _adopt(self, server: HubServer) -> Changes:
         """A running server the state does not know: started before this product, or while the service was away."""
         now = self.state.clock.now()
+        if not self.leases.may_be(server):
+            return Changes()  # the hub's next poll finds out that it is over
         known = self.state.lease_of(server.user, server.server) or self._ending_but_alive(server)
         if known is not None:
             return self._go_on_with(known, server)

@@ -474,6 +474,23 @@ class State(Inventory):
             self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
         return self._sharers[1][device]
 
+    def lists(self, lease: Lease) -> bool | None:
+        """The hub has this run of the server; None: what it has is not known.
+
+        Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
+        """
+        server, listing = (lease.user, lease.server), self.listing
+        if self.listed is None or listing is None or not self.hub_up:
+            return None
+        named = {each.pid for each in listing.servers if (each.user, each.server) == server}
+        if lease.pid is not None and any(each.pid == lease.pid for each in listing.servers):
+            return True
+        if not named or (lease.pid is not None and None not in named):
+            return False
+        facts = self.facts.get(server)
+        later = self.lease_of(*server) or self.live_ticket(*server) or facts
+        return later is None or later is lease or (facts is later and facts.lease == lease.id)
+
     def lease_of_ticket(self, ticket: str) -> Lease | None:
         """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))

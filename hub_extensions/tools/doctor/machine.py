@@ -14,6 +14,7 @@ from itertools import chain
 
 from hub_extensions.adapters import procfs
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
+from hub_extensions.adapters.nvml.processes import sees_all_processes
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.nodes import own_names
 from hub_extensions.core.cluster.pools import VOLUMES_UNREAD, survey_pools
@@ -195,14 +196,28 @@ def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
 
 
 def other_accounts() -> Iterator[Diagnosis]:
-    """Can left-overs of other accounts' servers be found?"""
-    if os.geteuid() == 0:
+    """Can the processes of servers be looked into, so that nothing of them is overlooked?"""
+    scan, whole = procfs.scan(), sees_all_processes()
+    if os.geteuid() == 0 and whole and not scan.hidden and not scan.unread:
         yield Diagnosis("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")
         return
     unseen = procfs.unreadable()
-    text = "This account is not root and cannot look into other accounts' processes"
-    fix = (
-        "Nothing has to be done where servers run as the hub's own account. With gpu-local run the hub as root, else a "
-        "process that outlives its server keeps its GPU held."
+    held = (
+        "Where the marks of servers' processes cannot be read, a lease ends only when the hub says that its server "
+        "stopped, or its process is dead, and the driver lists nothing on the GPU; else the admins' page lists it, and "
+        "releases it with a reason."
     )
+    if not whole:
+        text = "This is a container: it sees its own processes alone, and the driver's list of processes says nothing"
+        fix = "With servers elsewhere give it the machine's processes: --pid=host and --cap-add=SYS_PTRACE."
+    elif os.geteuid() == 0:
+        text = "This account is root and may not look into all processes (CAP_SYS_PTRACE is missing)"
+        fix = "Give it that right: --cap-add=SYS_PTRACE, CapabilityBoundingSet= of a unit."
+    elif scan.hidden:
+        text = "/proc does not show this account the processes of others (hidepid)"
+        fix = "Mount /proc with hidepid=0, or with gid= of a group of the hub, or run the hub as root."
+    else:
+        text = "This account is not root and cannot look into other accounts' processes"
+        fix = "With gpu-local run the hub as root, else a process that outlives its server keeps its GPU held."
+    fix = f"Nothing has to be done where servers run as the hub's own account, beside it. {fix} {held}"
     yield Diagnosis("processes", "warning", text + (f" ({unseen} run now)." if unseen else "."), fix)

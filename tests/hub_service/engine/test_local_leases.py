@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters import procfs
-from hub_extensions.adapters.store import Changes
+from hub_extensions.adapters.store import Changes, JournalFilter
 from hub_extensions.core.gpu.devices import WHOLE, Device, Placement
 from hub_extensions.core.messages import Ask, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
+from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.reasons import explain
+from hub_extensions.hub_service.engine.errors import Refused
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room
 from tests.patience import patient, soon
@@ -442,6 +444,132 @@ async def test_a_process_that_was_there_in_between_begins_the_minute_anew(tmp_pa
             r.hands.pass_time(timedelta(seconds=seconds))
             await r.engine.watcher.refresh()
             assert [lease.state for lease in await r.engine.leases()] == states
+
+
+async def unreadable(r: Room, user: str = "root") -> TicketStatus:
+    """A server whose process is not known, of an account into whose processes this one may not look: root's."""
+    state = await r.ask(user, "mig-1g.5gb")
+    await r.engine.started(state.ticket, Started(state.attempt, ready=True))
+    r.hub.run(user)
+    await r.engine.watcher.refresh()
+    return state
+
+
+async def states(r: Room, *, seconds: float = 0) -> list[str]:
+    r.hands.pass_time(timedelta(seconds=seconds))
+    await r.engine.watcher.refresh()
+    return [lease.state for lease in await r.engine.leases()]
+
+
+@pytest.mark.needs("plain-user")
+async def test_a_lease_whose_marks_cannot_be_read_does_not_end_for_want_of_them(tmp_path: Path) -> None:
+    """Its MIG device was given to the next person after a minute, while its server computed on it."""
+    async with room(tmp_path, small(0)) as r:
+        await unreadable(r)
+        await r.ask("ben", "mig-1g.5gb")
+        for _ in range(4):
+            assert await states(r, seconds=31) == ["running"]
+        assert r.positions() == {"ben": 1}
+        r.hub.running.pop(("root", ""))
+        await r.engine.stopped(Stopped("root", ""))
+        r.gpus.pids["MIG-small-0"] = (4242,)
+        assert await states(r, seconds=600) == ["ending"], "the driver lists a process"
+        r.gpus.pids["MIG-small-0"] = ()
+        await states(r)
+        assert r.positions() == {"ben": 0}, "the hub says that it stopped, and the driver lists none"
+
+
+@pytest.mark.needs("plain-user")
+async def test_without_the_drivers_list_the_spawners_poll_ends_a_lease_whose_marks_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    async with room(tmp_path, small(0), small(1), small(2)) as r:
+        r.gpus.pids = dict.fromkeys(f"MIG-small-{n}" for n in range(3))
+        for user, polled in (("root", True), ("daemon", False), ("bin", None)):
+            await unreadable(r, user)
+            lease = r.engine.state.lease_of(user, "")
+            assert lease is not None
+            await r.engine.state.commit(Changes(leases=(replace(lease, user="root", server=user),)))
+            await r.engine.stopped(Stopped("root", user, polled=polled))
+        r.hub.running.clear()
+        await r.engine.watcher.refresh()
+        assert [lease.server for lease in await r.engine.leases()] == ["daemon", "bin"]
+        r.hands.pass_time(timedelta(seconds=1))
+        r.hub.away = "no answer"
+        await r.engine.reconciler.reconcile()
+        await r.engine.watcher.refresh()
+        assert [lease.server for lease in await r.engine.leases()] == ["daemon", "bin"], (
+            "a hub that is away proves nothing"
+        )
+        r.hub.away = ""
+        await r.engine.reconciler.reconcile()
+        await r.engine.watcher.refresh()
+        assert [lease.server for lease in await r.engine.leases()] == ["daemon"], "the other's stop has failed"
+
+
+@pytest.mark.needs("plain-user")
+@pytest.mark.parametrize("broken", ["driver", "device", "list"])
+async def test_an_admin_releases_with_a_reason_a_lease_of_whose_end_there_is_no_proof(
+    tmp_path: Path, broken: str
+) -> None:
+    """And no other: neither one whose server runs, nor one on whose device the driver lists a process."""
+    async with room(tmp_path, small(0)) as r:
+        await unreadable(r)
+        (lease,) = r.engine.state.leases
+        with pytest.raises(Refused):
+            await r.engine.give_up(lease, "ina", "it is over")
+        await r.engine.stopped(Stopped("root", "", polled=None))
+        r.hub.running.clear()
+        r.hub.away = "no answer"
+        await r.engine.reconciler.reconcile()
+        r.gpus.gone = "the driver does not answer" if broken == "driver" else ""
+        r.gpus.unread = {"MIG-small-0"} if broken == "device" else set()
+        r.gpus.pids["MIG-small-0"] = None
+        assert await states(r) == await states(r, seconds=30) == ["ending"]
+        assert r.engine.watcher.unproved == {}
+        assert await states(r, seconds=31) == ["ending"]
+        overview = await r.engine.admin_overview(Asked())
+        assert [each.reason for each in overview.unproved.values()] == [
+            "unproved-device" if broken == "list" else "unproved-unread"
+        ]
+        assert "health-unproved" in {each.reason for each in overview.health.findings}
+        with pytest.raises(Refused) as refused:
+            await r.engine.give_up(lease, "ina")
+        assert refused.value.reason == "reason-needed"
+        await r.engine.give_up(lease, "ina", "nothing of it runs")
+        assert (await r.engine.leases()) == () and r.engine.watcher.unproved.keys() <= {lease}
+        (row, *_) = await r.engine.journal(JournalFilter(kinds=("given-up",)), 5)
+        assert (row.actor, row.reasons[0].params["why"]) == ("admin ina", "nothing of it runs")
+        assert [record.end for record in (await r.engine.usage(None, None)).uses] == ["admin"]
+
+
+@pytest.mark.needs("plain-user")
+async def test_a_restart_of_the_service_ends_no_lease_whose_marks_cannot_be_read(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await unreadable(r)
+        hub, hands = r.hub, r.hands
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        assert await states(r) == await states(r, seconds=90) == ["running"]
+        await r.engine.reconciler.reconcile()
+        assert await states(r, seconds=90) == ["running"]
+        hub.running.clear()
+        for seconds, then in ((1, ["running"]), (61, [])):
+            r.hands.pass_time(timedelta(seconds=seconds))
+            await r.engine.reconciler.reconcile()
+            assert await states(r) == then, "the hub's lists lack it, and the driver lists none"
+
+
+@pytest.mark.parametrize("how", ["dead", "another's"])
+async def test_a_pid_that_is_not_alive_or_anothers_is_not_adopted(tmp_path: Path, how: str) -> None:
+    async with room(tmp_path, small(0)) as r:
+        old = started_before(r, "MIG-small-0", **({"JUPYTERHUB_USER": "ben"} if how != "dead" else {}))
+        await appears_in_proc(old.pid)
+        if how == "dead":
+            old.kill()
+            old.wait()
+        r.hub.run("ada", pid=old.pid)
+        await r.engine.reconciler.reconcile()
+        assert (await r.engine.leases()) == () and r.engine.state.facts == {}
 
 
 async def test_a_server_whose_pid_the_hub_does_not_tell_is_adopted_without_a_device(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import FormState
+from hub_extensions.core.notices import LONGEST
 from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.errors import Refused
@@ -112,14 +113,17 @@ class Leases(JsonRoute):
 
 
 class OneLease(JsonRoute):
-    """DELETE: give a lease up whose machine will not come back (admins, on a cluster)."""
+    """DELETE: give a lease up whose machine will not come back, or of whose end there is no proof (admins)."""
 
     who = Who.ADMIN
     action = ApiAction.GIVE_UP
 
     async def delete(self, lease: str) -> None:
-        """Its pod is deleted by force; the lease ends with it."""
-        await self.engine.give_up(lease, self.person.name)
+        """Its pod is deleted by force; on one machine the lease ends by the admin's word."""
+        self.only_queries("why")
+        await self.engine.give_up(
+            lease, self.person.name, " ".join(self.get_query_argument("why", "").split())[:LONGEST]
+        )
         self.no_content()
 
 

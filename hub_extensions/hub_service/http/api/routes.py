@@ -160,9 +160,10 @@ ROUTES: tuple[Address, ...] = (
         people.OneLease,
         {
             "delete": Method(
-                "Give a lease up whose machine will not come back, for admins of a cluster.",
+                "Give a lease up whose machine will not come back, or of whose end there is no proof, for admins.",
                 status=204,
-                errors=(404, 409, 502, 503),
+                query=(("why", "the admin's reason; needed on one machine, where no pod is deleted"),),
+                errors=(400, 404, 409, 502, 503),
             )
         },
     ),

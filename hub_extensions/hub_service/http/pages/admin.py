@@ -178,7 +178,7 @@ class TakeOut(AdminOrder):
 
 
 class GiveUp(AdminOrder):
-    """POST: a lease whose machine will not come back is given up."""
+    """POST: a lease whose machine will not come back, or of whose end there is no proof, is given up."""
 
     action = ApiAction.GIVE_UP
 

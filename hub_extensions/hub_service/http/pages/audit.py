@@ -151,5 +151,5 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "letter": t("message to those on a card"),
         "drained": t("stops after a sign-out"),
         "failed": t("did not start"),
-        "given-up": t("given up: its machine is gone"),
+        "given-up": t("given up by an administrator"),
     }.get(kind, kind)
