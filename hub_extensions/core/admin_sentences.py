@@ -70,6 +70,10 @@ TO_ADMINS: Mapping[str, Text] = {
         "The line for {title} stands still: something outside this hub took the GPU of the first, or its machine does "
         "not answer. Nobody else is let past."
     ),
+    "health-quota": (
+        "{title}: the cluster refuses its pods since {since:time}, so nobody is let in to it. {why} Raise the quota "
+        "(kubectl get resourcequota), or wait until a server ends."
+    ),
     "health-line": Plural(
         "waiting",
         "1 person waits for {title}, and one is free: it starts in a moment, or the line stands still.",

@@ -49,6 +49,13 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "cut-as-asked": "GPUs are cut as they are asked for here: it depends on what others ask for.",
     "free-one-taken-outside": "Something outside this hub took the GPU that was free.",
     "free-one-silent": "A machine that has such a GPU does not answer.",
+    "over-quota": (
+        "The cluster's quota for this hub is used up. It is tried again each minute, and when a server ends."
+    ),
+    "over-quota-of": (
+        "The cluster's quota for this hub is used up: {most} of {what}. It is tried again each minute, and when a "
+        "server ends."
+    ),
     "parts-differ": "Parts of different sizes are handed out here: it depends on how they fit.",
     "no-limit": "How long others keep their GPU has no limit here.",
     "one-without-limit": "It depends on a server or program that has no time limit.",
@@ -253,6 +260,14 @@ TO_THE_HUB: Mapping[str, Text] = {
     "taken-outside": (
         "Something outside this hub took the GPU of the first in line, who is served before anybody else. "
         "{ahead:people}"
+    ),
+    "over-quota-ahead": (
+        "The cluster's quota for this hub is used up. It is tried again each minute, and when a server ends. "
+        "{ahead:people}"
+    ),
+    "over-quota-of-ahead": (
+        "The cluster's quota for this hub is used up: {most} of {what}. It is tried again each minute, and when a "
+        "server ends. {ahead:people}"
     ),
     "machine-silent": (
         "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else. "

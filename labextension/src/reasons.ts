@@ -16,6 +16,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['queue', 'text']],
     text: (trans, parts) => trans.__('%1 hands out the GPUs here and does not say how long it takes.', ...parts)
   }],
+  ['over-quota-of', {
+    params: [['most', 'text'], ['what', 'text']],
+    text: (trans, parts) => trans.__('The cluster\'s quota for this hub is used up: %1 of %2. It is tried again each minute, and when a server ends.', ...parts)
+  }],
   ['place-ends-first', {
     params: [['hours', 'number']],
     text: (trans, parts) => trans.__('A place in line ends after %1 h, and a turn may come later than that.', ...parts)

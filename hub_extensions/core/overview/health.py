@@ -8,8 +8,10 @@ from datetime import timedelta
 
 from hub_extensions.core.messages import Health, OfferState
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue.quota_holds import QuotaHold
 from hub_extensions.core.reasons import Reason, explain
 
+EMPTY: Mapping[OfferId, QuotaHold] = {}
 GPUS_READ = timedelta(seconds=60)
 """Figures of the GPUs that are older are nobody's any more."""
 
@@ -32,6 +34,8 @@ def judge_health(
     held_up: Iterable[OfferId] = (),
     cluster_problem: str = "",
     gpu_problems: Iterable[str] = (),
+    unproved: int = 0,
+    over_quota: Mapping[OfferId, QuotaHold] = EMPTY,
 ) -> HealthVerdict:
     """What an admin has to know, of what the service says of itself.
 
@@ -39,10 +43,13 @@ def judge_health(
         offers: as they stand; where one is free and somebody waits for it, the line stands still.
         held_up: offers whose first in line finds no device. cluster_problem: why it cannot be read.
         gpu_problems: what the last reading of this machine's GPUs left out, a sentence each.
+        unproved: how many leases seem to be over without proof. over_quota: offers that the cluster takes no pod of;
+            `since` by the wall clock.
     """
     left_out = (explain("health-gpus", why=sentence) for sentence in gpu_problems)
+    held = (explain("health-unproved", leases=unproved),) if unproved else ()
     of_the_service = (*_of_the_service(health, cluster_problem), *left_out)
-    return HealthVerdict((*of_the_service, *_of_the_queue(offers, held_up), *_of_the_rest(health)))
+    return HealthVerdict((*of_the_service, *_of_the_queue(offers, held_up, over_quota), *held, *_of_the_rest(health)))
 
 
 def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:
@@ -63,12 +70,17 @@ def _of_the_service(health: Health, cluster_problem: str) -> Iterator[Reason]:
         yield explain("health-port", why=health.port or "")
 
 
-def _of_the_queue(offers: Iterable[OfferState], held_up: Iterable[OfferId]) -> Iterator[Reason]:
+def _of_the_queue(
+    offers: Iterable[OfferState], held_up: Iterable[OfferId], over_quota: Mapping[OfferId, QuotaHold]
+) -> Iterator[Reason]:
     named = set(held_up)
     for offer in offers:
         if offer.id == CPU:
             continue
-        if offer.id in named:
+        if offer.id in over_quota:
+            hold = over_quota[offer.id]
+            yield explain("health-quota", title=offer.title, since=hold.since, why=hold.why.message)
+        elif offer.id in named:
             yield explain("health-held-up", title=offer.title)
         elif offer.waiting and offer.free:
             yield explain("health-line", title=offer.title, waiting=offer.waiting)

@@ -287,6 +287,10 @@ class _OnNodes:
 def _why(
     snapshot: QueueSnapshot, capacity: Capacity, offer: GpuOffer, ticket: Ticket, ahead: int, braked: bool
 ) -> Reason:
+    if offer.id in snapshot.over_quota:
+        why = snapshot.over_quota[offer.id]
+        code = "over-quota-of-ahead" if why.params else "over-quota-ahead"
+        return explain(code, **why.params, ahead=ahead, log_message=why.message)
     seen = capacity.seen_by(offer, ticket)
     if seen.held_up:
         code = "machine-silent" if seen.silent else "taken-outside"
@@ -374,7 +378,8 @@ def _availability(
 def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
     """One is free for who joins now, and nobody comes before him."""
     before = queues.head(offer.pool) or any(map(queues.head, capacity.costed(offer.pool)))
-    return capacity.free(offer) > 0 and not before and not snapshot.queue and offer.id not in snapshot.held_up
+    free = capacity.free(offer) > 0 and offer.id not in snapshot.over_quota
+    return free and not before and not snapshot.queue and offer.id not in snapshot.held_up
 
 
 def _wait_on_nodes(
@@ -382,6 +387,8 @@ def _wait_on_nodes(
 ) -> WaitForecast:
     """Of somebody who may use what all may: those in line who may not are not ahead of him."""
     wishes = queues.wishes(offer.pool)
+    if offer.id in snapshot.over_quota:
+        return unknown(snapshot.over_quota[offer.id])
     if not snapshot.queue and capacity.fit(offer, None, Counter(wishes))[0]:
         return starts_now(explain("one-free"))
     wish, seen = capacity.wish(offer, None), capacity.seen_by(offer, None)

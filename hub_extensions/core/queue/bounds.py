@@ -59,6 +59,13 @@ def bounds_of(
 
 def no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
     """Why nothing can be said of a pool's waits; None when something can."""
+    over = (
+        snapshot.over_quota[offer.id]
+        for offer in snapshot.offers
+        if offer.pool == pool and offer.id in snapshot.over_quota
+    )
+    if (why := next(over, None)) is not None:
+        return why
     if snapshot.queue:
         return explain("line-elsewhere", queue=snapshot.queue)
     if not capacity.known or pool in capacity.unknown:

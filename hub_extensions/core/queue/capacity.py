@@ -58,6 +58,7 @@ class Capacity:
         self.known = snapshot.devices is not None or snapshot.pools is not None
         self.queue = snapshot.queue
         self.held_up = snapshot.held_up
+        self._refused = set(snapshot.over_quota) - snapshot.tried
         self.by_node: dict[str, NodeRooms] = {}
         self.promised: dict[str, Counter[NodeWish]] = {}
         self._snapshot = snapshot
@@ -136,6 +137,8 @@ class Capacity:
         """
         if not offer.pool:
             return True, None
+        if offer.id in self._refused:
+            return False, None
         if self.queue:
             return True, offer.pool  # the line is theirs: never two queues in a row
         rooms = self.by_node.get(offer.pool)
@@ -170,6 +173,8 @@ class Capacity:
             return
         offer = self.offers[admission.offer]
         self._free.clear()
+        if offer.id in self._snapshot.over_quota:
+            self._refused.add(offer.id)  # one tries, nobody else
         if offer.pool in self.by_node:
             self.promised[offer.pool][self.wish(offer, ticket)] += 1
         if offer.pool in self._room:
@@ -180,7 +185,7 @@ class Capacity:
     def free(self, offer: GpuOffer) -> int:
         """How many servers could be given this offer now."""
         if offer.id not in self._free:
-            self._free[offer.id] = self._count_free(offer)
+            self._free[offer.id] = 0 if offer.id in self._snapshot.over_quota else self._count_free(offer)
         return self._free[offer.id]
 
     def devices(self, pool: str) -> tuple[str, ...]:

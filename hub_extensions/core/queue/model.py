@@ -250,6 +250,7 @@ class QueueSnapshot:
             that all servers may, as far as anybody knows.
         node_of: lease -> the node of its pod.
         closed: `Device.identity` of devices that nobody new is given (``cordons.py``).
+        over_quota: offers that the cluster takes no pod of now, and why. tried: of these, those that one start may try.
         tickets: waiting and admitted ones, in any order.
         leases: all that have not ended.
         lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
@@ -274,6 +275,8 @@ class QueueSnapshot:
     node_sets: Mapping[str, frozenset[str]] = field(default_factory=dict)
     node_of: Mapping[str, str] = field(default_factory=dict)
     closed: frozenset[str] = frozenset()
+    over_quota: Mapping[OfferId, Reason] = field(default_factory=dict)
+    tried: frozenset[OfferId] = frozenset()
 
     def silent(self, pool: str) -> bool:
         """A machine of the cluster that has some of this pool does not answer."""

@@ -35,6 +35,8 @@ from hub_extensions.core.overview.view import (
 )
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
+from hub_extensions.core.queue.quota_holds import QuotaHold
+from hub_extensions.core.reasons import Reason
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.overview import failed_starts
 from hub_extensions.hub_service.engine.slices import in_slices
@@ -124,7 +126,9 @@ class AdminView:
             at=self.state.clock.utc_now(),
             read=None if self.state.read_at is None else self.state.clock.wall(self.state.read_at),
             totals=totals_of(cards),
-            health=judge_health(health, offers, held, problem, gpus),
+            health=judge_health(
+                health, offers, held, problem, gpus, unproved=len(self.unproved()), over_quota=self._over_quota()
+            ),
             cards=shown,
             leases=self._leases(shown),
             unproved=self.unproved(),

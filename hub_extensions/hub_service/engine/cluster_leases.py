@@ -69,7 +69,7 @@ class ClusterLeases:
     """Takes the cluster in and ends leases whose pod is gone.
 
     Attributes:
-        trespassers: of one machine only; empty here.
+        trespassers, unproved: of one machine only; empty here.
         forgotten: pods of ours that the hub has forgotten.
     """
 
@@ -145,6 +145,10 @@ class ClusterLeases:
         await self.state.see_cluster(snapshot)
         await self.drains.notice_undone(transaction)
         self.sampled.set()
+        if self.state.quota_holds:
+            for lease in [self.state.leases.get(each) for each in self.pod_of_lease]:
+                if lease is not None and lease.state is LeaseState.STARTING:
+                    transaction.pod_taken(lease.offer, lease.since)
         if view.pods is None:
             return  # no pod may be read: what is gone only the hub reports
         self.forgotten.find(view, view.pods)

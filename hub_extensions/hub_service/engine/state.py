@@ -34,6 +34,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue import quota_holds
 from hub_extensions.core.queue.admission import availability
 from hub_extensions.core.queue.forecast import START_ALLOWANCE
 from hub_extensions.core.queue.heads import lengths, pools_of
@@ -141,6 +142,8 @@ class State(Inventory):
     """Those that are only to be made: the server's start is pending."""
     gone_unseen: frozenset[ServerKey] = frozenset()
     """Servers that went while hub or service was away: the first list after it lacked them, and each one since."""
+    quota_holds: quota_holds.Holds = field(default_factory=dict)
+    """Offers of which the cluster took no pod at the last try."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
     """Servers of which something was said, and when (the machine's seconds): an older listing knows less."""
 
@@ -426,6 +429,8 @@ class State(Inventory):
             self.start_allowance,
             queues=self.ticket_index.queues(pools_of(offers), self.tickets.values()),
             closed=self.closed,
+            over_quota={offer: hold.why for offer, hold in self.quota_holds.items()},
+            tried=quota_holds.to_try(self.quota_holds, self.tickets.values(), self.clock.now()),
         )
         snapshot = self.cluster
         if snapshot is None:

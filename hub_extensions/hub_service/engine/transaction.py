@@ -15,6 +15,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import datetime
 from typing import TypeVar
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
@@ -22,8 +23,8 @@ from hub_extensions.core import messages
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.notices import Delivery, channels_of, turn_notices
 from hub_extensions.core.offer_texts import default_title
-from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.queue import failed_starts, lifecycle
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue import failed_starts, lifecycle, quota_holds
 from hub_extensions.core.queue.lifecycle import ENDS, Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
 from hub_extensions.core.reasons import Reason, as_text, explain
@@ -105,6 +106,8 @@ class Transaction:
         changes = with_begun_stops(self.state, changes)
         await self.state.commit(noted(self.state, followed(self.state, changes)))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
+        if self.state.quota_holds and (changes.gone_facts or any(_is_over(lease) for lease in changes.leases)):
+            self.state.quota_holds = quota_holds.server_ended(self.state.quota_holds)
 
     def publish(self, message: messages.TicketStatus) -> None:
         """Tell every listener, once this is over."""
@@ -171,6 +174,18 @@ class Transaction:
         meta = {FAILED_STARTS: write_failures(kept)}
         about = {"actor": "hub", "evidence": report.reason}
         await self.end_ticket(ticket, Event.FAILED, reason, **about, meta=meta, then=tuple(then))
+        holds, now = self.state.quota_holds, clock.now()
+        self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
+
+    def hold_back(self, holds: quota_holds.Holds) -> None:
+        """From now on these offers are held back, because the cluster takes no pod of them."""
+        before, self.state.quota_holds = self.state.quota_holds, holds
+        if holds.keys() != before.keys():
+            self.state.revision += 1
+        for offer in holds.keys() - before.keys():
+            log.warning("%s is held back: %s", offer, holds[offer].why.message)
+        for offer in before.keys() - holds.keys():
+            log.info("%s is not held back any more: the cluster took a pod of it", offer)
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
         """A start that was ready: of those that failed before nobody is told any more."""
@@ -195,6 +210,7 @@ class Transaction:
             )
         )
         self.state.count("ended", TicketEnd.READY.value)
+        self.pod_taken(offer, ticket.admitted_at)
         ready = explain("ready", log_message="ready")
         message = presenters.over(ticket, "ended", ready, self.state.clock)
         self.publish(message)
@@ -212,6 +228,11 @@ class Transaction:
             channels_of(notice_config),
             id=secrets.token_hex(8),
         )
+
+    def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
+        """The cluster took a pod of this offer."""
+        if self.state.quota_holds and admitted is not None:
+            self.hold_back(quota_holds.accepted(self.state.quota_holds, offer, admitted))
 
     # -------------------------------------------------------------- leases
 
@@ -277,6 +298,10 @@ class Transaction:
         log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, lease.ticket, lease.id, lease.user, lease.server, text, actor, evidence)
+
+
+def _is_over(lease: Lease) -> bool:
+    return lease.state is LeaseState.ENDED
 
 
 def possible(step: T | Reason) -> T:
