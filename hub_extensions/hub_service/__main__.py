@@ -30,6 +30,11 @@ def _serve(options: argparse.Namespace, supervisor: int) -> int:
     """In the child, which ends with its supervisor."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # the forecast has one thread, not one for each core
+    from hub_extensions.adapters.allocator import keep_small
+
+    keep_small()
+    # mako, which alembic brings, would load all of it to draw its error pages in colour: 4 MiB that nobody sees
+    sys.modules.setdefault("pygments", None)  # type: ignore[arg-type]
     from hub_extensions.hub_service.setup.settings import SettingsError
 
     try:
