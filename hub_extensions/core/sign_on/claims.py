@@ -25,18 +25,40 @@ NEVER_ALGORITHMS = ("none", "HS")
 _YEAR_9000 = 221_845_392_000
 
 
-def claim_at(claims: Claims, path: str) -> Any:
-    """The claim with this name, else at this dotted path; None: there is none.
+ABSENT = object()
+"""What `claim_at` returns for a claim that is not there."""
 
-    Names with dots, as ``https://site.example/groups``, come first.
+
+def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
+    """Return the claim with this name, or else the one at this dotted path, or else `default`.
+
+    A name that has dots itself, such as ``https://site.example/groups``, comes first; this holds in each object on the
+    way, because Keycloak's ``resource_access`` has the clients' ids as names.
     """
     if path in claims:
         return claims[path]
-    found: Any = claims
-    for part in path.split("."):
-        if not isinstance(found, Mapping) or part not in found:
-            return None
-        found = found[part]
+    parts = path.split(".")
+    for number in range(1, len(parts)):
+        inner = claims.get(".".join(parts[:number]))
+        found = claim_at(inner, ".".join(parts[number:]), ABSENT) if isinstance(inner, Mapping) else ABSENT
+        if found is not ABSENT:
+            return found
+    return default
+
+
+def merged(claims: Claims, more: Claims) -> Claims:
+    """Return the claims with those of another document over them.
+
+    Objects are merged name by name. A claim that has no value (``null`` or an empty text, which OpenID Connect Core
+    5.3.2 forbids) takes nothing away.
+    """
+    found = dict(claims)
+    for name, value in more.items():
+        there = found.get(name)
+        if isinstance(there, Mapping) and isinstance(value, Mapping):
+            found[name] = merged(there, value)
+        elif name not in found or not (value is None or value == ""):
+            found[name] = value
     return found
 
 

@@ -13,18 +13,32 @@ no user               pinned to another sub    refused, and shown to admins
 
 A pin follows its user to a new name, and outlives it: the name has files, and a new person would get them. An admin
 takes it away.
-Groups that the provider does not say are *unknown* (None), never none.
+
+What the provider names no groups for is another question, which `judge_groups` answers:
+
+======================================  ==============================  =========================================
+the groups claim                        at a sign-in                    at a re-check
+======================================  ==============================  =========================================
+is a list, or one text                  these groups                    these groups
+is missing (not there, null or empty)   no groups                       unknown: the groups stay for a while
+is left out as too large, or cannot     unknown: the groups stay for a  unknown: the groups stay for a while
+be read                                 while
+======================================  ==============================  =========================================
+
+Groups that are unknown stay until `groups_keep_hours` after the provider last named them, and make nobody an
+administrator. ``missing_groups`` overrides the second row.
 Not here: the table of pins, and the hub's own lists of whom it lets in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from typing import Any
 
-from hub_extensions.core.sign_on.claims import Claims, claim_at, shown
+from hub_extensions.core.sign_on.claims import ABSENT, Claims, claim_at, shown
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 LONGEST_NAME = 255
@@ -108,21 +122,146 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
     return name
 
 
-def groups_of(claims: Claims, path: str, *, names: Mapping[str, str], kept: Collection[str]) -> frozenset[str] | None:
-    """The hub's groups that somebody is in; None: the provider does not say.
+class MissingGroups(str, Enum):
+    """What a groups claim that is missing means."""
+
+    NONE = "none"
+    UNKNOWN = "unknown"
+
+
+class GroupsProblem(str, Enum):
+    """Why the provider names no groups."""
+
+    MISSING = "missing"
+    LEFT_OUT = "left-out"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedGroups:
+    """The groups that the provider's claims name.
+
+    Attributes:
+        names: as the hub calls them; None if the claims name none.
+        problem: why they name none; None if they do.
+        shape: what the claim is instead, for the log; "" if `problem` says it.
+    """
+
+    names: frozenset[str] | None
+    problem: GroupsProblem | None = None
+    shape: str = ""
+
+    @property
+    def words(self) -> str:
+        """The problem, for the log."""
+        if self.problem is GroupsProblem.LEFT_OUT:
+            return "the provider left it out, because there are too many"
+        return self.shape or "it is not there"
+
+
+GroupsClaim = str | Callable[[dict[str, Any]], Any]
+"""The name or path of the claim, or a function that finds the groups in all claims."""
+
+
+def claimed_groups(
+    claims: Claims, claim: GroupsClaim, *, names: Mapping[str, str], kept: Collection[str]
+) -> ClaimedGroups:
+    """Read the groups of a person.
 
     Args:
         names: the provider's name -> the hub's; others keep theirs.
-        kept: the hub's names that are taken over; none: all.
+        kept: the hub's names that are taken over; if empty, all of them.
     """
-    left_out = claims.get("_claim_names")
-    if isinstance(left_out, Mapping) and path.split(".")[0] in left_out:
-        return None  # too many for a token: the provider says where else to ask
-    said = claim_at(claims, path)
-    if not isinstance(said, list) or len(said) > MOST_GROUPS or not all(isinstance(one, str) for one in said):
-        return None
+    if isinstance(claim, str):
+        if _is_left_out(claims, claim):
+            return ClaimedGroups(None, GroupsProblem.LEFT_OUT)
+        said = claim_at(claims, claim, ABSENT)
+    else:
+        try:
+            said = claim(dict(claims))
+        except Exception as problem:  # noqa: BLE001  whatever the admin's own function does
+            return _unreadable(f"the function groups_claim raised {type(problem).__name__}")
+    if isinstance(said, str):
+        said = said.strip()
+        if said[:1] in ("[", "{"):
+            return _unreadable(f"a text that looks like a list: {shown(said)}")
+        said = [said] if said else None  # ADFS writes one group as a text
+    if said is ABSENT or said is None:
+        return ClaimedGroups(None, GroupsProblem.MISSING)
+    if not isinstance(said, (list, tuple, Set)):
+        return _unreadable(f"{_KINDS.get(type(said), type(said).__name__)} instead of a list")
+    strange = next((each for each in said if not isinstance(each, str)), None)
+    if strange is not None or None in said:
+        return _unreadable(f"a list with {_KINDS.get(type(strange), type(strange).__name__)} in it")
+    if len(said) > MOST_GROUPS:
+        return _unreadable(f"a list of {len(said)} groups, more than {MOST_GROUPS}")
     found = {names.get(one, one) for one in said}
-    return frozenset(one for one in found if _is_name(one) and (not kept or one in kept))
+    return ClaimedGroups(frozenset(one for one in found if _is_name(one) and (not kept or one in kept)))
+
+
+_KINDS = {dict: "an object", bool: "true or false", int: "a number", float: "a number", list: "a list",
+          type(None): "null"}  # fmt: skip
+
+
+def _unreadable(shape: str) -> ClaimedGroups:
+    return ClaimedGroups(None, GroupsProblem.UNREADABLE, shape)
+
+
+def _is_left_out(claims: Claims, path: str) -> bool:
+    """Whether the claim is too large for a token, and stands elsewhere (OpenID Connect Core 5.6.2; Entra ID)."""
+    elsewhere = claims.get("_claim_names")
+    if isinstance(elsewhere, Mapping) and (path in elsewhere or path.split(".")[0] in elsewhere):
+        return True
+    return path == "groups" and claims.get("hasgroups") in (True, "true", "True")
+
+
+def groups_of(
+    claims: Claims, claim: GroupsClaim, *, names: Mapping[str, str], kept: Collection[str]
+) -> frozenset[str] | None:
+    """Return the groups that the claims name, or None if they name none; see `claimed_groups`."""
+    return claimed_groups(claims, claim, names=names, kept=kept).names
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedGroups:
+    """The groups that a person has now.
+
+    Attributes:
+        is_known: the provider says so, or names none and that means none. Only then can a group give admin rights.
+        has_ended: they were unknown for too long, so none are left.
+    """
+
+    groups: frozenset[str]
+    is_known: bool = True
+    has_ended: bool = False
+
+
+def judge_groups(
+    claimed: ClaimedGroups,
+    before: Collection[str],
+    named: datetime | None,
+    now: datetime,
+    *,
+    at_sign_in: bool,
+    missing: MissingGroups | None,
+    keep: timedelta,
+) -> JudgedGroups:
+    """Decide which groups a person has now.
+
+    Args:
+        before: the groups that the hub has of this person.
+        named: when the provider last named the groups; None if nobody noted it, so that the time begins now.
+        missing: what a missing claim means; None: none at a sign-in, and unknown at a re-check.
+        keep: how long unknown groups stay.
+    """
+    if claimed.names is not None:
+        return JudgedGroups(claimed.names)
+    means = missing or (MissingGroups.NONE if at_sign_in else MissingGroups.UNKNOWN)
+    if claimed.problem is GroupsProblem.MISSING and means is MissingGroups.NONE:
+        return JudgedGroups(frozenset())
+    if named is not None and abs(now - named) >= keep:  # a clock that was set back prolongs nothing
+        return JudgedGroups(frozenset(), is_known=False, has_ended=bool(before))
+    return JudgedGroups(frozenset(before), is_known=False)
 
 
 def _is_name(text: str) -> bool:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
+from hub_extensions.core.sign_on.claims import merged
 from hub_extensions.core.sign_on.identity import (
     Adoption,
+    ClaimedGroups,
+    GroupsProblem,
     Identity,
+    JudgedGroups,
+    MissingGroups,
     Pinned,
+    claimed_groups,
     groups_of,
+    judge_groups,
     name_of,
     pin_of,
 )
@@ -98,18 +106,143 @@ def test_no_name_and_a_name_that_the_hub_does_not_take_are_refused(
         ({"groups": ["thesis", "", "x" * 256, "a\nb"]}, "groups", {"thesis"}),
         ({}, "groups", None),
         ({"groups": None}, "groups", None),
-        ({"groups": "thesis"}, "groups", None),
+        ({"group": "K8s_P_Group1"}, "group", {"K8s_P_Group1"}),
+        ({"groups": "CN=thesis,OU=uni"}, "groups", {"CN=thesis,OU=uni"}),
+        ({"groups": ""}, "groups", None),
+        ({"groups": "   "}, "groups", None),
+        ({"groups": '["thesis", "hub-admins"]'}, "groups", None),
+        ({"groups": "[thesis, hub-admins]"}, "groups", None),
         ({"groups": {"thesis": True}}, "groups", None),
+        ({"groups": [{"name": "thesis"}]}, "groups", None),
+        ({"groups": True}, "groups", None),
+        ({"groups": 7}, "groups", None),
         ({"groups": ["thesis", 5]}, "groups", None),
         ({"groups": ["g"] * 2001}, "groups", None),
         ({"groups": ["thesis"], "_claim_names": {"groups": "src1"}}, "groups", None),
         ({"_claim_names": {"groups": "src1"}}, "groups", None),
         ({"groups": ["thesis"], "_claim_names": {"roles": "src1"}}, "groups", {"thesis"}),
         ({"realm_access": []}, "realm_access.roles", None),
+        ({"hasgroups": True}, "groups", None),
+        ({"hasgroups": "true", "groups": ["thesis"]}, "groups", None),
+        ({"hasgroups": True, "roles": ["thesis"]}, "roles", {"thesis"}),
+        ({"hasgroups": False, "groups": ["thesis"]}, "groups", {"thesis"}),
+        ({"roles": ["thesis"], "groups": ["staff"]}, "roles", {"thesis"}),
+        ({"resource_access": {"hub": {"roles": ["thesis"]}}}, "resource_access.hub.roles", {"thesis"}),
+        ({"resource_access": {"hub.site.example": {"roles": ["a"]}}}, "resource_access.hub.site.example.roles", {"a"}),
+        ({"a": {"b": {}}, "a.b": {"c": ["thesis"]}}, "a.b.c", {"thesis"}),
+        ({"_claim_names": {"a.b": "src1"}, "a.b": ["thesis"]}, "a.b", None),
     ],
 )
 def test_groups_are_those_of_the_claim_or_unknown(claims: dict[str, Any], path: str, expected: set[str] | None) -> None:
     assert groups_of(claims, path, names={}, kept=()) == expected
+
+
+@pytest.mark.parametrize(
+    ("claims", "problem", "words"),
+    [
+        ({}, "missing", "it is not there"),
+        ({"groups": None}, "missing", "it is not there"),
+        ({"groups": ""}, "missing", "it is not there"),
+        ({"_claim_names": {"groups": "src1"}}, "left-out", "too many"),
+        ({"hasgroups": True}, "left-out", "too many"),
+        ({"groups": {"thesis": {}}}, "unreadable", "an object instead of a list"),
+        ({"groups": 5}, "unreadable", "a number instead of a list"),
+        ({"groups": True}, "unreadable", "true or false instead of a list"),
+        ({"groups": [{"name": "thesis"}]}, "unreadable", "a list with an object in it"),
+        ({"groups": ["thesis", None]}, "unreadable", "a list with null in it"),
+        ({"groups": '["thesis"]'}, "unreadable", "a text that looks like a list"),
+        ({"groups": ["g"] * 2001}, "unreadable", "2001 groups"),
+    ],
+)
+def test_why_no_groups_are_named_and_which_shape_the_claim_has(
+    claims: dict[str, Any], problem: str, words: str
+) -> None:
+    found = claimed_groups(claims, "groups", names={}, kept=())
+    assert found.names is None and found.problem is not None and found.problem.value == problem
+    assert words in found.words
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (lambda claims: [each["name"] for each in claims["teams"]], {"gpu", "lab"}),
+        (lambda claims: {"gpu"}, {"gpu"}),
+        (lambda claims: claims["urn:zitadel:roles"].keys(), {"thesis"}),
+        (lambda claims: claims.get("nothing"), None),
+        (lambda claims: claims["nothing"], None),
+        (lambda claims: claims, None),
+    ],
+)
+def test_a_function_finds_the_groups_in_any_shape(function: Any, expected: set[str] | None) -> None:
+    claims = {"teams": [{"name": "gpu"}, {"name": "lab"}], "urn:zitadel:roles": {"thesis": {"1": "site.example"}}}
+    assert groups_of(claims, function, names={}, kept=()) == expected
+
+
+MISSING = ClaimedGroups(None, GroupsProblem.MISSING)
+LEFT_OUT = ClaimedGroups(None, GroupsProblem.LEFT_OUT)
+OTHER_SHAPE = ClaimedGroups(None, GroupsProblem.UNREADABLE, "an object instead of a list")
+NAMED = ClaimedGroups(frozenset({"staff"}))
+EMPTY = ClaimedGroups(frozenset())
+HAD = frozenset({"thesis", "hub-admins"})
+NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
+KNOWN_NONE, UNKNOWN = JudgedGroups(frozenset()), JudgedGroups(HAD, is_known=False)
+ENDED = JudgedGroups(frozenset(), is_known=False, has_ended=True)
+
+
+@pytest.mark.parametrize("at_sign_in", [True, False])
+@pytest.mark.parametrize(
+    ("claimed", "setting", "hours_ago", "sign_in", "recheck"),
+    [
+        (NAMED, None, 1, JudgedGroups(frozenset({"staff"})), JudgedGroups(frozenset({"staff"}))),
+        (NAMED, "none", 99, JudgedGroups(frozenset({"staff"})), JudgedGroups(frozenset({"staff"}))),
+        (EMPTY, "unknown", 1, KNOWN_NONE, KNOWN_NONE),
+        (MISSING, None, 1, KNOWN_NONE, UNKNOWN),
+        (MISSING, None, 24, KNOWN_NONE, ENDED),
+        (MISSING, None, 23.9, KNOWN_NONE, UNKNOWN),
+        (MISSING, None, -25, KNOWN_NONE, ENDED),
+        (MISSING, None, None, KNOWN_NONE, UNKNOWN),
+        (MISSING, "none", 1, KNOWN_NONE, KNOWN_NONE),
+        (MISSING, "unknown", 1, UNKNOWN, UNKNOWN),
+        (MISSING, "unknown", 25, ENDED, ENDED),
+        (LEFT_OUT, None, 1, UNKNOWN, UNKNOWN),
+        (LEFT_OUT, "none", 1, UNKNOWN, UNKNOWN),
+        (LEFT_OUT, "none", 25, ENDED, ENDED),
+        (OTHER_SHAPE, "none", 1, UNKNOWN, UNKNOWN),
+        (OTHER_SHAPE, None, 25, ENDED, ENDED),
+    ],
+)
+def test_what_a_claim_that_names_no_groups_means(
+    claimed: ClaimedGroups,
+    setting: str | None,
+    hours_ago: float | None,
+    sign_in: JudgedGroups,
+    recheck: JudgedGroups,
+    at_sign_in: bool,
+) -> None:
+    found = judge_groups(
+        claimed,
+        HAD,
+        None if hours_ago is None else NOW - timedelta(hours=hours_ago),
+        NOW,
+        at_sign_in=at_sign_in,
+        missing=None if setting is None else MissingGroups(setting),
+        keep=timedelta(hours=24),
+    )
+    assert found == (sign_in if at_sign_in else recheck)
+
+
+def test_a_claim_without_a_value_takes_nothing_away_and_objects_are_merged() -> None:
+    token = {"groups": ["gpu"], "roles": ["a"], "resource_access": {"hub": {"roles": ["a"]}}, "sub": "s"}
+    info = {"groups": None, "roles": "", "resource_access": {"account": {"roles": ["b"]}}, "email": "e", "x": ""}
+    assert merged(token, info) == {
+        "groups": ["gpu"],
+        "roles": ["a"],
+        "resource_access": {"hub": {"roles": ["a"]}, "account": {"roles": ["b"]}},
+        "sub": "s",
+        "email": "e",
+        "x": "",
+    }
+    assert merged(token, {"groups": []})["groups"] == []
 
 
 def test_groups_are_renamed_and_only_those_kept_are_taken_over() -> None:
