@@ -5,10 +5,13 @@ what the provider says                  what follows
 ======================================  ==================================================================
 here is who it is, and we let them in   it stays; its groups are taken over, where they are known
 here is who it is; not let in any more  all sessions of the person end, and the right is lost
-no (``invalid_grant``, ``userinfo``     this session ends: it ran out there, or the account is gone
-401)
+no (``invalid_grant``, ``userinfo``     this session ends: it ran out there, or the account is gone. If it
+401)                                    was the last one, the account is *unknown* until the next sign-in: API
+                                        tokens end too, and servers run on while they work
 no, and it says that the account is     all sessions of the person end, and the right is lost
-disabled or gone
+disabled or gone (in the same answer,
+as ``userinfo``, or as ``account_url``)
+no, the person has to act there         this session ends, and nothing else
 nothing that can be read                it stays: nobody is signed out because a provider is away
 ======================================  ==================================================================
 
@@ -18,13 +21,13 @@ Not here: asking (``adapters/oidc.py``), and ending (``authenticator/session_end
 from __future__ import annotations
 
 import math
-import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
+from hub_extensions.core.sign_on.answers import MUST_ACT, Account, account_of_words
 from hub_extensions.core.sign_on.sessions import EndCause
 
 AT_ONCE = 5
@@ -48,15 +51,12 @@ PROBE_SECONDS = 12.0
 BACK_AFTER = 2
 """So many questions in a row have an answer where the provider counts as back, though some still have none."""
 
-_ACCOUNT_GONE = re.compile(
-    r"^(?!.*\bsession\b).*\b(user|account)\b.*\b((?P<disabled>disabled)|deleted|not found|does not exist)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-"""Not where a session is gone, and not for a lock: whoever knows a name can have it locked for a while."""
-
-
 RIGHT_LOST = frozenset({EndCause.DISABLED, EndCause.DELETED})
 """Ends after which the person may not sign in any more."""
+
+
+EXPECTED = frozenset({EndCause.SIGN_OUT.value, EndCause.BY_OWNER.value, EndCause.PROVIDER.value})
+"""Ends after which the provider renews nothing, so that its refusal says nothing of the account."""
 
 
 class RecheckOutcome(str, Enum):
@@ -90,15 +90,16 @@ class ProviderLink:
         return None if self.checked is None or self.checked - now > AHEAD else self.checked
 
 
-def end_of_no(description: str) -> EndCause:
-    """Why a session ends to which the provider says no, by the words that came with it.
+def end_of_no(words: str, code: str = "") -> EndCause:
+    """Return why a session ends that the provider does not renew, by the provider's words."""
+    if code == MUST_ACT:
+        return EndCause.MUST_ACT
+    found = account_of_words(words)
+    return EndCause.NOT_RENEWED if found is None else END_OF_ACCOUNT.get(found, EndCause.NOT_RENEWED)
 
-    Keycloak says of a deleted account what it says of a session that ran out: then it is not known which it is.
-    """
-    found = _ACCOUNT_GONE.search(description)
-    if found is None:
-        return EndCause.NOT_RENEWED
-    return EndCause.DISABLED if found["disabled"] else EndCause.DELETED
+
+END_OF_ACCOUNT = {Account.DISABLED: EndCause.DISABLED, Account.GONE: EndCause.DELETED}
+"""What a provider that is sure of an account ends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ class EndCause(str, Enum):
     DISABLED = "disabled"
     DELETED = "deleted"
     NOT_ALLOWED = "not-allowed"
+    MUST_ACT = "must-act"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,7 @@ WORDS = {
     EndCause.DISABLED: "Your sign-in service says that this account is disabled.",
     EndCause.DELETED: "Your sign-in service does not know this account any more.",
     EndCause.NOT_ALLOWED: "This account may not use this hub any more.",
+    EndCause.MUST_ACT: "Your sign-in service asks you to sign in again.",
 }
 
 

@@ -145,6 +145,28 @@ def test_a_provider_is_away_or_back_and_not_by_turns(questions: str, away: str) 
         ("The provider says no: 'Stale token'.", EndCause.NOT_RENEWED),
         ("The provider says no: 'invalid_grant'.", EndCause.NOT_RENEWED),
         ("", EndCause.NOT_RENEWED),
+        ("AADSTS50057: The user account is disabled. Trace ID: 1f2e", EndCause.DISABLED),
+        ("AADSTS500571: The guest user account is disabled.", EndCause.DISABLED),
+        (
+            "AADSTS50020: User account 'ada@uni.site.example' from identity provider 'https://sts.site.example/00000000"
+            "-0000-0000-0000-000000000000/' does not exist in tenant 'uni' and cannot access the application.",
+            EndCause.DELETED,
+        ),
+        ("The refresh_token was generated for a user who doesn't exist anymore.", EndCause.DELETED),
+        ("Unknown user", EndCause.DELETED),
+        ("Account has been deleted", EndCause.DELETED),
+        ("user is blocked", EndCause.DISABLED),
+        ("User disabled or deleted", EndCause.DISABLED),
+        ("Account temporarily disabled", EndCause.NOT_RENEWED),
+        ("Your account has been blocked after multiple consecutive login attempts", EndCause.NOT_RENEWED),
+        ("Token revoked, or user disabled", EndCause.NOT_RENEWED),
+        ("The service account of client 'hub' is disabled", EndCause.NOT_RENEWED),
+        ("The service account user of the client is not found", EndCause.NOT_RENEWED),
+        ("The account of this tenant is disabled", EndCause.NOT_RENEWED),
+        ("Client disabled", EndCause.NOT_RENEWED),
+        ("The user may have been deleted", EndCause.NOT_RENEWED),
+        ("Offline user session not found", EndCause.NOT_RENEWED),
+        ("The refresh token is invalid or expired.", EndCause.NOT_RENEWED),
     ],
 )
 def test_a_right_is_lost_only_where_the_provider_says_that_the_account_is(description: str, cause: EndCause) -> None:

@@ -1,0 +1,195 @@
+"""What a provider's *no* is about: a person, our client, or nothing that can be read.
+
+Three addresses can say something of an account: the token address at a refresh, the user information, and the
+provider's own administration (`account_url`). Only words about the person end a right; words about the client never do.
+Not here: asking (``adapters/oidc.py``), and what follows for a session (``recheck.py``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+from hub_extensions.core.sign_on.claims import shown
+
+
+class About(Enum):
+    """Whom a *no* is about."""
+
+    PERSON = "person"
+    CLIENT = "client"
+    NOBODY = "nobody"
+
+
+class Account(Enum):
+    """What a provider says of an account."""
+
+    THERE = "there"
+    DISABLED = "disabled"
+    GONE = "gone"
+
+
+MUST_ACT = "must-act"
+"""In place of the provider's own word: the person has to do something there, so a sign-in helps."""
+_ACT = frozenset({
+    "interaction_required", "login_required", "consent_required", "account_selection_required", "mfa_required",
+    "invalid_rapt",
+})  # fmt: skip
+_ACT_DETAILS = frozenset({
+    "basic_action", "additional_action", "message_only", "consent_required", "user_password_expired", "invalid_rapt",
+})  # fmt: skip
+"""Of Entra ID (``suberror``) and Google (``error_subtype``), beside ``invalid_grant``."""
+_ACT_WORDS = re.compile(
+    r"not fully set up|no longer has requested consent|required action|multi-?factor|has not consented|"
+    r"password (has |is )?expired",
+    re.IGNORECASE,
+)
+_REFUSED = frozenset({"invalid_grant", "bad_refresh_token", "bad_verification_code"})
+"""The last two are GitHub's, which answers an error with 200."""
+_OF_CLIENT = frozenset({
+    "invalid_client", "unauthorized_client", "incorrect_client_credentials", "application_suspended", "deleted_client",
+    "disabled_client",
+})  # fmt: skip
+_CLIENT_WORDS = re.compile(
+    r"\b(client|application)\b[^.]{0,120}\b(disabled|deleted|suspended|not found|unknown|does(n.?t| not) exist|"
+    r"do(n.?t|es not| not) match)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderNo:
+    """An answer without what was asked for.
+
+    Attributes:
+        code: the provider's word, or `MUST_ACT`; "" if it has none. words: its sentence; "" if it has none.
+    """
+
+    about: About
+    code: str
+    words: str
+
+
+def no_of_tokens(status: int, answered: Mapping[str, Any]) -> ProviderNo:
+    """Judge an answer of the token address that brings no tokens."""
+    code, words = _error_of(answered)
+    details = {answered.get("suberror"), answered.get("error_subtype")} - {None}
+    if status >= 500:
+        return ProviderNo(About.NOBODY, code, words)
+    if code in _ACT or (code == "invalid_scope" and _ACT_WORDS.search(words)):
+        return ProviderNo(About.PERSON, MUST_ACT, words)
+    if code in _REFUSED:
+        if any(isinstance(each, str) and each in _ACT_DETAILS for each in details) or _ACT_WORDS.search(words):
+            return ProviderNo(About.PERSON, MUST_ACT, words)
+        about_client = _CLIENT_WORDS.search(words) is not None and account_of_words(words) is None
+        return ProviderNo(About.CLIENT if about_client else About.PERSON, code, words)
+    # a 401 here is about the client, whatever its words (RFC 6749, 5.2): some say "access_denied" for a wrong secret
+    return ProviderNo(About.CLIENT if status == 401 or code in _OF_CLIENT else About.NOBODY, code, words)
+
+
+def no_of_userinfo(status: int, answered: Mapping[str, Any], challenge: str) -> ProviderNo:
+    """Judge an answer of the user information that is none.
+
+    Args:
+        challenge: the header ``WWW-Authenticate``, where RFC 6750 puts the words.
+    """
+    code, words = _error_of(answered)
+    in_head = dict(re.findall(r'\b(error|error_description)\s*=\s*"([^"]*)"', challenge[:2000]))
+    code, words = code or in_head.get("error", ""), words or in_head.get("error_description", "")
+    if status != 401:
+        return ProviderNo(About.NOBODY, code, words)
+    about_client = code in _OF_CLIENT or (_CLIENT_WORDS.search(words) and account_of_words(words) is None)
+    return ProviderNo(About.CLIENT if about_client else About.PERSON, code or "invalid_token", words)
+
+
+def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
+    """The word and the sentence of an error: as OAuth has them, or in an object as Microsoft's and Google's APIs do."""
+    error = answered.get("error")
+    if isinstance(error, Mapping):
+        code, words = error.get("code") or error.get("status"), error.get("message")
+    else:
+        code, words = error, answered.get("error_description")
+    return code if isinstance(code, str) else "", words if isinstance(words, str) else ""
+
+
+# ---------------------------------------------------------------------- words about an account
+
+_WHO = r"\b(?:user|account)(?:'s account)?\b"
+_GONE = r"deleted|not found|no longer exists?|does(?:n.?t| not) exist(?: any ?more)?|(?:has been|was) removed"
+_DISABLED = r"disabled|deactivated|suspended|(?:is|has been|was) blocked"
+_OF_ACCOUNT = re.compile(rf"{_WHO}.{{0,300}}?\b(?:(?P<disabled>{_DISABLED})|{_GONE})\b", re.IGNORECASE | re.DOTALL)
+_UNKNOWN_USER = re.compile(r"\b(?:unknown|no such) (?:user|account)\b", re.IGNORECASE)
+_NOT_SURE = re.compile(
+    r"\b(?:session|temporar\w*|locked|lockout|attempts?|may|might|could|if|or|service[- ]account|clients?|tenants?|"
+    r"realm|organi[sz]ation|subscription|not|never)\b(?! found)",
+    re.IGNORECASE,
+)
+"""Before the word that counts: about something else, not said for certain, or a lock, which whoever knows a name can
+bring about."""
+
+
+def account_of_words(words: str) -> Account | None:
+    """Return what a provider's sentence says of an account, or None if it does not say.
+
+    Keycloak says of a deleted account what it says of a session that ran out: then it is not known which it is.
+    """
+    if re.search(r"\bsession\b|\battempts?\b|\btemporar", words, re.IGNORECASE):
+        return None
+    if _UNKNOWN_USER.search(words):
+        return Account.GONE
+    found = _OF_ACCOUNT.search(words)
+    if found is None:
+        return None
+    before = words[: found.end()].replace("does not exist", "").replace("not found", "")
+    if _NOT_SURE.search(before):
+        return None
+    return Account.DISABLED if found["disabled"] else Account.GONE
+
+
+# ---------------------------------------------------------------------- the provider's administration
+
+_FLAGS = {"enabled": False, "active": False, "accountEnabled": False, "is_active": False, "blocked": True,
+          "suspended": True}  # fmt: skip
+"""Fields of an account's record -> the value that says it may not sign in: Keycloak, SCIM, Entra ID, authentik, Auth0,
+Google."""
+_STATES = frozenset({"deprovisioned", "suspended", "deactivated", "blocked", "disabled"})
+"""In the field ``status`` (Okta) or ``state`` (GitLab); LOCKED_OUT is no such state."""
+_NO_SUCH_CODES = frozenset({"Request_ResourceNotFound", "inexistent_user"})
+_NO_SUCH = re.compile(r"\bnot found\b|\bdoes(?:n.?t| not) exist\b", re.IGNORECASE)
+
+
+def account_of_record(status: int, record: object, account: str) -> Account | None:
+    """Return what the administration says of one account that was asked for by its id, or None if it does not say.
+
+    Args:
+        record: the answer's JSON; None if it has none.
+        account: the id that was asked for.
+    """
+    if not isinstance(record, Mapping):
+        return None
+    if status == 200:
+        named = record.get("id", record.get("user_id", record.get("sub")))
+        if named is not None and str(named).casefold() != account.casefold():
+            return None  # somebody else's
+        states = {value.casefold() for name in ("status", "state") if isinstance(value := record.get(name), str)}
+        if any(record.get(name) is value for name, value in _FLAGS.items()) or states & _STATES:
+            return Account.DISABLED
+        return Account.THERE if named is not None or _FLAGS.keys() & record.keys() else None
+    if status not in (404, 410):
+        return None  # about our client, or about nobody
+    code, message = _error_of(record)
+    texts = [record.get(name) for name in ("error", "message", "errorSummary", "detail", "errorMessage")]
+    words = " ".join(each for each in (message, *texts) if isinstance(each, str))
+    if _NO_SUCH_CODES & {code, record.get("errorCode")}:
+        return Account.GONE
+    about_user = re.search(r"\buser\b", words, re.IGNORECASE) is not None or account.casefold() in words.casefold()
+    elsewhere = re.search(r"\b(realm|tenant|client|application|route|path|url)\b", words, re.IGNORECASE)
+    return Account.GONE if _NO_SUCH.search(words) and about_user and not elsewhere else None
+
+
+def refusal_sentence(no: ProviderNo) -> str:
+    """The provider's words for the log, shortened and on one line."""
+    return f"The provider says no: {shown(no.words or no.code)}."
