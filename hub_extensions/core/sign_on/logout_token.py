@@ -8,7 +8,7 @@ header ``typ``           ``logout+jwt``; plain ``JWT`` or none as well, as older
 ``iss``                  the provider, letter by letter
 ``aud``                  we are in it
 ``iat``                  there, not ahead of our clock, at most a day old
-``exp``                  there, and not past
+``exp``                  not past; if it is not there, ``iat`` is some minutes old at most
 ``sub``, ``sid``         at least one, and each a text
 ``events``               an object in which the logout's name stands for an object
 ``nonce``                not there, so that no id token serves as a logout token
@@ -40,6 +40,8 @@ EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPES = ("logout+jwt", "jwt")
 OLDEST = timedelta(days=1)
 """A logout token is not taken later; so long its ``jti`` is remembered at most."""
+FRESH = timedelta(minutes=5)
+"""How long a logout token without ``exp`` is good: Keycloak 22 and 23.0.0 to 23.0.3 and Ory Hydra 2.2 send such."""
 LARGEST_BODY = 16 * 1024
 """Bytes of the request that brings one."""
 
@@ -83,6 +85,10 @@ def judge_logout_token(
     issued, expires = time_of(claims, "iat"), time_of(claims, "exp")
     if issued is None:
         return SignOnRefusal("issued-at", "It does not say when it was issued (iat).")
+    if expires is None and "exp" not in claims:
+        if issued < now - FRESH - leeway:
+            return SignOnRefusal("old", "It does not say until when it is good (exp), and is older than 5 minutes.")
+        expires = issued + FRESH
     if expires is None:
         return SignOnRefusal("expires", "It does not say until when it is good (exp).")
     if issued > now + leeway:
