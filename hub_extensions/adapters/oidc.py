@@ -25,7 +25,15 @@ from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPInputError, HTTPOutputError
 from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
 
-from hub_extensions.adapters.provider_address import address_problem
+from hub_extensions.adapters.provider_address import address_problem, origin_of
+from hub_extensions.core.sign_on.answers import (
+    About,
+    Account,
+    account_of_record,
+    no_of_tokens,
+    no_of_userinfo,
+    refusal_sentence,
+)
 from hub_extensions.core.sign_on.claims import SIGNING_ALGORITHMS, algorithm_problem, shown
 from hub_extensions.core.sign_on.id_token import LARGEST_TOKEN
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
@@ -43,18 +51,24 @@ FIRST_KEYS_SECONDS = 1.0
 KEYS_SECONDS = 3600.0
 """So old keys, and a document, are asked for again; what is there stays good while the provider is away."""
 SHORTEST_RSA_BITS = 2048
+OWN_TOKEN_SECONDS = 45.0
+"""How long a token of our own client is used; Keycloak's live 60 s at the least."""
 
 _KINDS = {"RS": ("RSA", None), "PS": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
 """How an algorithm's name begins -> the type and curve of its keys."""
-_NOT_ABOUT_A_PERSON = {"invalid_client", "unauthorized_client"}
 
 
 class ProviderRefused(Exception):
-    """It said no: this grant, or this access token, is worth nothing any more. `code`: its own word."""
+    """It said no: this grant, or this access token, is worth nothing any more.
 
-    def __init__(self, code: str, why: str) -> None:
+    Attributes:
+        code: the provider's word, or `MUST_ACT`. words: its whole sentence; "" if there is none.
+    """
+
+    def __init__(self, code: str, why: str, words: str = "") -> None:
         super().__init__(why)
         self.code = code
+        self.words = words or why
 
 
 class ProviderAway(Exception):
@@ -110,11 +124,19 @@ class Provider:
         *,
         algorithms: tuple[str, ...] = SIGNING_ALGORITHMS,
         ca_file: str = "",
+        reached_at: str = "",
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`secrets`: the client's; two of them while it is changed. `ca_file`: whose certificates; "": the system's."""
+        """Remember what is set; nobody is asked yet.
+
+        Args:
+            secrets: the client's; two of them while it is changed.
+            ca_file: with the certificates of authorities; if empty, the system's count.
+            reached_at: where the hub finds what browsers find at `issuer`; if empty, at the same address.
+        """
         self.issuer = issuer
+        self._reached_at = reached_at.rstrip("/")
         self.client_id = client_id
         self._secrets = list(secrets)
         self._algorithms = algorithms
@@ -127,6 +149,7 @@ class Provider:
         self._keys_at: float | None = None
         self._asked_keys_at: float | None = None
         self._asking = asyncio.Lock()
+        self._own_token, self._own_token_until = "", 0.0
         self._client: SimpleAsyncHTTPClient | None = None
         self._tls: ssl.SSLContext | None = None
 
@@ -138,7 +161,7 @@ class Provider:
             return self._metadata
         # a slash at the issuer's end is not doubled, and stays a part of its name (OpenID Connect Discovery, 4.1)
         try:
-            document = await self._document(self.issuer.rstrip("/") + DISCOVERY)
+            document = await self._document((self._reached_at or self.issuer.rstrip("/")) + DISCOVERY)
             self._metadata = self._read_metadata(document)
             self._metadata_at = self._clock()
         except ProviderAway:
@@ -159,22 +182,38 @@ class Provider:
         return ProviderMetadata(
             issuer=self.issuer,
             authorization=self._address(document, "authorization_endpoint"),
-            token=self._address(document, "token_endpoint"),
-            keys=self._address(document, "jwks_uri"),
-            userinfo=self._address(document, "userinfo_endpoint", needed=False),
+            token=self._address(document, "token_endpoint", asked_by_hub=True),
+            keys=self._address(document, "jwks_uri", asked_by_hub=True),
+            userinfo=self._address(document, "userinfo_endpoint", needed=False, asked_by_hub=True),
             end_session=self._address(document, "end_session_endpoint", needed=False),
             names_itself=document.get("authorization_response_iss_parameter_supported") is True,
             secret_in_body=isinstance(methods, list) and "client_secret_basic" not in methods,
         )
 
-    def _address(self, document: Mapping[str, Any], name: str, *, needed: bool = True) -> str:
+    def _address(
+        self, document: Mapping[str, Any], name: str, *, needed: bool = True, asked_by_hub: bool = False
+    ) -> str:
         value = document.get(name)
         if value is None and not needed:
             return ""
+        if asked_by_hub and isinstance(value, str):
+            value = self.inner_address(value)
+            if self._reached_at and origin_of(value) == origin_of(self._reached_at):
+                return value  # the admin's own choice, also without TLS
         problem = address_problem(value) if isinstance(value, str) else "is not there"
         if problem:
             raise ProviderUnusable("bad-document", f"The provider's document: {name} {problem}.")
         return str(value)
+
+    def inner_address(self, address: str) -> str:
+        """Return the address at which the hub itself asks: of the issuer's host it is the one at `reached_at`."""
+        if not self._reached_at or origin_of(address) != origin_of(self.issuer):
+            return address
+        public, inner = urlsplit(self.issuer).path.rstrip("/"), urlsplit(self._reached_at)
+        path = urlsplit(address).path
+        if path == public or path.startswith(f"{public}/"):
+            path = inner.path + path[len(public) :]
+        return urlsplit(address)._replace(scheme=inner.scheme, netloc=inner.netloc, path=path).geturl()
 
     # ------------------------------------------------------------------ tokens
 
@@ -193,11 +232,45 @@ class Provider:
         if not address:
             return {}
         answer = await self._fetch(address, headers={"Authorization": f"Bearer {access_token}"})
+        if answer.code == 200:
+            return _object(answer.body)
+        no = no_of_userinfo(answer.code, _said(answer), answer.headers.get("WWW-Authenticate", ""))
+        if no.about is About.CLIENT:
+            raise ProviderUnusable(
+                "client-unknown", f"The user information does not take client_id ({shown(no.code)})."
+            )
+        if no.about is About.PERSON:
+            why = f"The provider does not take the access token any more ({shown(no.words or no.code)})."
+            raise ProviderRefused(no.code, why, no.words)
+        raise ProviderAway(f"The provider's user information answers with {answer.code} ({shown(no.code)}).")
+
+    async def account(self, address: str, account: str, scope: str) -> Account | None:
+        """Ask the provider's administration about an account.
+
+        Args:
+            address: of this account's record. account: its id there.
+            scope: of the token for our client, which is asked for by its own secret (``client_credentials``).
+
+        Returns:
+            What it says, or None if it says nothing of this account, or cannot be asked.
+        """
+        try:
+            if self._clock() >= self._own_token_until:
+                grant = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
+                self._own_token = (await self._tokens(grant)).access
+                self._own_token_until = self._clock() + OWN_TOKEN_SECONDS
+            answer = await self._fetch(
+                self.inner_address(address), headers={"Authorization": f"Bearer {self._own_token}"}
+            )
+        except (ProviderAway, ProviderRefused, ProviderUnusable):
+            return None
         if answer.code == 401:
-            raise ProviderRefused("invalid_token", "The provider does not take the access token any more.")
-        if answer.code != 200:
-            raise ProviderAway(f"The provider's user information answers with {answer.code}.")
-        return _object(answer.body)
+            self._own_token_until = 0.0
+        try:
+            record = json.loads(answer.body or b"")
+        except (ValueError, RecursionError):
+            record = None
+        return account_of_record(answer.code, record, account)
 
     async def _tokens(self, grant: Mapping[str, str]) -> ProviderTokens:
         metadata = await self.metadata()
@@ -218,9 +291,9 @@ class Provider:
             pair = ":".join(quote(each, safe="") for each in (self.client_id, secret))
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         answer = await self._fetch(metadata.token, headers=headers, body=urlencode(body))
-        if answer.code == 200:
-            return _tokens_of(_object(answer.body))
-        raise _no_tokens(answer)
+        if answer.code == 200 and "error" not in (said := _object(answer.body)):
+            return _tokens_of(said)
+        raise _no_tokens(answer)  # GitHub's errors come with 200
 
     # ------------------------------------------------------------------ signatures
 
@@ -245,11 +318,13 @@ class Provider:
             return SignOnRefusal(
                 "key", f"It is signed with a key that the provider does not name: {shown(header.get('kid'))}."
             )
-        for key in keys:
-            claims = _claims_of(token, key, str(header["alg"]))
-            if claims is not None:
-                return header, claims
-        return SignOnRefusal("signature", "Its signature is not the provider's.")
+        claims = _signed_by(keys, token, header)
+        if claims is None and await self._ask_keys(since=self._keys_at):
+            # a provider may have made another key with the same id
+            claims = _signed_by(self._known_keys(header), token, header)
+        if claims is None:
+            return SignOnRefusal("signature", "Its signature is not the provider's.")
+        return header, claims
 
     async def _keys_for(self, header: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         """Those that may have signed it: with the same id; without an id, all that fit the algorithm."""
@@ -359,22 +434,23 @@ def _is_unreachable(error: Exception) -> bool:
     return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
 
 
+def _said(answer: HTTPResponse) -> Mapping[str, Any]:
+    """Return the object in an answer; an empty one if there is none."""
+    try:
+        return _object(answer.body)
+    except ProviderAway:
+        return {}
+
+
 def _no_tokens(answer: HTTPResponse) -> Exception:
     """What an answer without tokens means."""
-    try:
-        answered = _object(answer.body)
-    except ProviderAway:
-        answered = {}
-    error = answered.get("error")
-    if 400 <= answer.code < 500 and error == "invalid_grant":
-        return ProviderRefused(
-            "invalid_grant", f"The provider says no: {shown(answered.get('error_description', error))}."
-        )
-    # a 401 here is about the client, whatever its words (RFC 6749, 5.2): some say "access_denied" for a wrong secret
-    if answer.code == 401 or (400 <= answer.code < 500 and error in _NOT_ABOUT_A_PERSON):
-        why = shown(error) if error else "401"
+    no = no_of_tokens(answer.code, _said(answer))
+    if no.about is About.PERSON:
+        return ProviderRefused(no.code, refusal_sentence(no), no.words)
+    if no.about is About.CLIENT:
+        why = shown(no.code) if no.code else "401"
         return ProviderUnusable("client-unknown", f"The provider does not take client_id and client_secret ({why}).")
-    return ProviderAway(f"The provider's token address answers with {answer.code} ({shown(error)}).")
+    return ProviderAway(f"The provider's token address answers with {answer.code} ({shown(no.code or None)}).")
 
 
 def _tokens_of(answered: Mapping[str, Any]) -> ProviderTokens:
@@ -408,6 +484,20 @@ def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
     kind, curve = _KINDS.get(algorithm) or _KINDS.get(algorithm[:2]) or ("", None)
     named = key.get("alg", algorithm)
     return key.get("kty") == kind and named == algorithm and (curve is None or key.get("crv") == curve)
+
+
+def claims_within(token: str) -> Mapping[str, Any]:
+    """Return the claims of a token whose signature was checked when it came; none if it cannot be read."""
+    try:
+        return dict(jwt.decode(token, options={"verify_signature": False}))
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return {}
+
+
+def _signed_by(keys: Sequence[Mapping[str, Any]], token: str, header: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the claims of a token that one of these keys signed, or None if none of them did."""
+    found = (_claims_of(token, key, str(header["alg"])) for key in keys)
+    return next((claims for claims in found if claims is not None), None)
 
 
 def _claims_of(token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Any] | None:

@@ -24,6 +24,7 @@ from hub_extensions.adapters.oidc import (
     ProviderUnreachable,
     ProviderUnusable,
 )
+from hub_extensions.core.sign_on.answers import Account
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from tests.cluster.certificates import Authority
 from tests.fakes.oidc_provider import (
@@ -36,6 +37,7 @@ from tests.fakes.oidc_provider import (
     ThatHangs,
     ThatIsHuge,
     ThatRedirects,
+    WithAnotherKeyOfTheSameId,
     WithDocument,
     WithManyKeys,
     WithOtherTokens,
@@ -75,12 +77,12 @@ async def asked(op: OidcProvider, clock: Clock) -> AsyncIterator[Provider]:
     provider.close()
 
 
-def code_of(op: OidcProvider) -> str:
-    """A login's code, without a browser."""
+def code_of(op: OidcProvider, at: str = "") -> str:
+    """A login's code, without a browser. `at`: where the provider is, if not at its issuer's address."""
     challenge = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).decode().rstrip("=")
     query = {"redirect_uri": BACK, "state": "s", "nonce": "n", "code_challenge": challenge}
     answer = requests.get(
-        f"{op.issuer.rstrip('/')}/authorize", params=query, allow_redirects=False, timeout=patient(10)
+        f"{(at or op.issuer).rstrip('/')}/authorize", params=query, allow_redirects=False, timeout=patient(10)
     )
     return answer.headers["Location"].partition("code=")[2].partition("&")[0]
 
@@ -238,6 +240,13 @@ async def test_a_refresh_says_no_for_who_is_disabled_and_the_session_that_is_end
         (ThatFails("token", 401, '{"error": "invalid_client"}'), ProviderUnusable),
         (ThatFails("token", 400, '{"error": "unauthorized_client"}'), ProviderUnusable),
         (ThatFails("token", 500, '{"error": "invalid_grant"}'), ProviderAway),
+        (ThatFails("token", 400, '{"error": "interaction_required"}'), ProviderRefused),
+        (ThatFails("token", 200, '{"error": "bad_refresh_token"}'), ProviderRefused),
+        (ThatFails("token", 200, '{"error": "incorrect_client_credentials"}'), ProviderUnusable),
+        (
+            ThatFails("token", 400, '{"error": "invalid_client", "error_description": "User disabled"}'),
+            ProviderUnusable,
+        ),
         (ThatFails("token", 503), ProviderAway),
         (ThatFails("token", 429, '{"error": "slow_down"}'), ProviderAway),
         (ThatFails("token", 404), ProviderAway),
@@ -435,3 +444,62 @@ async def test_keys_are_not_looked_for_elsewhere(op: OidcProvider, asked: Provid
     op.fault = ThatRedirects("keys", "http://127.0.0.2:9/keys")
     with pytest.raises(ProviderUnusable, match="not followed"):
         await asked.verified(op.logout_token(sub="u-1"))
+
+
+async def test_a_key_that_was_made_anew_under_its_old_id_is_read_again_once_a_minute(
+    op: OidcProvider, asked: Provider, clock: Clock
+) -> None:
+    await verified(asked, (await asked.exchange(code_of(op), VERIFIER, BACK)).id_token)
+    assert op.asked["keys"] == 1
+    op.fault = WithAnotherKeyOfTheSameId()
+    token = (await asked.exchange(code_of(op), VERIFIER, BACK)).id_token
+    clock.now += KEYS_ANEW_SECONDS + 1
+    _, claims = await verified(asked, token)
+    assert claims["sub"] == op.who and op.asked["keys"] == 2
+    forged = SignedWith("third").signed({"alg": "RS256", "kid": "first"}, {"sub": "x"}, None)
+    for _ in range(20):
+        found = await asked.verified(forged)
+        assert isinstance(found, SignOnRefusal) and found.code == "signature"
+    assert op.asked["keys"] == 2, "not for each bad token"
+    clock.now += KEYS_ANEW_SECONDS + 1
+    await asked.verified(forged)
+    assert op.asked["keys"] == 3
+    await verified(asked, token)
+
+
+async def test_a_provider_is_asked_where_the_hub_reaches_it_and_keeps_its_name() -> None:
+    """Browsers find it at the issuer's address, which this machine cannot reach."""
+    with OidcProvider("/realms/uni") as op:
+        op.add("ada")
+        inner, op.issuer = op.issuer, "https://login.site.example/realms/uni"
+        provider = Provider(op.issuer, CLIENT, [SECRET], reached_at=inner)
+        metadata = await provider.metadata()
+        assert metadata.authorization == "https://login.site.example/realms/uni/authorize"
+        assert metadata.end_session == "https://login.site.example/realms/uni/end_session"
+        assert (metadata.token, metadata.keys) == (f"{inner}/token", f"{inner}/keys")
+        tokens = await provider.exchange(code_of(op, inner), VERIFIER, BACK)
+        _, claims = await verified(provider, tokens.id_token)
+        assert claims["iss"] == op.issuer
+        assert (await provider.userinfo(tokens.access))["sub"] == op.who
+        # another issuer at that address is still another issuer
+        op.issuer = "https://login.other.example/realms/uni"
+        other = Provider("https://login.site.example/realms/uni", CLIENT, [SECRET], reached_at=inner)
+        with pytest.raises(ProviderUnusable, match="names the issuer"):
+            await other.metadata()
+        provider.close()
+        other.close()
+
+
+async def test_the_administration_says_whether_an_account_is_there(op: OidcProvider, asked: Provider) -> None:
+    ada, address = op.who, f"{op.issuer}/admin/users"
+    assert await asked.account(f"{address}/{ada}", ada, "") is Account.THERE
+    op.disabled.add(ada)
+    assert await asked.account(f"{address}/{ada}", ada, "") is Account.DISABLED
+    del op.people[ada]
+    assert await asked.account(f"{address}/{ada}", ada, "") is Account.GONE
+    assert op.asked["token"] == 1, "its own token is kept for some seconds"
+    op.own_token = "another"
+    assert await asked.account(f"{address}/{ada}", ada, "") is None
+    assert await asked.account(f"{address}/{ada}", ada, "") is Account.GONE, "with a new token"
+    op.fault = ThatFails("account", 500, '{"error": "User not found"}')
+    assert await asked.account(f"{address}/{ada}", ada, "") is None
