@@ -41,6 +41,7 @@ from hub_extensions.core.messages import (
     Stopped,
     TicketStatus,
     UserOverview,
+    WithoutSessions,
 )
 from hub_extensions.core.signing import ANSWER_HEADER
 
@@ -197,6 +198,10 @@ class GpuServiceClient:
     async def signed_out(self, message: SignedOut) -> DrainState:
         """Hand over the stop of a server that holds a lease. Raises ServiceAway, ServiceRefused."""
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
+
+    async def without_session(self, message: WithoutSessions) -> None:
+        """Tell whose servers have nobody signed in. Raises ServiceAway, ServiceRefused."""
+        await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
 
     async def form(
         self,

@@ -32,6 +32,8 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "pod-deleted": "The pod {pod:own} was deleted by force.",
     "pod-deleted-because": "The pod {pod:own} was deleted by force: {why:own}",
     "released-by-admin": "The lease of {device:own} was released by hand: {why:own}",
+    "no-session-since": "The sign-in service has not renewed the last session since {at:time}.",
+    "session-again": "The account is there.",
     # what an admin ordered
     "closed-place": "Nothing new starts on {place:own}: {why:own}",
     "closed-machine": "Nothing new starts on the machine: {why:own}",

@@ -82,6 +82,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "lifetime": "The time limit of {limit:duration} ends.",
     "no-activity": "No activity for {quiet:duration}.",
     "signed-out": "You signed out.",
+    "no-session-idle": "Idle for {idle:duration}, and your sign-in service does not renew your session.",
     "stopped-by-admin": "An administrator stops it.",
     "stopped-by-admin-why": "An administrator stops it: {why}",
     "from-admin": "From an administrator, at {at:time}: {text}",
@@ -127,6 +128,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "extend-none-left": "The time limit was put off as often as it can be.",
     "keep-unopened": "Open this server to keep it.",
     "keep-signed-out": "This server stops because its user was signed out. That end cannot be moved.",
+    "keep-no-session": "Your sign-in service does not renew your session. Sign in again to keep this server.",
     "keep-no-countdown": "There is no countdown: this server is not about to stop.",
     "keep-not-offered": "Keeping a server is not offered here.",
     "keep-none-left": Plural(

@@ -69,6 +69,10 @@ export const SENTENCES = new Map<string, ISentence>([
     params: [['quiet', 'duration']],
     text: (trans, parts) => trans.__('No activity for %1.', ...parts)
   }],
+  ['no-session-idle', {
+    params: [['idle', 'duration']],
+    text: (trans, parts) => trans.__('Idle for %1, and your sign-in service does not renew your session.', ...parts)
+  }],
   ['stopped-by-admin-why', {
     params: [['why', 'text']],
     text: (trans, parts) => trans.__('An administrator stops it: %1', ...parts)

@@ -40,6 +40,7 @@ from hub_extensions.core.messages import (
     TicketStatus,
     UserOverview,
     Wait,
+    WithoutSessions,
 )
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import failure
@@ -173,6 +174,7 @@ class GpuServiceInATest:
             (f"{prefix}/hub/tickets/([^/]+)/(started|ended)", _Tell, facts),
             (f"{prefix}/hub/stopped", _Stopped, facts),
             (f"{prefix}/hub/signed-out", _SignedOut, facts),
+            (f"{prefix}/hub/without-session", _WithoutSession, facts),
             (f"{prefix}/hub/form", _Form, facts),
             (f"{prefix}/hub/overview", _Overview, facts),
             (f"{prefix}/hub/events", _Events, facts),
@@ -514,6 +516,13 @@ class _SignedOut(_Base):
         """Takes nothing over: every stop stays the hub's."""
         self.service.told.append(self.read(SignedOut))
         self.say(DrainState(None))
+
+
+class _WithoutSession(_Base):
+    def post(self) -> None:
+        self.service.told.append(self.read(WithoutSessions))
+        self.set_status(204)
+        self.finish()
 
 
 class _Form(_Base):

@@ -101,7 +101,7 @@ def decide(
         promised: the end that the last countdown showed (`ServerFacts.promised`), None: none was shown yet.
     """
     ends = _ends(evidence, policy, now)
-    drained = _drain_end(evidence, now, warned)
+    drained = [*_drain_end(evidence, now, warned), *_orphan_end(evidence, policy, now, warned)]
     if not policy.enabled and drained:
         return _judge(evidence, policy, now, drained)  # no limit of culling: a dry run does not hold it up
     if policy.enabled:
@@ -234,6 +234,25 @@ def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> li
     return [(end, end.at, now if warned is None else min(warned, now))]
 
 
+def _orphan_end(
+    evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None
+) -> list[tuple[_End, datetime, datetime]]:
+    """The end of a server that has nobody signed in, once it is idle; in doubt it is not.
+
+    It counts in a dry run and beside a rule that keeps servers, because it is about an account and not about a GPU.
+    """
+    quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
+    is_known = evidence.use_known or evidence.offer == CPU
+    at_rest = evidence.busy_kernels == 0 and not evidence.busy_terminals  # kernels that are not known may be at work
+    if evidence.orphaned_at is None or quiet_since is None or not is_known or not at_rest:
+        return []
+    at = max(evidence.orphaned_at, quiet_since + policy.idle)
+    if at > now + policy.warn:
+        return []
+    end = _End(Cause.SIGNED_OUT, at, True, "no-session-idle", {"idle": _so_far(now - quiet_since)})
+    return [(end, at, now if warned is None else min(warned, now))]
+
+
 def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
     if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels or evidence.busy_terminals:
         return None  # no limit, nobody can tell, or a cell or a program in a terminal is running
@@ -286,7 +305,8 @@ def _judge(
         stops_at=stops_at,
         cause=end.cause,
         reason=end.reason,
-        can_keep=end.cause is Cause.IDLE or (end.cause is Cause.LIFETIME and _can_extend(evidence, policy)),
+        can_keep=not evidence.no_session
+        and (end.cause is Cause.IDLE or (end.cause is Cause.LIFETIME and _can_extend(evidence, policy))),
         ends_at=limit,
         warned=None if action is Action.KEEP else since,
         begins_before=before,

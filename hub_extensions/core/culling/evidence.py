@@ -96,6 +96,8 @@ class Evidence:
         extensions: how often its user has put the lifetime off.
         drain: it stops at a time whatever it does; None: nothing like that was ordered.
         saves_for: so long before that time it begins to save.
+        no_session: nobody is signed in whose server it is, and nobody knows whether the account is still there.
+        orphaned_at: from then on it stops once it is idle, because of `no_session`; None: it does not for that.
     """
 
     offer: OfferId
@@ -118,6 +120,8 @@ class Evidence:
     ends_at: datetime | None = None
     extensions: int = 0
     saves_for: timedelta = timedelta(0)
+    no_session: bool = False
+    orphaned_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -189,6 +193,8 @@ def evidence_of(
     memory_held: bool | None = None,
     wanted: bool = False,
     saves_for: timedelta = timedelta(0),
+    no_session: bool = False,
+    orphaned_at: datetime | None = None,
 ) -> Evidence:
     """What is remembered of a server, with what is known of it just now (see `Evidence`)."""
     return Evidence(
@@ -212,6 +218,8 @@ def evidence_of(
         ends_at=facts.ends_at,
         extensions=facts.extensions,
         saves_for=saves_for,
+        no_session=no_session,
+        orphaned_at=orphaned_at,
     )
 
 

@@ -22,13 +22,16 @@ def keep(
     """Move the idle end of a server by `policy.keep`, for one of its user's keeps. It never moves an end to the front.
 
     Where the lifetime ends a server at work, its end moves by `policy.extend_lifetime`, if the policy lets it.
-    Refused, with the reason, where it would move nothing: no countdown, an end that is fixed, a sign-out, none left.
+    Refused, with the reason, where it would move nothing: no countdown, an end that is fixed, a sign-out, an
+    account in doubt, none left.
 
     Args:
         evidence: what is known of the server just now. pressed: when its user pressed *keep*, for whatever server.
     """
     if facts.stopping is not None:
         return explain("keep-stopping")
+    if evidence.no_session:
+        return explain("keep-no-session")
     if not policy.enabled:
         return explain("keep-dry-run")
     if facts.offer == CPU:

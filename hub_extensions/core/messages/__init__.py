@@ -34,6 +34,8 @@ from hub_extensions.core.messages.hub import (
     Started,
     Stopped,
     TicketStatus,
+    WithoutSession,
+    WithoutSessions,
 )
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.overview import FailedStarts, UserOverview
@@ -92,4 +94,6 @@ __all__ = [
     "UserOverview",
     "Wait",
     "WebhookNotice",
+    "WithoutSession",
+    "WithoutSessions",
 ]

@@ -44,6 +44,7 @@ class LeaseInfo:
         use_source: who measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own
             server says so) or ``none``.
         stop_why: `stop_reason` by its code; None: it does not stop.
+        no_session_since: since when nobody knows whether the user's account is still there; None: it is.
         uuid: "" on a cluster, where the scheduler picked the device. pod, node: where it runs on a cluster; "" else.
     """
 
@@ -67,6 +68,7 @@ class LeaseInfo:
     pod: str = ""
     node: str = ""
     stop_why: Reason | None = None
+    no_session_since: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,6 +160,26 @@ class SignedOut:
 
 
 @dataclass(frozen=True, slots=True)
+class WithoutSession:
+    """A user of whom nobody knows whether the provider still has the account. `since`: when the last session ended."""
+
+    user: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WithoutSessions:
+    """All such users: whoever is not among them has an account as far as is known.
+
+    Attributes:
+        drain_after_seconds: so long after `since` their servers stop, if they are idle; None: they do not for that.
+    """
+
+    people: tuple[WithoutSession, ...]
+    drain_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DrainState:
     """Whether the service stops the server.
 

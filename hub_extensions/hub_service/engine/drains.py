@@ -11,10 +11,11 @@ from datetime import timedelta
 from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.messages import DrainState, SignedOut, Stopped
+from hub_extensions.core.messages import DrainState, SignedOut, Stopped, WithoutSessions
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.meta import WITHOUT_SESSION, write_without_session
 from hub_extensions.hub_service.engine.returns import without_returns_of
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import Transactions
@@ -46,6 +47,22 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
             await changing.write(Changes(facts=(drained,), journal=(row,)))
             log.info("drained: %s", why.message, extra={"user": facts.user, "server": facts.server})
         return DrainState((ordered.at - now).total_seconds(), _takes(state, facts).total_seconds())
+
+
+async def without_session(state: State, transaction: Transactions, told: WithoutSessions) -> None:
+    """Remember whose servers have nobody signed in; the journal has who is new among them, and who is not any more."""
+    async with transaction() as changing:
+        before = {each.user: each.since for each in state.without_session.people}
+        now = {each.user: each.since for each in told.people}
+        if told == state.without_session:
+            return
+        at, rows = state.clock.utc_now(), list[JournalRow]()
+        for user in sorted(now.keys() - before.keys()):
+            why = explain("no-session-since", at=now[user])
+            rows.append(JournalRow.because(at, "no-session", (None, user, None), [why], "hub"))
+        for user in sorted(before.keys() - now.keys()):
+            rows.append(JournalRow.because(at, "session-again", (None, user, None), [explain("session-again")], "hub"))
+        await changing.write(Changes(journal=tuple(rows), meta={WITHOUT_SESSION: write_without_session(told)}))
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:

@@ -266,6 +266,11 @@ class Engine:
         self.culler.decide_soon()
         return drained
 
+    async def without_session(self, told: messages.WithoutSessions) -> None:
+        """Whose servers have nobody signed in. See `drains.without_session`."""
+        await drains.without_session(self.state, self.queue.transaction, told)
+        self.culler.decide_soon()
+
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         """All live tickets, then every change; the end of it means that the hub may have been restarted."""
         self.reconciler.note_hub_contact()

@@ -85,4 +85,5 @@ class LeaseView:
             pod=pod.name if pod else "",
             node=pod.node if pod else "",
             stop_why=decision.reason if decision else None,
+            no_session_since=self.state.no_session_since(lease.user),
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from hub_extensions.core.culling import RoutesRenewed, ServerReturn
+from hub_extensions.core.messages import WithoutSessions
 from hub_extensions.core.notices import AdminLetter, Sending
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.cordons import Cordon
@@ -27,8 +28,10 @@ FAILED_STARTS = "failed-starts"
 CORDONS = "cordons"
 LETTERS = "letters"
 LANGUAGES = "languages"
+WITHOUT_SESSION = "without-session"
 _LETTERS: TypeAdapter[tuple[AdminLetter, ...]] = TypeAdapter(tuple[AdminLetter, ...])
 _CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
+_WITHOUT_SESSION: TypeAdapter[WithoutSessions] = TypeAdapter(WithoutSessions)
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
 _RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
@@ -126,6 +129,19 @@ def read_letters(kept: str) -> tuple[AdminLetter, ...]:
 def write_letters(letters: tuple[AdminLetter, ...]) -> str:
     """As `read_letters` reads them."""
     return _LETTERS.dump_json(letters).decode()
+
+
+def read_without_session(kept: str) -> WithoutSessions:
+    """Read whose servers have nobody signed in; nobody's where another version wrote it otherwise."""
+    try:
+        return _WITHOUT_SESSION.validate_json(kept)
+    except ValidationError:
+        return WithoutSessions(())
+
+
+def write_without_session(told: WithoutSessions) -> str:
+    """Write it as `read_without_session` reads it."""
+    return _WITHOUT_SESSION.dump_json(told).decode()
 
 
 def read_languages(kept: str) -> Mapping[str, str]:

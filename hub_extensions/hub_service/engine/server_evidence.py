@@ -211,6 +211,10 @@ class ServerEvidence:
         """What is known of a server now, as it is decided on."""
         known = known or self.known(facts)
         report, sample, lease = known.report, known.sample, known.lease
+        since, after = self.state.no_session_since(facts.user), self.state.without_session.drain_after_seconds
+        orphaned_at = None
+        if since is not None and after is not None:
+            orphaned_at = self.state.clock.running(since) + timedelta(seconds=after)
         return culling.evidence_of(
             facts,
             use_known=known.use is not None,
@@ -221,6 +225,8 @@ class ServerEvidence:
             memory_held=None if sample is None else culling.holds_memory(sample),
             wanted=lease is not None and known.policy.wanted is not None and self.waiting(facts.offer) > 0,
             saves_for=culling.begins_before(report, known.policy.drain),
+            no_session=since is not None,
+            orphaned_at=orphaned_at,
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:

@@ -139,7 +139,7 @@ class ServerView:
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
         """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""
         policy = self.state.policy_of(facts.user, facts.offer)
-        if not policy.enabled or policy.never:
+        if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
             return None
         if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times:
             left = policy.extend_lifetime_times - facts.extensions

@@ -30,7 +30,7 @@ from hub_extensions.core.culling import (
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
 from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import ServerReport
-from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.messages import UsageRecord, WithoutSessions
 from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
@@ -60,8 +60,10 @@ from hub_extensions.hub_service.engine.meta import (
     RETURNS,
     ROUTES_RENEWED,
     TOKEN_NAME,
+    WITHOUT_SESSION,
     read_returns,
     read_routes_renewed,
+    read_without_session,
     write_offers,
 )
 from hub_extensions.hub_service.engine.policies import Policies
@@ -119,6 +121,9 @@ class State(Inventory):
     """Whose stop the hub is asked for now: why, and on what evidence."""
     returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
     """Of servers that come back without a GPU, or have."""
+    without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
+    """Users of whom nobody knows whether their account is still there, as the hub said last."""
+    _no_session: dict[str, datetime] = field(default_factory=dict)
     keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
     """User -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it)."""
 
@@ -216,6 +221,7 @@ class State(Inventory):
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self.take_notes(stored.meta)
+        self._take_without_session(read_without_session(stored.meta.get(WITHOUT_SESSION, "")))
         self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
         self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
@@ -273,6 +279,8 @@ class State(Inventory):
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
         self.take_notes(changes.meta)
+        if WITHOUT_SESSION in changes.meta:
+            self._take_without_session(read_without_session(changes.meta[WITHOUT_SESSION]))
         if RETURNS in changes.meta:
             self.returns = _by_server(read_returns(changes.meta[RETURNS]))
         if ROUTES_RENEWED in changes.meta:
@@ -282,6 +290,14 @@ class State(Inventory):
         self.foresight.remember(changes)
         if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
             self.revision += 1
+
+    def no_session_since(self, user: str) -> datetime | None:
+        """Return since when nobody knows whether this user's account is still there, or None if it is."""
+        return self._no_session.get(user)
+
+    def _take_without_session(self, told: WithoutSessions) -> None:
+        self.without_session = told
+        self._no_session = {each.user: each.since for each in told.people}
 
     def _note_keep(self, user: str, at: datetime) -> None:
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)

@@ -645,3 +645,57 @@ def test_the_cause_is_said_to_the_servers_user(cause: str, reason: str) -> None:
     ordered = drain(FACTS, timedelta(minutes=-1), cause, minute(75)).drain
     assert ordered is not None and (ordered.at, ordered.why) == (minute(75), reason)
     assert explain(ordered.why).message.endswith(".")
+
+
+@pytest.mark.parametrize("policy", [ON, CullPolicy(enabled=False), CullPolicy(enabled=True, never=True)])
+@pytest.mark.parametrize(
+    ("changed", "stops_at"),
+    [
+        ({}, 500),
+        ({"idle_since": minute(480)}, 510),  # idle, but not for as long as a server may be
+        ({"idle_since": None}, None),  # its GPU works
+        ({"use_known": False}, None),
+        ({"busy_kernels": 1}, None),
+        ({"busy_kernels": None}, None),  # nobody can tell
+        ({"busy_terminals": 1}, None),
+        ({"orphaned_at": None}, None),  # the site lets them run
+        ({"orphaned_at": minute(2000)}, None),
+    ],
+)
+def test_a_server_that_nobody_is_signed_in_for_is_drained_only_once_it_is_idle(
+    policy: CullPolicy, changed: dict[str, object], stops_at: int | None
+) -> None:
+    """Here all other limits are long over or far away."""
+    policy = replace(policy, idle=timedelta(minutes=30), lifetime=None, unopened=None, holds_memory=timedelta(days=9))
+    facts = {"idle_since": minute(300), "busy_kernels": 0, "busy_terminals": 0, "memory_held": True}
+    orphan = replace(GPU, no_session=True, **{**facts, "orphaned_at": minute(500), **changed})  # type: ignore[arg-type]
+    found = decide(orphan, policy, minute(505), minute(480))
+    expected = None if stops_at is None else minute(stops_at)
+    assert (found.stops_at if found.cause is Cause.SIGNED_OUT else None) == expected
+    assert (found.action is Action.STOP) == (stops_at == 500)
+    if stops_at is not None:
+        assert found.reason is not None and found.reason.reason == "no-session-idle"
+
+
+def test_a_cpu_only_server_that_nobody_is_signed_in_for_is_drained_once_it_is_quiet() -> None:
+    orphan = replace(CPU, no_session=True, orphaned_at=minute(500), busy_kernels=0)
+    found = decide(orphan, ON, minute(501))
+    assert (found.action, found.cause) == (Action.STOP, Cause.SIGNED_OUT)
+    assert decide(replace(orphan, busy_kernels=1), ON, minute(501)).cause is not Cause.SIGNED_OUT
+    assert decide(replace(orphan, last_activity=None), ON, minute(501)).cause is not Cause.SIGNED_OUT
+
+
+@pytest.mark.parametrize("end", ["idle", "lifetime"])
+def test_nobody_keeps_a_server_on_whose_account_is_in_doubt(end: str) -> None:
+    policy = replace(ON, extend_lifetime_times=3)
+    evidence = replace(GPU, no_session=True)
+    if end == "lifetime":
+        evidence = replace(evidence, idle_since=None, started=minute(-600))
+    known = replace(evidence, no_session=False)
+    now = minute(115) if end == "lifetime" else minute(85)
+    facts = replace(FACTS, started=evidence.started)
+    assert isinstance(keep(known, facts, policy, now, ()), ServerFacts) and decide(known, policy, now).can_keep
+    refused = keep(evidence, facts, policy, now, ())
+    assert isinstance(refused, Reason) and refused.reason == "keep-no-session"
+    found = decide(evidence, policy, now)
+    assert found.stops_at == decide(known, policy, now).stops_at and not found.can_keep

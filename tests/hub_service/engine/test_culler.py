@@ -13,7 +13,7 @@ import pytest
 from hub_extensions.adapters.jupyterhub_api import StopRefused
 from hub_extensions.core.culling import PAGE, reached
 from hub_extensions.core.gpu.devices import Device
-from hub_extensions.core.messages import DrainState, Report, SignedOut, Stopped
+from hub_extensions.core.messages import DrainState, Report, SignedOut, Stopped, WithoutSession, WithoutSessions
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.model import QueueLimits
@@ -836,3 +836,41 @@ async def test_a_server_that_the_hub_stopped_at_its_time_ended_by_the_sign_out_t
         await r.engine.watcher.refresh()
         [record] = (await r.engine.usage(None, None)).uses
         assert record.end == "signed-out"
+
+
+@pytest.mark.parametrize("drains", [True, False])
+async def test_a_server_that_nobody_is_signed_in_for_is_kept_by_nobody_and_stops_once_it_is_idle(
+    tmp_path: Path, drains: bool
+) -> None:
+    """Also by a service that was killed meanwhile; the administrator sees since when, and who signs in has it again."""
+    policy = replace(settings(tmp_path).culling, enabled=False, lifetime=None)  # else idleness alone stops it
+    hub, hands = HubAsTold(), Hands()
+    async with room(tmp_path, small(0), hub=hub, hands=hands, culling=policy) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        told = WithoutSessions((WithoutSession("ada", hands.wall),), 3600.0 if drains else None)
+        since = hands.wall
+        for _ in range(3):  # it is told again and again
+            await r.engine.without_session(told)
+        with pytest.raises(Refused) as refused:
+            await r.engine.keep("ada", "")
+        assert problem_of(refused.value)[1].reason == "keep-no-session"
+        shown = r.engine.server_state("ada", "")
+        assert shown is not None and shown.keep is None
+        r.children.clear()
+    async with room(tmp_path, small(0), hub=hub, hands=hands, culling=policy) as r:  # as after a kill
+        r.children.append(child)
+        assert r.engine.state.no_session_since("ada") == since
+        [lease] = r.engine.state.leases.values()
+        assert r.engine.lease_view.info(lease).no_session_since == since
+        await minutes(r, 70, replace(OPEN, busy_kernels=1))
+        assert not r.hub.stopped and not r.engine.culler._stops, "a cell runs"
+        await minutes(r, 5)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == ([("ada", "")] if drains else [])
+        await r.engine.without_session(WithoutSessions(()))
+        assert r.engine.state.no_session_since("ada") is None
+        kinds = [row.kind for row in await r.engine.store.journal()]
+        assert (kinds.count("no-session"), kinds.count("session-again")) == (1, 1)
+        child.kill()
+        child.wait()

@@ -13,7 +13,7 @@ from typing import Any, cast
 from tornado.iostream import StreamClosedError
 
 from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.core.messages import Ask, Ended, SignedOut, Started, Stopped, TicketStatus
+from hub_extensions.core.messages import Ask, Ended, SignedOut, Started, Stopped, TicketStatus, WithoutSessions
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
 from hub_extensions.hub_service.http.api.codec import BadInput, write
 from hub_extensions.hub_service.http.auth import Forbidden, Who
@@ -75,6 +75,17 @@ class HubSignedOut(JsonRoute):
     async def post(self) -> None:
         """Take over the stop of a server that holds a lease; asked again, say how long is left."""
         self.answer(await self.engine.signed_out(self.message(SignedOut)))
+
+
+class HubWithoutSession(JsonRoute):
+    """POST: of whom nobody knows whether the sign-in service still has the account; all of them, each time."""
+
+    who = Who.HUB
+
+    async def post(self) -> None:
+        """Remember it: their servers are kept while they work, and nobody keeps them on."""
+        await self.engine.without_session(self.message(WithoutSessions))
+        self.no_content()
 
 
 class PageRoute(JsonRoute):

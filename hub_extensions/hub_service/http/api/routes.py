@@ -31,6 +31,7 @@ from hub_extensions.core.messages import (
     TicketStatus,
     UsagePage,
     UserOverview,
+    WithoutSessions,
 )
 from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
@@ -282,6 +283,18 @@ ROUTES: tuple[Address, ...] = (
                 "The user of a server was signed out: it stops in time.",
                 takes=SignedOut,
                 gives=DrainState,
+                errors=(*BODY, 503),
+            )
+        },
+    ),
+    Address(
+        "hub/without-session",
+        hub.HubWithoutSession,
+        {
+            "post": Method(
+                "Whose account may not be there any more: their servers are kept while they work.",
+                takes=WithoutSessions,
+                status=204,
                 errors=(*BODY, 503),
             )
         },

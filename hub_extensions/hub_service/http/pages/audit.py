@@ -26,7 +26,7 @@ ROWS = 200
 """So many rows stand on the page."""
 CSV_ROWS = 50_000
 DAYS = (1, 7, 30, 365)
-ADMINS_KINDS = (*KINDS, *ORDERS, "drained", "failed", "given-up")
+ADMINS_KINDS = (*KINDS, *ORDERS, "drained", "no-session", "session-again", "failed", "given-up")
 """What an admin may read of: orders name the admin, and no user reads a name of somebody else."""
 LONGEST_WORDS = 100
 COLUMNS = ("at", "kind", "user", "server", "actor", "text", "evidence")
@@ -150,6 +150,8 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "kept-by-admin": t("kept by an administrator"),
         "letter": t("message to those on a card"),
         "drained": t("stops after a sign-out"),
+        "no-session": t("no session any more"),
+        "session-again": t("signed in again"),
         "failed": t("did not start"),
         "given-up": t("given up by an administrator"),
     }.get(kind, kind)
