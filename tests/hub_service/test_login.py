@@ -127,6 +127,10 @@ def test_nobody_but_the_service_gets_the_hubs_page_of_somebody(hub: Hub) -> None
 
     assert status("api-token-" * 4) == 200 and status("api-token-" * 4, "nobody") == 404
     assert status(token_of(hub, "root-admin")) == 403
+    assert status("api-token-" * 4, "") == 404 and status(hub.token) == 403
+    headers = {"Authorization": "token " + "api-token-" * 4}
+    assert requests.get(f"{hub.url}/hub/api/gpu/frame", headers=headers, timeout=patient(10)).status_code == 400
+    assert "Uncaught exception" not in hub.log() and "Traceback" not in hub.log()
     page = hub.login("ada").get(f"{hub.url}/hub/api/gpu/frame?user=ada", timeout=patient(10))
     assert page.status_code == 403
 

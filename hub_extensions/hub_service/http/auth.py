@@ -71,10 +71,6 @@ class SignAgain(Exception):
     """The hub signed this for another run of the service, or another time: the answer tells both."""
 
 
-class OlderHub(Exception):
-    """The hub sends its secret: it is older than this service, and has to wait until it is upgraded."""
-
-
 @dataclass
 class Auth:
     """Answers "who is this?" for every route.

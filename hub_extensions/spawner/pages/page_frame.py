@@ -7,6 +7,9 @@ own. Not here: what stands in the frame (``hub_service/http/pages``).
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 from jupyterhub import orm, scopes
 from jupyterhub.handlers import BaseHandler
 from tornado import web
@@ -38,6 +41,13 @@ class PageFrame(BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
         self.set_header("Content-Type", "text/html; charset=utf-8")
         self.set_header("Cache-Control", "no-store")
         self.finish(page)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Answer in JSON: the hub's own page about an error cannot be made for a service."""
+        problem = kwargs.get("exc_info", (None, None, None))[1]
+        message = problem.log_message if isinstance(problem, web.HTTPError) else ""
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps({"status": status_code, "message": message or self._reason}))
 
 
 def frame_handler(service: str) -> tuple[str, type[PageFrame], dict[str, str]]:

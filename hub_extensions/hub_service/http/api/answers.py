@@ -16,18 +16,13 @@ from hub_extensions.core.reasons import explain
 from hub_extensions.core.signing import SIGN_AGAIN
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.http.api.codec import BadInput
-from hub_extensions.hub_service.http.auth import Forbidden, OlderHub, SignAgain
+from hub_extensions.hub_service.http.auth import Forbidden, SignAgain
 
 OUR_FAULT = Problem.of(explain("our-fault"))
 HUB_IS_AWAY = "The hub is not answering, so nobody can tell who you are. Try again in a minute."
 HUB_AWAY = Problem(HUB_IS_AWAY, reason="hub-away")
 
 AGAIN = Problem("Sign this again, with the time and life of this answer.", reason="sign-again")
-OLDER_HUB = Problem(
-    "This hub is older than the GPU service and sends its secret, which is not taken any more. Starts with a GPU wait "
-    "until the hub has the version of the service.",
-    reason="older-hub",
-)
 
 SENTENCES = {
     400: "This request cannot be read.",
@@ -48,8 +43,6 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
         return 403, Problem.of(error.why)
     if isinstance(error, SignAgain):
         return SIGN_AGAIN, AGAIN
-    if isinstance(error, OlderHub):
-        return 503, OLDER_HUB
     if isinstance(error, HubAway):
         return 503, HUB_AWAY
     if isinstance(error, StoreUnavailable):

@@ -21,12 +21,12 @@ from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
 from hub_extensions.adapters.signatures import SignatureVerdict
 from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import Problem
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.signing import ANSWER_HEADER, SignedRequest, hash_of
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES, BadInput, read, write
-from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, OlderHub, Server, SignAgain, Who
+from hub_extensions.hub_service.http.auth import Auth, Forbidden, Hub, Server, SignAgain, Who
 from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
@@ -57,6 +57,13 @@ class Parts:
     closing: asyncio.Event = field(default_factory=asyncio.Event)
     connections: Connections = field(default_factory=Connections)
     refusals: Refusals = field(default_factory=Refusals)
+
+
+OLDER_HUB = Reason(
+    "older-hub",
+    "The hub's secret itself is not taken: a hub of this version signs its requests. An older hub has to be upgraded "
+    "before it starts servers with a GPU.",
+)
 
 
 @stream_request_body
@@ -220,8 +227,8 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             if self.signed is not None:
                 return Hub()
             if auth.is_older_hub(headers):
-                log.warning("the hub is older than this service: its starts with a GPU wait until it is upgraded too")
-                raise OlderHub
+                log.warning("the hub's secret came in clear: a hub that is older than this service has to be upgraded")
+                raise Forbidden(OLDER_HUB)
             raise Forbidden("This is for the hub, which proves itself by its signature.")
         if self.who is Who.METRICS:
             if self.signed is None and not await auth.may_read_metrics(headers):
