@@ -6,7 +6,7 @@ Not here: what a session is (``sign_on.py``), and the pages about sessions (``pa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from jupyterhub.handlers import BaseHandler
@@ -27,10 +27,22 @@ WAIT_SECONDS = 1.0
 """So long a sign-out waits for the person's servers to have closed their pages."""
 
 
+def on_this_host(validate: Callable[[str], str], address: str) -> str:
+    """Where to go on to, as the hub allows it; "": nowhere, as for what is no address, and for control characters."""
+    try:
+        return str(validate(address)) if address.isprintable() else ""
+    except ValueError:  # the hub would answer 500
+        return ""
+
+
 class BeginsSessions:
     """In front of a handler that signs people in, by the hub's `login_user` or by `set_login_cookie` alone."""
 
     _sign_on_new = False
+
+    def _validate_next_url(self: Any, next_url: str) -> str:
+        """As the hub does; an address that no ``Location`` can have is none, and the hub would answer 500 to it."""
+        return on_this_host(super()._validate_next_url, next_url)  # type: ignore[misc]
 
     async def login_user(self: Any, data: Any = None) -> Any:
         """As the hub does; a new session even where this browser has one."""

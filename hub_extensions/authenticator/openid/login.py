@@ -16,6 +16,7 @@ from oauthenticator.oauth2 import OAuthLogoutHandler
 from tornado.httputil import url_concat
 
 from hub_extensions.adapters.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
+from hub_extensions.authenticator.login import on_this_host
 from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
 from hub_extensions.authenticator.openid.login_state import (
     LONGEST_SECONDS,
@@ -51,14 +52,6 @@ _WRITTEN = {"not-allowed", "name-taken"}
 """The audit log has these already; any other failure but those about nobody is *refused* there, with its code."""
 
 
-def on_this_host(handler: Any, address: str) -> str:
-    """Where to go on to, as the hub allows it; "": nowhere, as for what is no address at all."""
-    try:
-        return str(handler._validate_next_url(address))
-    except ValueError:  # the hub would answer 500
-        return ""
-
-
 class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
     """``/hub/oauth_login``: to the provider, with all that proves afterwards that it was this browser."""
 
@@ -70,7 +63,9 @@ class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterh
             await self.show_failure(failed_by(problem))
             return
         redirect_uri = self.authenticator.get_callback_url(self)
-        login = new_login(redirect_uri, on_this_host(self, self.get_argument("next", "")))
+        login = new_login(
+            redirect_uri, on_this_host(self._validate_next_url, self.get_argument("next", "", strip=False))
+        )
         for name in surplus_cookies(self):
             self.clear_cookie(name, path=self.hub.base_url)
         self._set_cookie(
@@ -128,7 +123,7 @@ class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
                 self.authenticator.sign_on.refused(failure.code)
             await self.show_failure(failure)
             return
-        self.redirect(on_this_host(self, login.next_url) or self.get_next_url(user))
+        self.redirect(on_this_host(self._validate_next_url, login.next_url) or self.get_next_url(user))
 
     def append_query_parameters(self, url: str, exclude: Any = None) -> str:
         """What the provider sent with us goes no further."""

@@ -15,7 +15,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
-from hub_extensions.authenticator.openid.login import on_this_host
+from hub_extensions.authenticator.login import on_this_host
 from tests.machine_needs import CHROMIUM_FLAGS
 from tests.patience import patient
 
@@ -55,7 +55,7 @@ def validated(next_url: str, host: str = "hub.site.example", protocol: str = "ht
     request = SimpleNamespace(host=host, protocol=protocol, headers={})
     handler = SimpleNamespace(settings={}, subdomain_host="", request=request, log=log, domain="")
     handler._validate_next_url = partial(BaseHandler._validate_next_url, handler)
-    return on_this_host(handler, next_url) or "/hub/home"
+    return on_this_host(handler._validate_next_url, next_url) or "/hub/home"
 
 
 def led_to(next_url: str) -> str:
@@ -74,6 +74,17 @@ def test_no_address_leads_to_another_host() -> None:
 @pytest.mark.parametrize("path", ["/hub/home", "/user/ada/lab/tree/a%20b.ipynb?x=1#y", f"{HERE}/hub/spawn"])
 def test_where_somebody_wanted_to_go_is_gone_to(path: str) -> None:
     assert led_to(path) == urljoin(HERE, path)
+
+
+@pytest.mark.parametrize("sign", ["\x00", "\r\n", "\n", "\x07", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\ud800"])
+@pytest.mark.parametrize("place", ["/hub/{}home", "/hub/home{}", "{}/hub/home", "/hub/home?x={}", HERE + "/hub/{}"])
+def test_an_address_with_a_control_character_is_none(sign: str, place: str) -> None:
+    """The hub would answer 500, as no header has such a character."""
+    assert validated(place.format(sign)) == "/hub/home"
+
+
+def test_letters_of_any_language_are_no_control_characters() -> None:
+    assert validated("/user/ada/lab/tree/論文.ipynb") == "/user/ada/lab/tree/論文.ipynb"
 
 
 class GoesOn(RequestHandler):
