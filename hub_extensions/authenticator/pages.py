@@ -109,6 +109,7 @@ class AdminPage(BaseHandler):  # type: ignore[misc]
             t=t,
             halves=halves,
             people=_people(self, search, t),
+            without_session=_without_session(self),
             most=MOST_PEOPLE,
             search=search,
             report=report,
@@ -140,6 +141,17 @@ def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]
         {"name": name, "sessions": [as_row(each, current, t) for each in by_user[user_id]]}
         for user_id, name in found[:MOST_PEOPLE]
     ]
+
+
+def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
+    """Return who has running servers, and an account of which nobody knows whether it is still there."""
+    unknown = sign_on_of(handler).registry.unknown
+    found = [(handler.app.users[user_id], since) for user_id, since in unknown.items() if user_id in handler.app.users]
+    return [
+        {"name": user.name, "since": since.isoformat(timespec="seconds"), "servers": servers}
+        for user, since in sorted(found, key=lambda each: each[1])
+        if (servers := sorted(spawner.name for spawner in user.spawners.values() if spawner.active))
+    ][:MOST_PEOPLE]
 
 
 def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:

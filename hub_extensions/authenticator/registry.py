@@ -43,6 +43,8 @@ class SessionRegistry:
         self._by_user: dict[int, set[str]] = {}
         self._unwritten: dict[str, datetime] = {}
         self._quiet: dict[int, datetime] = {}
+        self.unknown: dict[int, datetime] = store.unknown_accounts()
+        """Users of whom nobody knows whether the provider still has them -> since when."""
         for session in store.sessions():
             self.put(session)
         self._ended_before_start = self._in_the_last_minutes_of_ends()
@@ -130,6 +132,10 @@ class SessionRegistry:
         """Sessions that ended a moment ago."""
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]
+
+    def cause_of(self, session_id: str) -> str:
+        """Return why the session with this public id ended lately; "" if that is not known."""
+        return next((each.cause for each in self._ended.values() if each.id == session_id), "")
 
     def all_ended(self) -> Iterable[SignOnSession]:
         """Sessions that ended in the last days."""

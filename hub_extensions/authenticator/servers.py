@@ -8,9 +8,9 @@ Not here: which servers stop, and when (``core/sign_on/session_end.py``).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,7 +21,7 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.gpu_service import ServiceRefused, gpu_service
 from hub_extensions.adapters.signer import Signer
-from hub_extensions.core.messages import DrainState, SignedOut
+from hub_extensions.core.messages import DrainState, SignedOut, WithoutSession, WithoutSessions
 from hub_extensions.core.sign_on import ServerFact
 from hub_extensions.core.sign_on.server_key import server_key
 from hub_extensions.core.sign_on.session_end import TokenFact, server_scopes, server_token
@@ -135,6 +135,35 @@ class UserServers:
         except ServiceRefused:  # a service that has no such route
             return None
         return None if state.left_seconds is None else state
+
+    async def report_without_session(self, people: Mapping[str, datetime], drain_after: timedelta | None) -> bool:
+        """Tell the GPU service whose servers have nobody signed in; False: no server knows a service.
+
+        Args:
+            people: names, and since when. drain_after: after that their idle servers stop; None: never for that.
+
+        Raises:
+            ServiceAway: it does not answer.
+        """
+        spawner = next(
+            (
+                spawner
+                for user in list(self._app.users.values())
+                for spawner in _active(user)
+                if getattr(spawner, "gpu_service_url", "")
+            ),
+            None,
+        )
+        if spawner is None:
+            return False
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        seconds = None if drain_after is None else drain_after.total_seconds()
+        rows = tuple(WithoutSession(name, since) for name, since in sorted(people.items()))
+        try:
+            await service.without_session(WithoutSessions(rows, seconds))
+        except ServiceRefused:  # a service that has no such route
+            return True
+        return True
 
     async def stop(self, user: Any, name: str) -> None:
         """Stop a server, or end its place in line, as the hub does by its API."""

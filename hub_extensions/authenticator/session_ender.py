@@ -76,6 +76,7 @@ class SessionEnder:
         self._log_event, self._gate = log_event, gate
         self._servers = UserServers(app)
         self._running: set[asyncio.Future[Any]] = set()
+        self._untold = True
         self._judged: dict[int, frozenset[tuple[str, datetime | None]]] = {}
         """Which runs of servers a person had when the right was lost."""
 
@@ -87,17 +88,28 @@ class SessionEnder:
         *,
         by: str = "",
         lost_right: bool = False,
+        account_unknown: bool = False,
     ) -> asyncio.Future[EndReport]:
         """End sessions of one person. When this returns nobody has them any more; the report comes when servers know.
 
         Args:
             by: the admin who did it; "": nobody has to be named.
             lost_right: the person may not sign in any more.
+            account_unknown: nobody knows whether the provider still has the person.
         """
         began, now = time.monotonic(), self._now()
         user, living = self._user(user_id), self._registry.of_user(user_id)
         facts = self._servers.facts(user)
-        plan = plan_end(sessions, living, facts, self._config, cause, now, lost_right=lost_right)
+        plan = plan_end(
+            sessions,
+            living,
+            facts,
+            self._config,
+            cause,
+            now,
+            lost_right=lost_right,
+            account_unknown=account_unknown,
+        )
         ended = [replace(each, ended=now, cause=cause.value, by=by) for each in sessions]
         name = None if user is None else str(user.name)
         store = self._registry.store
@@ -108,10 +120,21 @@ class SessionEnder:
             store.put(ended)
             ordered, new = self._order_stops(user_id, user, plan, facts, cause)
             events = _events(ended, name, tokens, len(ordered), cause, by, now, began)
+            if account_unknown and plan.is_last and user_id not in self._registry.unknown:
+                store.note_unknown(user_id, now)
+                events.append(SignOnEvent(now, "account-unknown", name, cause=cause.value))
+            if lost_right:
+                store.note_known(user_id)
             for event in events:
                 store.record(event)
         for session in ended:
             self._registry.put(session)
+        if account_unknown and plan.is_last:
+            self._registry.unknown.setdefault(user_id, now)
+            self.tell_service()
+        elif lost_right and user_id in self._registry.unknown:
+            del self._registry.unknown[user_id]
+            self.tell_service()
         self._registry.be_quiet(user_id, QUIET)
         # before all that may wait: open pages of its servers are what somebody still has
         asked = self._later(self._ask_servers(user)) if user is not None else None
@@ -121,6 +144,57 @@ class SessionEnder:
         report = _report(ended, tokens, kept, ordered, plan)
         known = self._report_to_gate(name, ended, is_last=plan.is_last)
         return self._later(_with_answers(report, asked, known, began))
+
+    def note_known(self, user_id: int, why: str) -> None:
+        """The provider has this person: the servers are theirs again as before."""
+        if user_id not in self._registry.unknown:
+            return
+        user, store = self._user(user_id), self._registry.store
+        event = SignOnEvent(self._now(), "account-known", None if user is None else str(user.name), cause=why)
+        with store.transaction():
+            store.note_known(user_id)
+            store.record(event)
+        del self._registry.unknown[user_id]
+        self._log_event(event)
+        self.tell_service()
+
+    def forget_unknown(self) -> None:
+        """Forget accounts in doubt that the hub does not have any more."""
+        known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
+        gone = self._registry.unknown.keys() - known
+        if gone:
+            with self._registry.store.transaction():
+                for user_id in gone:
+                    self._registry.store.note_known(user_id)
+            for user_id in gone:
+                del self._registry.unknown[user_id]
+            self.tell_service()
+
+    def tell_service(self) -> None:
+        """Tell the GPU service, now and every minute until it has heard, whose servers have nobody signed in."""
+        self._untold = True
+        self._later(self._tell_service())
+
+    def tell_service_again(self) -> None:
+        """Repeat it: the service may have restarted, or have been away."""
+        self._later(self._tell_service())
+
+    async def _tell_service(self) -> None:
+        if not self._untold and not self._registry.unknown:
+            return
+        people = {
+            str(user.name): since
+            for user_id, since in self._registry.unknown.items()
+            if (user := self._user(user_id)) is not None
+        }
+        try:
+            self._untold = not await self._servers.report_without_session(people, self._config.orphan)
+        except ServiceAway:
+            self._untold = True
+        except Exception:
+            self._untold = True
+            self._app.log.exception("The GPU service was not told whose servers have no session")
+            self._roll_back()
 
     def _order_stops(
         self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause

@@ -61,6 +61,7 @@ def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
     if is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class")):
         yield from _left_over(c)
         yield from _groups_that_nobody_gets(c)
+        yield from _claim_that_may_be_omitted(c)
     else:
         yield from _own_refresh(c)
     days = value_of(c, "JupyterHub", "cookie_max_age_days", 14)
@@ -109,6 +110,21 @@ def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
                 f"c.{CLASS}.groups_kept lacks {', '.join(lacking)}, which {setting} names: nobody is in it by the "
                 "provider."
             )
+
+
+def _claim_that_may_be_omitted(c: Any) -> Iterator[str]:
+    """Rights by groups, of which nobody said what it means that the claim is not there."""
+    names = [name for name in ("allowed_groups", "admin_groups") if provider_value(c, name)[1]]
+    claim = provider_value(c, "groups_claim", "groups")[1]
+    if not names or not _has_groups(c) or not claim or provider_value(c, "missing_groups")[1] is not None:
+        return
+    section, claim = provider_value(c, names[0])[0], f"the claim {claim!r}" if isinstance(claim, str) else "a function"
+    hours = provider_value(c, "groups_keep_hours", 24)[1]
+    yield (
+        f"c.{section}.{names[0]} rests on {claim}, which Entra ID, Okta and Keycloak leave out for people in no group: "
+        f"whoever left the last one keeps it for up to {hours:g} h. Set missing_groups: 'none' if your provider does "
+        "so too, else 'unknown'."
+    )
 
 
 def _cache_ages(c: Any, wanted: int | None) -> Iterator[str]:

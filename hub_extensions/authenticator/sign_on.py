@@ -82,6 +82,7 @@ class HubSignOn:
         handler._set_cookie(COOKIE, value, encrypted=False, **self._cookie_options(handler))
         # the hub would keep one that is about to expire
         handler.set_hub_cookie(user)
+        self.ender.note_known(user.id, "signed-in")
         if before is not None:
             self.ender.end(before.user_id, [before], EndCause.REPLACED)
         surplus = over_number(self.registry.of_user(user.id), self.config)
@@ -116,6 +117,10 @@ class HubSignOn:
             longest = self.config.lifetime
             options["expires_days"] = COOKIE_DAYS if longest is None else longest / timedelta(days=1)
         return options
+
+    def is_unknown(self, user_id: int) -> bool:
+        """Whether nobody knows if the provider still has this person."""
+        return user_id in self.registry.unknown
 
     def stops_of(self, user_id: int) -> list[PendingStop]:
         """Which servers of a person are still to stop, the first one first."""
@@ -169,6 +174,8 @@ class HubSignOn:
         for user_id in self.ender.deleted_users():
             self._tries(partial(self.ender.end, user_id, self.registry.of_user(user_id), EndCause.USER_DELETED))
         self.ender.delete_late_tokens()
+        self._tries(self.ender.forget_unknown)
+        self.ender.tell_service_again()
         if clean:
             self.registry.forget_ended()
             with self.registry.store.transaction():

@@ -1,4 +1,4 @@
-"""The values of single sign-on: over the base, worked out for three providers, they are clean and load our class."""
+"""The values of single sign-on: over the base, worked out for four providers, they are clean and load our class."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def test_a_hub_of_these_values_has_our_authenticator_with_its_settings(
     assert authenticator.client_secret == ["a secret"]
 
 
-def test_there_are_three_examples_and_the_readme_has_each() -> None:
+def test_there_are_four_examples_and_the_readme_has_each() -> None:
     text = (FOLDER / "README.md").read_text(encoding="utf-8")
-    assert [file.stem for file in EXAMPLES] == ["entra-id", "keycloak", "plain-provider"]
+    assert [file.stem for file in EXAMPLES] == ["entra-id", "keycloak", "okta", "plain-provider"]
     assert all(f"[{file.name}]({file.name})" in text for file in EXAMPLES)
 
 

@@ -54,6 +54,20 @@ def test_what_genericoauthenticator_left_over_is_named_with_what_is_there_instea
     assert "allowed_users" not in said["text"]
 
 
+def test_rights_that_rest_on_a_claim_which_may_be_left_out_are_a_warning(examined: Any) -> None:
+    lines = 'c.OAuthenticator.admin_groups = {"hub-admins"}\nc.SingleSignOnOIDCAuthenticator.groups_claim = "roles"'
+    said = examined(lines)["config"]
+    assert said["state"] == "warning"
+    assert (
+        "c.OAuthenticator.admin_groups rests on the claim 'roles', which Entra ID, Okta and Keycloak leave"
+        in said["text"]
+    )
+    assert (
+        "rests on"
+        not in examined(f'{lines}\nc.SingleSignOnOIDCAuthenticator.missing_groups = "none"')["config"]["text"]
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "check", "text"),
     [

@@ -67,6 +67,12 @@ STOPS = sa.Table(
     sa.Column("at", UtcTime, nullable=False),
     sa.Column("cause", CleanText, nullable=False, server_default=""),
 )
+UNKNOWN = sa.Table(
+    "gpu_signon_unknown",
+    METADATA,
+    sa.Column("user_id", sa.Integer, primary_key=True),
+    sa.Column("since", UtcTime, nullable=False),
+)
 HUB_USERS = sa.table(
     "users",
     sa.column("id", sa.Integer),
@@ -175,6 +181,19 @@ class SignOnStore:
         run = STOPS.c.started.is_(None) if stop.started is None else STOPS.c.started == stop.started
         same = sa.and_(STOPS.c.user_id == stop.user_id, STOPS.c.server == stop.server, run)
         self._connection.execute(sa.delete(STOPS).where(same))
+
+    def unknown_accounts(self) -> dict[int, datetime]:
+        """Return the users of whom nobody knows whether the provider still has them, and since when."""
+        rows = self._connection.execute(sa.select(UNKNOWN)).mappings()
+        return {row["user_id"]: row["since"] for row in rows}
+
+    def note_unknown(self, user_id: int, since: datetime) -> None:
+        """Write that nobody knows whether the provider still has this user."""
+        upsert(self._connection, UNKNOWN, [{"user_id": user_id, "since": since}])
+
+    def note_known(self, user_id: int) -> None:
+        """Remove what `note_unknown` wrote."""
+        self._connection.execute(sa.delete(UNKNOWN).where(UNKNOWN.c.user_id == user_id))
 
     @property
     def _connection(self) -> Connection:

@@ -34,6 +34,8 @@ IDENTITIES = sa.Table(
     sa.Column("pinned", UtcTime, nullable=False),
     sa.Column("user_id", sa.Integer),
     sa.Column("user_created", sa.DateTime),
+    sa.Column("groups_named", UtcTime),
+    sa.Column("account_seen", UtcTime),
 )
 LINKS = sa.Table(
     "gpu_signon_links",
@@ -83,6 +85,35 @@ class ProviderStore:
     def follow_users(self) -> None:
         """Pins get the names that their users have now."""
         follow_users(self._connection)
+
+    def groups_named(self, identity: Identity) -> datetime | None:
+        """Return when the provider last named this person's groups, or None if nobody noted it."""
+        time: datetime | None = self._of_person(identity, IDENTITIES.c.groups_named)
+        return time
+
+    def note_groups_named(self, identity: Identity, now: datetime) -> None:
+        """Write that the provider named this person's groups."""
+        self._change(identity, groups_named=now)
+
+    def has_seen_account(self, identity: Identity) -> bool:
+        """Return whether the provider's administration ever had a record of this person."""
+        return self._of_person(identity, IDENTITIES.c.account_seen) is not None
+
+    def note_account_seen(self, identity: Identity, now: datetime) -> None:
+        """Write that the provider's administration has a record of this person."""
+        self._change(identity, account_seen=now)
+
+    def pinned_names(self) -> set[str]:
+        """Return the users that somebody is pinned to."""
+        return set(self._connection.execute(sa.select(IDENTITIES.c.user)).scalars())
+
+    def _of_person(self, identity: Identity, column: Any) -> Any:
+        same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
+        return self._connection.execute(sa.select(column).where(same)).scalar()
+
+    def _change(self, identity: Identity, **values: datetime) -> None:
+        same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
+        self._connection.execute(sa.update(IDENTITIES).where(same).values(**values))
 
     def taken_names(self, most: int) -> list[tuple[str, datetime]]:
         """Users with whose names other accounts came since they were pinned, and when last; the newest first."""

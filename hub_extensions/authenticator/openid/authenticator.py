@@ -18,7 +18,7 @@ from jupyterhub import orm, roles
 from jupyterhub.crypto import KEY_ENV, CryptKeeper
 from jupyterhub.utils import maybe_future
 from oauthenticator.generic import GenericOAuthenticator
-from traitlets import Bool, Callable, Dict, Enum, Integer, List, TraitError, Unicode, Union, default
+from traitlets import Bool, Callable, Dict, Enum, Float, Integer, List, TraitError, Unicode, Union, default
 
 from hub_extensions.adapters.oidc import (
     Provider,
@@ -28,7 +28,7 @@ from hub_extensions.adapters.oidc import (
     ProviderUnusable,
     ca_file_wrong,
 )
-from hub_extensions.adapters.provider_address import issuer_wrong
+from hub_extensions.adapters.provider_address import account_url_wrong, issuer_wrong, reached_at_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
 from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
@@ -39,11 +39,22 @@ from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
 from hub_extensions.authenticator.openid.recheck import ProviderRecheck
 from hub_extensions.authenticator.openid.sign_in_places import SignInPlaces
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
-from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims
+from hub_extensions.core.sign_on.claims import NEVER_ALGORITHMS, SIGNING_ALGORITHMS, Claims, merged
 from hub_extensions.core.sign_on.id_token import Expected, IdToken, judge_id_token, userinfo_problem
-from hub_extensions.core.sign_on.identity import Adoption, Identity, Pinned, groups_of, name_of, name_taken, pin_of
+from hub_extensions.core.sign_on.identity import (
+    Adoption,
+    ClaimedGroups,
+    Identity,
+    MissingGroups,
+    Pinned,
+    claimed_groups,
+    judge_groups,
+    name_of,
+    name_taken,
+    pin_of,
+)
 from hub_extensions.core.sign_on.provider_settings import LEFT_OVER, SECRET_VARIABLE
-from hub_extensions.core.sign_on.recheck import ProviderLink
+from hub_extensions.core.sign_on.recheck import RIGHT_LOST, ProviderLink, end_of_no
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.translation import ENGLISH, Catalogue
 
@@ -54,13 +65,19 @@ NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KE
 
 @dataclass(frozen=True, slots=True)
 class SignOnProof:
-    """Who came back from the provider, until the session has it. `account`: its name there."""
+    """Who came back from the provider, until the session has it.
+
+    Attributes:
+        account: its name there. model: the user as the hub was given it. groups_known: the provider named its groups.
+    """
 
     identity: Identity
     pinned: Pinned
     sid: str
     account: str
     kept: bytes = field(repr=False)
+    model: dict[str, Any] = field(default_factory=dict, repr=False)
+    groups_known: bool = False
 
 
 class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc]  # oauthenticator has no types
@@ -86,9 +103,47 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         config=True,
         help="The claim with a person's name; a dotted path leads into an object. It does not say who somebody is.",
     )
-    groups_claim = Unicode(
-        "groups", config=True, help="The claim with a person's groups; a dotted path leads into an object."
+    groups_claim = Union(
+        [Unicode("groups"), Callable()],
+        default_value="groups",
+        config=True,
+        help="The claim with a person's groups, a list or one text; a dotted path leads into an object. For any other "
+        "shape: a function that gets all claims and returns a list of names, or None where there are none.",
     )
+    missing_groups = Enum(
+        [each.value for each in MissingGroups],
+        None,
+        allow_none=True,
+        config=True,
+        help="What it means that the groups claim is missing. none: no groups, as for providers that leave an empty "
+        "claim out. unknown: nothing, and the groups stay for groups_keep_hours. None: no groups at a sign-in, and "
+        "unknown when the provider is asked again. A claim that is left out as too large is always unknown.",
+    )
+    groups_keep_hours = Float(
+        24.0,
+        min=0.0,
+        config=True,
+        help="Groups that are unknown end this long after the provider last named them. Administrator rights by a "
+        "group end at once.",
+    )
+    ask_userinfo = Bool(
+        True,
+        config=True,
+        help="False: the provider's user information is never asked, where it refuses or has nothing more. The id "
+        "token has to have all claims then.",
+    )
+    reached_at = Unicode(
+        config=True,
+        help="Where the hub itself reaches the provider, if not at issuer: http://keycloak.auth.svc:8080/realms/uni. "
+        'Browsers, and what tokens say of themselves, stay with issuer. "": at issuer.',
+    )
+    account_url = Unicode(
+        config=True,
+        help="Where the provider's administration has the record of one person, with {sub} or another claim of the id "
+        "token: https://login.site.example/admin/realms/uni/users/{sub}. Asked where a session is not renewed, with a "
+        'token of the hub\'s own client (client_credentials), which needs the right to read it. "": nobody is asked.',
+    )
+    account_scope = Unicode(config=True, help="The scope of that token, where the provider wants one.")
     group_names = Dict(
         key_trait=Unicode(),
         value_trait=Unicode(),
@@ -139,10 +194,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             secrets or [""],
             algorithms=tuple(self.signing_algorithms),
             ca_file=self.ca_file,
+            reached_at=self.reached_at,
         )
         self.used_logins = UsedLogins()
         self._places = SignInPlaces()
-        self._groups_unknown: set[str] = set()
+        self._groups_unknown: dict[str, str] = {}
+        self._unknown_since: dict[Identity, datetime] = {}
+        self._userinfo_unused = ""
         self._app: Any = None
 
     def get_handlers(self, app: Any) -> list[Any]:
@@ -155,6 +213,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self.links = ProviderLinks(ProviderStore(app.db))
         with self.sign_on.registry.store.transaction():
             self.links.store.note_users()
+        self._warn_of_admins_without_pin()
         self._end_sessions_of_others()
         self.recheck = ProviderRecheck(self, app)
         tokens = LogoutTokens(self)
@@ -177,6 +236,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             path = getattr(self, name)
             if isinstance(path, str) and (path or name == "username_claim") and not all(path.split(".")):
                 return f"{name} is {path!r}, which is no claim's name and no path to one"
+        if wrong := reached_at_wrong(self.reached_at):
+            return f"reached_at {wrong}"
+        if wrong := account_url_wrong(self.account_url):
+            return f"account_url {wrong}"
         if whole and (wrong := ca_file_wrong(self.ca_file)):
             return f"ca_file {wrong}"
         if "openid" not in self.scope or "offline_access" in self.scope:
@@ -226,9 +289,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             if pinned.code == "name-taken":
                 self.record("name-taken", name)
             raise failed_by(pinned)
-        kept = await encrypted(KeptTokens(tokens.refresh, tokens.id_token))
-        handler.sign_on_proof = SignOnProof(identity, pinned, token.sid, name, kept)
-        return await self.auth_model(pinned.user, claims, tokens)
+        kept = await encrypted(KeptTokens(tokens.refresh, tokens.id_token, tokens.access))
+        model, known = await self.auth_model(pinned.user, claims, tokens, identity, at_sign_in=True)
+        handler.sign_on_proof = SignOnProof(identity, pinned, token.sid, name, kept, model, known)
+        return model
 
     async def _answer_to(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
         """What the provider gives for a code. Raises SignOnFailed.
@@ -256,6 +320,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             # the hub has applied username_map once more, or a hook has: that user may be somebody else
             problem = f"The user {proof.pinned.user!a} became {model['name']!a} (username_map, post_auth_hook)."
             raise SignOnFailed("not-allowed", problem, {"account": proof.account})
+        if not model and not proof.pinned.new:
+            self._take_rights(proof)
+        if model and not proof.pinned.new:
+            self._record_changes(model)
         if not model or not proof.pinned.new:
             return model
         # somebody else may have got the name meanwhile
@@ -270,6 +338,27 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 self.links.store.pin(proof.identity, again.user, self.sign_on_now())
             self.record("pinned", again.user)
         return model
+
+    def _record_changes(self, model: Mapping[str, Any]) -> None:
+        """Write into the audit log what the hub changes at this sign-in."""
+        user = orm.User.find(self._app.db, model["name"])
+        if user is None:
+            return
+        if model["admin"] is not None and bool(model["admin"]) != user.admin:
+            self.record("admin-given" if model["admin"] else "admin-ended", str(user.name))
+        if self.manage_groups and set(model["groups"]) != {each.name for each in user.groups}:
+            self.record("groups-changed", str(user.name))
+
+    def _take_rights(self, proof: SignOnProof) -> None:
+        """End what somebody has from before whom the hub does not let in, by what the provider says of them now."""
+        found = orm.User.find(self._app.db, proof.pinned.user)
+        if found is None:
+            return
+        user = self._app.users[found]
+        self._apply(user, proof.model)
+        self._app.db.commit()
+        self.sign_on.grant_admins(user)
+        self._end_all(user, in_doubt=not proof.groups_known)
 
     def not_allowed(self, handler: Any) -> SignOnFailed:
         """Why somebody whom the provider knows is not let in."""
@@ -288,6 +377,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             with registry.store.transaction():
                 self.links.put([link])
                 self.links.store.note_user(str(user.name))
+                if proof.groups_known:
+                    self._note_groups_named(proof.identity)
         except Exception:
             self.links.keep(link)  # the session is there already, and is to be asked about
             raise
@@ -327,9 +418,38 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         token = judge_id_token(*found, expected, self.sign_on_now())
         if isinstance(token, SignOnRefusal):
             raise failed_by(token)
-        if nonce is None and groups_of(token.claims, self.groups_claim, names={}, kept=()) is not None:
+        if nonce is None and self._claimed(token.claims).names is not None:
             return token, token.claims  # all there is to know at a re-check
-        return token, {**token.claims, **await self.user_information(tokens, token.sub)}
+        return token, merged(token.claims, await self._more_information(tokens, token))
+
+    async def _more_information(self, tokens: ProviderTokens, token: IdToken) -> Claims:
+        """Ask for what the id token may lack. Where it has all that is needed, a failure of this address is none."""
+        if not self.ask_userinfo:
+            return {}
+        try:
+            return await self.user_information(tokens, token.sub)
+        except (ProviderAway, ProviderRefused, ProviderUnusable, SignOnFailed) as problem:
+            of_account = isinstance(problem, ProviderRefused) and end_of_no(problem.words, problem.code) in RIGHT_LOST
+            of_another = isinstance(problem, SignOnFailed) and problem.code != "no-subject"
+            if of_account or of_another or not self._has_all(token.claims):
+                raise
+            why = getattr(problem, "sentence", "") or str(problem)
+            if why != self._userinfo_unused:
+                text = "sign-on: the user information is not used, as the id token has all that is asked for: %s"
+                self.log.warning(text, why)
+            self._userinfo_unused = why
+            return {}
+
+    def _has_all(self, claims: Claims) -> bool:
+        """Whether these claims have a name that the hub takes, and groups if they are taken over."""
+        try:
+            self._name_of(claims)
+        except Exception:  # noqa: BLE001  the admin's own function may read other claims
+            return False
+        return not (self.manage_groups and self.groups_claim) or self._claimed(claims).names is not None
+
+    def _claimed(self, claims: Claims) -> ClaimedGroups:
+        return claimed_groups(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
 
     async def user_information(self, tokens: ProviderTokens, sub: str) -> Claims:
         """What the provider says of this person beside; nothing where it has no address for it. Raises as above."""
@@ -352,8 +472,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise SignOnFailed("bad-name", problem, {"claim": path})
         return normalized
 
-    async def auth_model(self, name: str, claims: Claims, tokens: ProviderTokens) -> dict[str, Any]:
-        """A user as the hub wants to know it."""
+    async def auth_model(
+        self, name: str, claims: Claims, tokens: ProviderTokens, identity: Identity, *, at_sign_in: bool
+    ) -> tuple[dict[str, Any], bool]:
+        """Return a user as the hub wants to know it, and whether its groups are known."""
         info = {"access_token": tokens.access, "id_token": tokens.id_token, "scope": tokens.scope}
         state = self.build_auth_state_dict({**info, "token_type": "Bearer"}, dict(claims))
         state = await state if isawaitable(state) else state
@@ -361,19 +483,54 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             state = await self._call_modify_auth_state_hook(state)
         model = {"name": name, "admin": True if name in self.admin_users else None, "auth_state": state}
         model = await self.update_auth_model(model)
-        return self._with_groups(model, claims) if self.manage_groups else model
+        if not self.manage_groups:
+            return model, True
+        if not self.groups_claim:
+            return {**model, **self._known_groups(name)}, True
+        return self._with_groups(model, claims, identity, at_sign_in=at_sign_in)
 
-    def _with_groups(self, model: dict[str, Any], claims: Claims) -> dict[str, Any]:
-        groups = groups_of(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
-        if groups is None:
-            self._groups_unknown.add(model["name"])
-            self.log.warning("sign-on: the groups of %s are unknown (%s): they stay", model["name"], self.groups_claim)
-            return {**model, **self._known_groups(model["name"])}
-        self._groups_unknown.discard(model["name"])
+    def _with_groups(
+        self, model: dict[str, Any], claims: Claims, identity: Identity, *, at_sign_in: bool
+    ) -> tuple[dict[str, Any], bool]:
+        name, now, claimed = model["name"], self.sign_on_now(), self._claimed(claims)
+        user = orm.User.find(self._app.db, name)
+        before = set() if user is None else {each.name for each in user.groups}
+        named = self.links.store.groups_named(identity)
+        if claimed.names is None and named is None:
+            named = self._unknown_since.setdefault(identity, now)
+        judged = judge_groups(
+            claimed,
+            before,
+            named,
+            now,
+            at_sign_in=at_sign_in,
+            missing=None if self.missing_groups is None else MissingGroups(self.missing_groups),
+            keep=timedelta(hours=self.groups_keep_hours),
+        )
         admin = model["admin"]
         if self.admin_groups and not admin:
-            admin = bool(groups & self.admin_groups)
-        return {**model, "groups": sorted(groups), "admin": admin}
+            admin = judged.is_known and bool(judged.groups & self.admin_groups)
+        self._note_unknown_groups(name, "" if judged.is_known else claimed.words, claimed, judged.has_ended)
+        return {**model, "groups": sorted(judged.groups), "admin": admin}, judged.is_known
+
+    def _note_unknown_groups(self, name: str, words: str, claimed: ClaimedGroups, has_ended: bool) -> None:
+        """Write once into log and audit log that somebody's groups are unknown, and once that they have ended."""
+        problem = "" if claimed.problem is None else claimed.problem.value
+        if words and self._groups_unknown.get(name) != words:
+            claim = self.groups_claim if isinstance(self.groups_claim, str) else "by a function"
+            stay = f"they stay for at most {self.groups_keep_hours:g} h after they were last named"
+            self.log.warning("sign-on: the groups of %s are unknown (%s: %s): %s", name, claim, words, stay)
+            self.record("groups-unknown", name, problem)
+        if has_ended:
+            self.record("groups-ended", name, problem)
+        if words:
+            self._groups_unknown[name] = words
+        else:
+            self._groups_unknown.pop(name, None)
+
+    def _note_groups_named(self, identity: Identity) -> None:
+        self._unknown_since.pop(identity, None)
+        self.links.store.note_groups_named(identity, self.sign_on_now())
 
     def _known_groups(self, name: str) -> dict[str, Any]:
         """The groups that the hub has of somebody, and whether that is an admin by them. Nobody becomes one so."""
@@ -388,8 +545,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     async def refresh_user(self, user: Any, handler: Any = None, **_: Any) -> Any:
         """May this person go on? The lists of whom the hub lets in are asked, and the provider where it is time."""
-        if not await self._is_let_in(user, await self._known_model(user)):
-            self._end_all(user)
+        known = await self._known_model(user)
+        if not await self._is_let_in(user, known):
+            blocked = not await maybe_future(self.check_blocked_users(str(user.name), known))
+            self._end_all(user, in_doubt=not blocked and self.sign_on.is_unknown(user.id))
             return False
         await self.recheck.ask_user(user.id)
         if self.refresh_user_hook is not None:
@@ -403,24 +562,33 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         # a request about somebody else ends nobody's session
         return session is None or session.user_id != user.id or self.links.of_session(session.id) is not None
 
-    async def take_over(self, user: Any, claims: Claims, tokens: ProviderTokens) -> bool:
+    async def take_over(self, user: Any, link: ProviderLink, claims: Claims, tokens: ProviderTokens) -> bool:
         """What the provider says of somebody now; False: the hub does not let them in any more."""
-        model = await self.auth_model(str(user.name), claims, tokens)
+        identity = Identity(link.iss, link.sub)
+        model, known = await self.auth_model(str(user.name), claims, tokens, identity, at_sign_in=False)
+        if known and self.manage_groups:
+            self._note_groups_named(identity)
+        self._apply(user, model)
         if not await self._is_let_in(user, model):
-            self._end_all(user)
+            self._app.db.commit()
+            self._end_all(user, in_doubt=not known)
             return False
-        if model["admin"] is not None and model["admin"] != user.admin:
-            user.admin = model["admin"]
-            roles.assign_default_roles(self._app.db, entity=user.orm_user)
-        before = {each.name for each in user.groups}
-        if self.manage_groups and set(model["groups"]) != before:
-            user.sync_groups(model["groups"])
-            self.record("groups-changed", str(user.name))
         self._app.db.commit()
         if self.enable_auth_state:
             await user.save_auth_state(model["auth_state"])
         self.sign_on.grant_admins(user)
         return True
+
+    def _apply(self, user: Any, model: Mapping[str, Any]) -> None:
+        """Give the hub's user the groups and administrator rights of a model; the caller commits."""
+        if model["admin"] is not None and model["admin"] != user.admin:
+            user.admin = model["admin"]
+            roles.assign_default_roles(self._app.db, entity=user.orm_user)
+            self.record("admin-given" if model["admin"] else "admin-ended", str(user.name))
+        before = {each.name for each in user.groups}
+        if self.manage_groups and set(model["groups"]) != before:
+            user.sync_groups(model["groups"])
+            self.record("groups-changed", str(user.name))
 
     async def _is_let_in(self, user: Any, model: Mapping[str, Any]) -> bool:
         name = str(user.name)
@@ -433,10 +601,28 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         state = await user.get_auth_state() if self.enable_auth_state else None
         return {"name": user.name, "admin": None, "auth_state": state or {}, **self._known_groups(str(user.name))}
 
-    def _end_all(self, user: Any) -> None:
+    def _end_all(self, user: Any, *, in_doubt: bool = False) -> None:
+        """End all of somebody whom the hub does not let in any more.
+
+        Args:
+            in_doubt: only because nobody knows their groups: their servers run on while they work.
+        """
         sessions = self.sign_on.registry.of_user(user.id)
-        if sessions or (user.active and not self.sign_on.ender.is_settled(user)):
-            self.sign_on.ender.end(user.id, sessions, EndCause.NOT_ALLOWED, lost_right=True)
+        settled = self.sign_on.is_unknown(user.id) if in_doubt else self.sign_on.ender.is_settled(user)
+        if sessions or (user.active and not settled):
+            self.sign_on.ender.end(
+                user.id, sessions, EndCause.NOT_ALLOWED, lost_right=not in_doubt, account_unknown=in_doubt
+            )
+
+    def _warn_of_admins_without_pin(self) -> None:
+        """Say once that whoever first comes with an administrator's name is one."""
+        waiting = sorted(set(self.admin_users) - self.links.store.pinned_names())
+        if waiting and self.adopt_existing_users == Adoption.FIRST.value:
+            self.log.warning(
+                "sign-on: nobody has signed in yet as %s (admin_users), and whoever first comes with such a name gets "
+                "its rights. Pin them with `jupyterhub-gpu sign-on pin`, or set adopt_existing_users to 'none'.",
+                ", ".join(waiting[:MOST_NAMED]),
+            )
 
     def _end_sessions_of_others(self) -> None:
         """Sessions that began under another authenticator, or whose beginning was cut off."""
@@ -465,7 +651,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         if self._groups_unknown and (names := [name for (name,) in there]):
             shown = ", ".join(sorted(names)[:MOST_NAMED])
             said.append(
-                t("What the sign-in service says of groups cannot be read; these people keep theirs: %1", shown)
+                t(
+                    "The sign-in service does not name the groups of these people; they keep theirs for a while: %1",
+                    shown,
+                )
             )
         taken = ", ".join(
             f"{name} ({time.isoformat(timespec='seconds')})" for name, time in self.links.store.taken_names(MOST_NAMED)

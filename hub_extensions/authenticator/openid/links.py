@@ -23,11 +23,12 @@ class KeptTokens:
 
     refresh: str = field(default="", repr=False)
     id_token: str = field(default="", repr=False)
+    access: str = field(default="", repr=False)
 
 
 async def encrypted(tokens: KeptTokens) -> bytes:
     """For the database."""
-    return cast(bytes, await CryptKeeper.instance().encrypt([tokens.refresh, tokens.id_token]))
+    return cast(bytes, await CryptKeeper.instance().encrypt([tokens.refresh, tokens.id_token, tokens.access]))
 
 
 async def decrypted(kept: bytes) -> KeptTokens | None:

@@ -12,18 +12,24 @@ import asyncio
 import math
 import time
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
+from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable, claims_within
+from hub_extensions.adapters.provider_address import account_address
 from hub_extensions.authenticator.openid.failure import SignOnFailed
 from hub_extensions.authenticator.openid.links import KeptTokens, encrypted, hub_user_of
 from hub_extensions.authenticator.openid.metrics import OVERDUE, PROVIDER_AWAY, RECHECKS
 from hub_extensions.core.sign_on import EndCause
+from hub_extensions.core.sign_on.answers import Account
+from hub_extensions.core.sign_on.identity import Identity
 from hub_extensions.core.sign_on.recheck import (
     AT_ONCE,
+    END_OF_ACCOUNT,
+    EXPECTED,
     PAUSES_SECONDS,
     PER_SECOND,
     PROBE_SECONDS,
@@ -182,13 +188,13 @@ class ProviderRecheck:
         if kept is None:
             return self._without_key(link)
         if not kept.refresh:
-            return self._without_token(link)
+            return await self._without_token(link, kept)
         try:
             tokens = await auth.provider.refresh(kept.refresh)
         except ProviderRefused as no:
-            return self._ends(link, end_of_no(str(no)))
+            return await self._refused(link, kept, no)
         # first of all: the old one may be good no more
-        fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token)
+        fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token, tokens.access)
         before, link = link.checked, replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
         if auth.links.of_session(link.session) is None or user is None:
             return RecheckOutcome.ENDS  # it ended meanwhile
@@ -203,15 +209,72 @@ class ProviderRecheck:
             else:
                 claims = await auth.user_information(tokens, link.sub)
         except ProviderRefused as no:
-            return self._ends(link, end_of_no(str(no)))
-        if await auth.take_over(user, claims, tokens):
-            return RecheckOutcome.STAYS
-        self._drop(link)
-        return RecheckOutcome.RIGHT_LOST
+            return await self._refused(link, kept, no)
+        if not await auth.take_over(user, link, claims, tokens):
+            self._drop(link)
+            return RecheckOutcome.RIGHT_LOST
+        auth.sign_on.ender.note_known(link.user_id, "renewed")
+        account = None if auth.links.store.has_seen_account(_person(link)) else await self._account(link, fresh)
+        return RecheckOutcome.STAYS if account not in END_OF_ACCOUNT else self._ends(link, END_OF_ACCOUNT[account])
 
-    def _without_token(self, link: ProviderLink) -> RecheckOutcome:
-        """A provider that gives no refresh token cannot be asked; the session's own limits end it."""
-        self._write(replace(link, checked=self._auth.sign_on_now()))
+    async def _refused(self, link: ProviderLink, kept: KeptTokens, no: ProviderRefused) -> RecheckOutcome:
+        """The provider does not renew a session. Whether the account is still there, others of its addresses may say.
+
+        Raises ProviderAway, ProviderUnusable: the user information is not there now.
+        """
+        cause = end_of_no(no.words, no.code)
+        if cause is not EndCause.NOT_RENEWED or self._auth.sign_on.registry.cause_of(link.session) in EXPECTED:
+            return self._ends(link, cause)
+        with suppress(ProviderAway, ProviderUnusable):
+            try:
+                if kept.access:
+                    await self._auth.provider.userinfo(kept.access)
+            except ProviderRefused as also:
+                cause = end_of_no(also.words, also.code)
+        account = None if cause in RIGHT_LOST else await self._account(link, kept)
+        if account in END_OF_ACCOUNT:
+            cause = END_OF_ACCOUNT[account]
+        elif cause not in RIGHT_LOST:
+            cause = EndCause.NOT_RENEWED
+        user = hub_user_of(self._app, link.user_id)
+        asks_on = account is None and self._auth.account_url and user is not None and user.active
+        if cause in RIGHT_LOST or not asks_on:
+            return self._ends(link, cause, account_unknown=account is None)
+        # of who has a server the administration is asked again
+        left = await encrypted(KeptTokens("", kept.id_token))
+        self._end_sessions(link, cause, account_unknown=True)
+        self._write(replace(link, kept=left, checked=self._auth.sign_on_now()))
+        return RecheckOutcome.ENDS
+
+    async def _account(self, link: ProviderLink, kept: KeptTokens) -> Account | None:
+        """Ask the provider's administration about a person; None: it does not say, or `account_url` is not set.
+
+        That an account is gone counts only if its record was there before: another id in `account_url` finds nobody.
+        """
+        auth, store = self._auth, self._auth.links.store
+        address, id_there = account_address(auth.account_url, {**claims_within(kept.id_token), "sub": link.sub})
+        if not address:
+            return None
+        found: Account | None = await auth.provider.account(address, id_there, auth.account_scope)
+        if found is Account.GONE and not store.has_seen_account(_person(link)):
+            self._app.log.warning(
+                "sign-on: account_url has no record of somebody who signs in: is its claim the right one?"
+            )
+            return None
+        if found in (Account.THERE, Account.DISABLED):
+            with auth.sign_on.registry.store.transaction():
+                store.note_account_seen(_person(link), auth.sign_on_now())
+        return found
+
+    async def _without_token(self, link: ProviderLink, kept: KeptTokens) -> RecheckOutcome:
+        """Where no refresh token is, only the administration can be asked; the session's own limits end it."""
+        account = await self._account(link, kept)
+        if account in END_OF_ACCOUNT:
+            return self._ends(link, END_OF_ACCOUNT[account])
+        if account is Account.THERE:
+            self._auth.sign_on.ender.note_known(link.user_id, "in the provider's records")
+        if self._auth.links.of_session(link.session) is not None:
+            self._write(replace(link, checked=self._auth.sign_on_now()))
         return RecheckOutcome.STAYS
 
     def _without_key(self, link: ProviderLink) -> RecheckOutcome:
@@ -224,14 +287,24 @@ class ProviderRecheck:
             )
         return self._ends(link, EndCause.NOT_RENEWED)
 
-    def _ends(self, link: ProviderLink, cause: EndCause) -> RecheckOutcome:
-        sign_on, lost = self._auth.sign_on, cause in RIGHT_LOST
+    def _ends(self, link: ProviderLink, cause: EndCause, *, account_unknown: bool = False) -> RecheckOutcome:
+        self._end_sessions(link, cause, account_unknown=account_unknown)
+        self._drop(link)
+        return RecheckOutcome.RIGHT_LOST if cause in RIGHT_LOST else RecheckOutcome.ENDS
+
+    def _end_sessions(self, link: ProviderLink, cause: EndCause, *, account_unknown: bool) -> None:
+        """End this session, or all where the right is lost. The person's others are asked about at once."""
+        sign_on, links, lost = self._auth.sign_on, self._auth.links, cause in RIGHT_LOST
         theirs = sign_on.registry.of_user(link.user_id)
         sessions = [each for each in theirs if lost or each.id == link.session]
-        if sessions or lost:
-            sign_on.ender.end(link.user_id, sessions, cause, lost_right=lost)
-        self._drop(link)
-        return RecheckOutcome.RIGHT_LOST if lost else RecheckOutcome.ENDS
+        others = {each.id for each in theirs} - {each.id for each in sessions}
+        unknown = account_unknown and not lost and not others
+        if sessions or lost or (unknown and not sign_on.is_unknown(link.user_id)):
+            sign_on.ender.end(link.user_id, sessions, cause, lost_right=lost, account_unknown=unknown)
+        if account_unknown and others:
+            with sign_on.registry.store.transaction():
+                links.to_be_asked([each for each in links.of_user(link.user_id) if each.session in others])
+            self.wake()
 
     def _drop(self, link: ProviderLink) -> None:
         """It is worth nothing any more; nobody is asked about by it again."""
@@ -300,3 +373,7 @@ class ProviderRecheck:
             PROVIDER_AWAY.set(0)
             self._app.log.info("sign-on: the provider answers again")
             self._auth.record("provider-back")
+
+
+def _person(link: ProviderLink) -> Identity:
+    return Identity(link.iss, link.sub)

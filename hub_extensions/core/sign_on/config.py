@@ -65,8 +65,20 @@ class SignOnConfig:
     drain: timedelta = setting(
         timedelta(minutes=10), "How long a drained server still runs.", name="drain_minutes", least=0
     )
+    orphan: timedelta | None = setting(
+        None,
+        "Where the provider refuses to renew a person's last session and nobody knows whether the account is still "
+        "there, the person's servers stop this long after, once their GPU, kernels and terminals are idle. None: they "
+        "run until something else stops them.",
+        name="orphan_hours",
+        least=0,
+    )
     tokens_at_sign_out: TokenPolicy = setting("session", f"Which tokens end at a sign-out. {_TOKENS}")
-    tokens_at_lost_right: TokenPolicy = setting("all", f"Which tokens end with the right to sign in. {_TOKENS}")
+    tokens_at_lost_right: TokenPolicy = setting(
+        "all",
+        f"Which tokens end with the right to sign in, or "
+        f"while nobody knows whether the account is still there. {_TOKENS}",
+    )
     events_days: int = setting(90, "The audit log keeps an event for so many days.", least=1)
     server_cache_seconds: int | None = setting(
         10,

@@ -23,6 +23,12 @@ EventKind = Literal[
     "provider-away",
     "provider-back",
     "groups-changed",
+    "groups-unknown",
+    "groups-ended",
+    "admin-given",
+    "admin-ended",
+    "account-unknown",
+    "account-known",
 ]
 
 

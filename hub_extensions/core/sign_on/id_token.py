@@ -84,6 +84,8 @@ def judge_id_token(header: Claims, claims: Claims, expected: Expected, now: date
 
 def userinfo_problem(claims: Claims, sub: str) -> SignOnRefusal | None:
     """Whether what the provider says about a person is about this one."""
+    if not text_of(claims, "sub"):
+        return SignOnRefusal("no-subject", "The provider's user information does not say whom it is about (sub).")
     if not same(text_of(claims, "sub"), sub):
         return SignOnRefusal("subject", "The provider's user information is about somebody else (sub).")
     return None

@@ -128,10 +128,12 @@ def plan_end(
     now: datetime,
     *,
     lost_right: bool = False,
+    account_unknown: bool = False,
 ) -> EndPlan:
     """What ends with `ending`, which are among the `living` sessions of one person.
 
-    Servers stop with the last session only, and never for a limit: a training goes on while its user sleeps.
+    Servers stop with the last session only, and never for a limit: a training goes on while its user sleeps. Nor do
+    they stop while nobody knows whether the account is still there (`account_unknown`), but the tokens end then.
     """
     gone = {each.id for each in ending}
     is_last = all(each.id in gone for each in living)
@@ -145,7 +147,7 @@ def plan_end(
     return EndPlan(
         sessions=tuple(ending),
         is_last=is_last,
-        tokens=_tokens(config, cause, is_last=is_last, lost_right=lost_right),
+        tokens=_tokens(config, cause, is_last=is_last, lost_right=lost_right or (account_unknown and is_last)),
         stops=stops,
         kept=tuple(each.name for each in servers if each.name not in stopping),
     )

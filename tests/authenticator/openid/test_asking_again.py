@@ -112,8 +112,11 @@ class Place:
             registry.put(session)
             self.names.append(session.id)
         self.ends: list[tuple[EndCause, bool]] = []
-        ender = SimpleNamespace(end=lambda _, __, cause, *, lost_right: self.ends.append((cause, lost_right)))
-        self.sign_on = SimpleNamespace(registry=registry, config=SignOnConfig(), ender=ender)
+        self.unknown: list[bool] = []
+        ender = SimpleNamespace(end=self.end, note_known=lambda *_: None)
+        self.sign_on = SimpleNamespace(
+            registry=registry, config=SignOnConfig(), ender=ender, is_unknown=lambda _: any(self.unknown)
+        )
         self.errors: list[str] = []
         self.warnings: list[str] = []
         log = SimpleNamespace(exception=self.errors.append, info=lambda *_: None)
@@ -125,6 +128,10 @@ class Place:
 
     def now(self) -> datetime:
         return datetime.now(timezone.utc)
+
+    def end(self, _: int, __: object, cause: EndCause, *, lost_right: bool, account_unknown: bool) -> None:
+        self.ends.append((cause, lost_right))
+        self.unknown.append(account_unknown)
 
     async def add_links(self) -> None:
         from hub_extensions.authenticator.openid.links import KeptTokens, encrypted
@@ -149,6 +156,7 @@ class Place:
         self.events.append(kind)
 
     sign_on_now = now
+    account_url, account_scope = "", ""
 
 
 class _Users:
@@ -314,6 +322,7 @@ async def test_why_the_provider_says_no_is_the_cause_where_it_says_it(
         place.provider.refused = f"The provider says no: {why!r}."
         await until(lambda: place.ends)
         assert place.ends == [(cause, lost_right)]
+        assert place.unknown == [cause is EndCause.NOT_RENEWED], "then nobody knows whether the account is there"
 
 
 async def test_sessions_whose_tokens_cannot_be_read_with_the_hubs_key_end_and_the_log_has_it_once(
@@ -326,6 +335,7 @@ async def test_sessions_whose_tokens_cannot_be_read_with_the_hubs_key_end_and_th
         CryptKeeper.clear_instance()
         await until(lambda: not place.links.all())
         assert place.ends == [(EndCause.NOT_RENEWED, False)] * 3
+        assert place.unknown == [False] * 3, "the hub's own key says nothing of an account"
         assert not place.provider.asked and not place.errors
         (warning,) = place.warnings
         assert "JUPYTERHUB_CRYPT_KEY='NEW;OLD'" in warning

@@ -23,7 +23,7 @@ from tests.authenticator.openid.provider_hub import (
     turn,
 )
 from tests.authenticator.signed_hub import home
-from tests.fakes.oidc_provider import Fault, OidcProvider, ThatFails, WithClaims
+from tests.fakes.oidc_provider import Fault, OidcProvider, ThatFails
 from tests.hubs import Hub, until
 from tests.patience import patient
 
@@ -95,14 +95,13 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
         root = sign_in(hub)
         op.add("ben", groups=["staff"])
         assert go(new, answer_of(hub, new)).status_code == 403, "an account that was made anew is another person"
-        op.fault = WithClaims(groups="admins")
-        op.people[ben]["groups"] = "admins"
+        op.people[ben]["groups"] = {"admins": True}
         until(lambda: "the groups of ben are unknown" in hub.log(), 30, what="ben was asked about")
         assert group_names(hub, "ben") == ["staff"]
         page = root.get(f"{hub.url}/hub/sso/admin", timeout=patient(20)).text
-        assert re.search(r"cannot be read; these people keep theirs: [^<]*\bben\b", page)
+        assert re.search(r"these people; they keep theirs for a while: [^<]*\bben\b", page)
         assert re.search(r"came with these names, and were refused: ben \(", page)
-        op.fault = Fault()
+        assert "groups: an object instead of a list" in hub.log()
         op.people[ben]["groups"] = ["staff"]
         # one session is over at the provider, which said nothing: that one ends
         op.ended.add(op.sessions_of(ada)[0])

@@ -136,7 +136,7 @@ def test_what_an_oauthenticator_left_over_is_remarked_on(section: str, name: str
 
 
 def test_groups_that_are_not_taken_over_and_are_named_elsewhere_are_remarked_on() -> None:
-    c = config(groups_kept=["thesis", "staff"])
+    c = config(groups_kept=["thesis", "staff"], missing_groups="none")
     c.GpuOffers.groups = {"gpu-a100": ["thesis", "labs"]}
     c.OAuthenticator.allowed_groups = {"staff"}
     c.OAuthenticator.admin_groups = {"admins"}
