@@ -34,6 +34,7 @@ TO_ADMINS: Mapping[str, Text] = {
     "cordoned-already": "Nothing new starts there already.",
     "no-such-card": "There is no such card in this machine.",
     "not-cordoned": "It is not being emptied.",
+    "no-stop-ordered": "No administrator's order to stop it stands any more.",
     "stop-ordered-already": "Its stop is ordered already, and comes sooner or then.",
     "not-running": "Its server has not started yet, or is over. Stop it on the hub's admin page.",
     "unknown-lease": "There is no such lease any more.",

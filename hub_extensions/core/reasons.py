@@ -126,7 +126,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "keep-lifetime": "The time limit of {limit:duration} ends. That end cannot be moved.",
     "extend-idle": "The time limit can be put off only while the GPU is in use.",
     "extend-none-left": "The time limit was put off as often as it can be.",
-    "keep-unopened": "Open this server to keep it.",
+    "keep-in-vain": "Keep would not help: another end comes soon after this one.",
     "keep-signed-out": "This server stops because its user was signed out. That end cannot be moved.",
     "keep-no-session": "Your sign-in service does not renew your session. Sign in again to keep this server.",
     "keep-no-countdown": "There is no countdown: this server is not about to stop.",

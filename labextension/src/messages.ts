@@ -10,6 +10,7 @@ export interface Countdown {
   warn: boolean;
   last_warning: string | null;
   no_keep: Reason | null;
+  others: OtherEnd[];
 }
 
 /** What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known. */
@@ -108,6 +109,15 @@ export interface OfferState {
   wait: Wait;
   queue: string;
   name: string;
+}
+
+/** A cause to stop a server that stands beside the first one. */
+export interface OtherEnd {
+  at: string;
+  cause: string;
+  reason: Reason;
+  ordered_by: string;
+  withdrawn_by: string | null;
 }
 
 /** An error's body: what is wrong and what would be right, in which field, a stable code, and its parameters. */

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
-from hub_extensions.core.culling import Cause, Drain, ServerFacts
+from hub_extensions.core.culling import Cause, Order, ServerFacts
 
 FACTS = sa.Table(
     "gpu_server_facts",
@@ -45,6 +46,8 @@ FACTS = sa.Table(
 
 ADMINS_WORDS = ": "
 """Between the code of an order and the words of the admin whose it is; no code has it."""
+SEVERAL = "["
+"""With this begins the JSON list of several orders, each with its time; no code begins so."""
 
 META = sa.Table(
     "gpu_meta",
@@ -87,10 +90,8 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
         "keeps": [at.isoformat() for at in each.keeps],
         "reached": list(each.reached),
         "cause": None if each.cause is None else each.cause.value,
-        "drain_at": None if each.drain is None else each.drain.at,
-        "drain_why": None
-        if (order := each.drain) is None
-        else ADMINS_WORDS.join(filter(None, (order.why, order.words))),
+        "drain_at": min((order.at for order in each.orders), default=None),
+        "drain_why": _orders_text(each.orders),
         "missed": each.missed.total_seconds(),
     }
 
@@ -102,4 +103,16 @@ def _facts(row: Any) -> ServerFacts:
     values["reached"] = tuple(values["reached"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])
     values["missed"] = timedelta(seconds=values["missed"])
-    return ServerFacts(**values, drain=None if at is None else Drain(at, *why.split(ADMINS_WORDS, 1)))
+    return ServerFacts(**values, orders=() if at is None else _orders(at, why))
+
+
+def _orders_text(orders: tuple[Order, ...]) -> str | None:
+    if len(orders) > 1:
+        return json.dumps([[order.at.isoformat(), order.why, order.words] for order in orders])
+    return next((ADMINS_WORDS.join(filter(None, (order.why, order.words))) for order in orders), None)
+
+
+def _orders(at: datetime, text: str) -> tuple[Order, ...]:
+    if text.startswith(SEVERAL):
+        return tuple(Order(datetime.fromisoformat(when), why, words) for when, why, words in json.loads(text))
+    return (Order(at, *text.split(ADMINS_WORDS, 1)),)

@@ -23,12 +23,8 @@ from hub_extensions.core.culling.drain_time import (
     may_be_work,
     may_stop_now,
 )
-from hub_extensions.core.culling.drains import drain, give_back
+from hub_extensions.core.culling.drains import drain, give_back, undo
 from hub_extensions.core.culling.evidence import (
-    BY_ADMIN,
-    ORDERED,
-    Cause,
-    Drain,
     Evidence,
     ServerFacts,
     activity_counts,
@@ -41,7 +37,7 @@ from hub_extensions.core.culling.evidence import (
     reported,
 )
 from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
-from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps, why_not_extended
+from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps, why_not_kept
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -72,6 +68,7 @@ from hub_extensions.core.culling.rules import (
 from hub_extensions.core.culling.signs import cpu_signs, gpu_signs
 from hub_extensions.core.culling.stops import COUNTED, DueStop, StopPause, pause_after, stops_to_begin
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
+from hub_extensions.core.stops import BY_ADMIN, ORDERED, Cause, Order
 
 __all__ = [
     "BY_ADMIN",
@@ -86,10 +83,10 @@ __all__ = [
     "CullDecision",
     "CullPolicy",
     "CullRule",
-    "Drain",
     "DueStop",
     "Evidence",
     "OpenStop",
+    "Order",
     "PagesHeard",
     "PolicyError",
     "ReturnSeen",
@@ -150,5 +147,6 @@ __all__ = [
     "routes_renewed",
     "settle",
     "stops_to_begin",
-    "why_not_extended",
+    "undo",
+    "why_not_kept",
 ]

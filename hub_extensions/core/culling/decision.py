@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any
 
-from hub_extensions.core.culling.evidence import MISSED, ORDERED, Cause, Evidence, ServerFacts, evidence_of
+from hub_extensions.core.culling.evidence import MISSED, Evidence, ServerFacts, evidence_of
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.stops import ORDERED, Cause, Stop, StopCause, Withdrawal, stop_of
 
 SHOWN_AFTER = timedelta(minutes=1)
 """Idle for this long (a quarter of a limit that is shorter than 4 min) and the countdown is shown."""
@@ -33,7 +32,9 @@ class CullDecision:
         stops_at: when it stops if nothing changes; None: no end in sight (or a dry run: ask `would_stop_at`).
         cause: None with action KEEP and no end in sight.
         reason: why, for its user ("Idle for 21 min."); None in a dry run.
+        stop: all causes in sight, also where no countdown is shown yet; None: there is none, or a dry run.
         can_keep: a *keep* would move this end (the lifetime's only while the GPU works, where the policy lets it).
+        in_vain: it would not, only because another end comes soon after.
         ends_at: the lifetime's end, whatever is done; None without a lifetime, and in a dry run.
         warned: with WARN and STOP: the warning of this countdown is shown since then (now, when it is a new one).
         would: in a dry run what would have been decided, as if the warnings had been given; for the log.
@@ -49,6 +50,13 @@ class CullDecision:
     warned: datetime | None = None
     would: CullDecision | None = None
     begins_before: timedelta = timedelta(0)
+    stop: Stop | None = None
+    in_vain: bool = False
+
+    @property
+    def latest(self) -> datetime | None:
+        """The end that nothing moves which the server's user does; None: there is no such end."""
+        return None if self.stop is None else self.stop.latest
 
     @property
     def begins_at(self) -> datetime | None:
@@ -63,22 +71,6 @@ class CullDecision:
 
 START_OF_USE = timedelta(minutes=2)
 """So long after a start its first samples may come."""
-
-
-@dataclass(frozen=True, slots=True)
-class _End:
-    """One reason to stop, when it falls due without regard to warnings, and whether its countdown is shown already."""
-
-    cause: Cause
-    at: datetime
-    shown: bool
-    code: str
-    params: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def reason(self) -> Reason:
-        """Written of the end that counts; the others are asked for none."""
-        return explain(self.code, **self.params)
 
 
 def decide(
@@ -101,14 +93,14 @@ def decide(
         promised: the end that the last countdown showed (`ServerFacts.promised`), None: none was shown yet.
     """
     ends = _ends(evidence, policy, now)
-    drained = [*_drain_end(evidence, now, warned), *_orphan_end(evidence, policy, now, warned)]
-    if not policy.enabled and drained:
-        return _judge(evidence, policy, now, drained)  # no limit of culling: a dry run does not hold it up
+    orders = [each.as_cause(now if warned is None else min(warned, now)) for each in evidence.orders]
+    orders += _orphan_end(evidence, policy, now, warned)
+    if not policy.enabled and orders:
+        return _judge(evidence, policy, now, orders)  # no limit of culling: a dry run does not hold them up
     if policy.enabled:
-        dues = ((end, *_due(end, policy, now, warned, warned_for)) for end in ends)
-        kept = [(*_as_promised(end, at, promised, now), since) for end, at, since in dues]
-        return _judge(evidence, policy, now, [*kept, *drained])
-    would = _judge(evidence, policy, now, [(end, end.at, now) for end in ends])
+        dues = (_due(end, policy, now, warned, warned_for) for end in ends)
+        return _judge(evidence, policy, now, [*(_as_promised(each, promised, now) for each in dues), *orders])
+    would = _judge(evidence, policy, now, [replace(end, warned=now) for end in ends])
     return CullDecision(Action.KEEP, None, None, None, can_keep=False, ends_at=None, would=would)
 
 
@@ -120,20 +112,21 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
     found = _lifetime_end(evidence_of(facts, use_known=False), policy)
     if found is None or not policy.enabled or policy.never:
         return None
-    due, _ = _due(found, policy, now, facts.warned, facts.cause)
-    return _as_promised(found, due, facts.promised, now)[1]
+    return _as_promised(_due(found, policy, now, facts.warned, facts.cause), facts.promised, now).at
 
 
 def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
     """The facts after a decision: when it was warned or stopped, and why; the ends that its user is shown are kept.
 
-    A countdown that goes away was a promise all the same: the next one is not shorter.
+    A countdown that goes away was a promise all the same: the next one is not shorter. An order that comes sooner takes
+    no promise back: once it is withdrawn the others come at the times that were shown.
     """
     if facts.stopping is not None:
         return facts  # a stop that was decided is carried out, whatever is sampled meanwhile
     promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
-        promised, cause = decision.stops_at, decision.cause
+        sooner = decision.cause in ORDERED and promised is not None and promised > decision.stops_at
+        promised, cause = promised if sooner else decision.stops_at, decision.cause
     if decision.ends_at is not None and (ends_at is None or decision.ends_at > ends_at):
         ends_at = decision.ends_at
     stopping = now if decision.action is Action.STOP else None
@@ -143,9 +136,9 @@ def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerF
     return replace(facts, promised=promised, cause=cause, ends_at=ends_at, warned=decision.warned, stopping=stopping)
 
 
-def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
+def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[StopCause]:
     if policy.never:
-        found: list[_End | None] = []
+        found: list[StopCause | None] = []
     elif evidence.offer == CPU:
         found = [_cpu_end(evidence, policy, now)]
     else:
@@ -157,7 +150,7 @@ def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[_End]:
     return [end for end in found if end is not None]
 
 
-def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
+def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause | None:
     if evidence.idle_since is None:
         return None  # busy, or nobody can tell
     limit, code = idle_limit(evidence, policy)
@@ -172,7 +165,7 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | N
     params = {"idle": _so_far(idle)}
     if code == "idle" and counted == evidence.started + policy.grace > evidence.idle_since:
         code, params["grace"] = "idle-at-first", policy.grace  # else nobody can tell why it stops so late
-    return _End(Cause.IDLE, at, shown, code, params)
+    return StopCause(Cause.IDLE, at, shown, code, params)
 
 
 def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
@@ -207,36 +200,25 @@ def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
     return evidence.started + policy.unopened
 
 
-def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
+def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause | None:
     if policy.unopened is None or not evidence.opened_known or evidence.opened is not None or evidence.adopted:
         return None  # opened, or it may have been
     if evidence.used:
         return None  # a script that the API started, or a program in a pod without a page, is work
     since = {"since": _so_far(now - evidence.started)}
     at = max(evidence.started + policy.unopened, evidence.kept_until or evidence.started)
-    return _End(Cause.UNOPENED, at, True, "unopened", since)
+    return StopCause(Cause.UNOPENED, at, True, "unopened", since)
 
 
-def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> _End | None:
+def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
     if policy.lifetime is None:
         return None
     at = evidence.started + policy.lifetime
     at = at if evidence.ends_at is None else max(at, evidence.ends_at)
-    return _End(Cause.LIFETIME, at, False, "lifetime", {"limit": at - evidence.started})
+    return StopCause(Cause.LIFETIME, at, False, "lifetime", {"limit": at - evidence.started})
 
 
-def _drain_end(evidence: Evidence, now: datetime, warned: datetime | None) -> list[tuple[_End, datetime, datetime]]:
-    """Warned of from the order on, so it waits for no other warning."""
-    if evidence.drain is None:
-        return []
-    told = evidence.drain.reason
-    end = _End(evidence.drain.cause, evidence.drain.at, True, told.reason, told.params)
-    return [(end, end.at, now if warned is None else min(warned, now))]
-
-
-def _orphan_end(
-    evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None
-) -> list[tuple[_End, datetime, datetime]]:
+def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
     """The end of a server that has nobody signed in, once it is idle; in doubt it is not.
 
     It counts in a dry run and beside a rule that keeps servers, because it is about an account and not about a GPU.
@@ -249,68 +231,85 @@ def _orphan_end(
     at = max(evidence.orphaned_at, quiet_since + policy.idle)
     if at > now + policy.warn:
         return []
-    end = _End(Cause.SIGNED_OUT, at, True, "no-session-idle", {"idle": _so_far(now - quiet_since)})
-    return [(end, at, now if warned is None else min(warned, now))]
+    since = now if warned is None else min(warned, now)
+    params = {"idle": _so_far(now - quiet_since)}
+    return [StopCause(Cause.SIGNED_OUT, at, True, "no-session-idle", params, since)]
 
 
-def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> _End | None:
+def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause | None:
     if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels or evidence.busy_terminals:
         return None  # no limit, nobody can tell, or a cell or a program in a terminal is running
     quiet_since = max(min(evidence.last_activity, now), evidence.started)
     quiet = {"quiet": _so_far(now - quiet_since)}
-    return _End(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, "no-activity", quiet)
+    return StopCause(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, "no-activity", quiet)
 
 
 def _due(
-    end: _End, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
-) -> tuple[datetime, datetime]:
-    """When this end stops the server, and since when its warning counts: it has to stand for `warn` first."""
+    end: StopCause, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
+) -> StopCause:
+    """This end when it stops the server, and since when its warning counts: it has to stand for `warn` first."""
     since = now
     if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):
         since = min(warned, now)
-    return max(end.at, since + policy.warn), since
+    return replace(end, at=max(end.at, since + policy.warn), warned=since)
 
 
-def _as_promised(end: _End, at: datetime, promised: datetime | None, now: datetime) -> tuple[_End, datetime]:
+def _as_promised(end: StopCause, promised: datetime | None, now: datetime) -> StopCause:
     """Not before what a countdown showed, whatever it was for: its user counts on that time.
 
     Where that is much later than the limit says, as of a server that nobody had opened, the reason says so, if it has
     no more to say itself.
     """
-    if promised is None or promised < at:
-        return end, at
-    if end.code in ("idle", "idle-at-first") and promised - max(at, now) > SHOWN_AFTER:
+    if promised is None or promised < end.at:
+        return end
+    if end.code in ("idle", "idle-at-first") and promised - max(end.at, now) > SHOWN_AFTER:
         end = replace(end, code="idle-promised", params={"idle": end.params["idle"]})
-    return replace(end, shown=True), promised
+    return replace(end, at=promised, shown=True)
 
 
-def _judge(
-    evidence: Evidence, policy: CullPolicy, now: datetime, dues: list[tuple[_End, datetime, datetime]]
-) -> CullDecision:
-    limit = next((stops_at for end, stops_at, _ in dues if end.cause is Cause.LIFETIME), None)
-    if not dues:
+def _judge(evidence: Evidence, policy: CullPolicy, now: datetime, causes: list[StopCause]) -> CullDecision:
+    stop = stop_of(causes, now, evidence.use_known)
+    if stop is None:
         return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=None)
-    # an idle end that is due in a gap of the samples holds up no other end
-    sure = [due for due in dues if due[1] <= now and (evidence.use_known or due[0].cause is not Cause.IDLE)]
-    # of two at the same time the one that no *keep* moves
-    end, stops_at, since = min(sure or dues, key=lambda due: (due[1], due[0].cause is Cause.IDLE))
+    limit, end = next((each.at for each in causes if each.cause is Cause.LIFETIME), None), stop.first
     known = evidence.use_known or end.cause is not Cause.IDLE
-    warns = end.cause in ORDERED or stops_at - now <= policy.warn
+    warns = end.cause in ORDERED or end.at - now <= policy.warn
     before = evidence.saves_for if end.cause in ORDERED else timedelta(0)
-    action = Action.STOP if now >= stops_at - before and known else Action.WARN if warns else Action.KEEP
-    if action is Action.KEEP and not any(due[0].shown for due in dues):
-        return CullDecision(Action.KEEP, None, None, _why_kept(evidence, policy), can_keep=False, ends_at=limit)
+    action = Action.STOP if now >= end.at - before and known else Action.WARN if warns else Action.KEEP
+    if action is Action.KEEP and not any(each.shown for each in causes):
+        why = _why_kept(evidence, policy)
+        return CullDecision(Action.KEEP, None, None, why, can_keep=False, ends_at=limit, stop=stop)
+    moved = _moved(stop, evidence, policy, now)
     return CullDecision(
         action=action,
-        stops_at=stops_at,
+        stops_at=end.at,
         cause=end.cause,
         reason=end.reason,
-        can_keep=not evidence.no_session
-        and (end.cause is Cause.IDLE or (end.cause is Cause.LIFETIME and _can_extend(evidence, policy))),
+        can_keep=not evidence.no_session and moved is not None and moved,
         ends_at=limit,
-        warned=None if action is Action.KEEP else since,
+        warned=None if action is Action.KEEP else end.warned,
         begins_before=before,
+        stop=stop,
+        in_vain=moved is False,
     )
+
+
+def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) -> bool | None:
+    """Whether a *keep* gives what it promises; None: it never moves this end.
+
+    It does not where an order stops the server before then, and where another end leaves less than half of its time.
+    """
+    first, others = stop.first, stop.others
+    if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):
+        longer, until = policy.extend_lifetime, first.at + policy.extend_lifetime
+        after = min((until, *(each.at for each in others)))
+    elif first.withdrawn_by is Withdrawal.KEEP:
+        longer, until = policy.keep, max(first.at, now) + policy.keep
+        after = stop.after_keep(until)
+    else:
+        return None
+    ordered = any(each.cause in ORDERED and each.at < until for each in others)
+    return not ordered and after - first.at >= longer / 2
 
 
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:

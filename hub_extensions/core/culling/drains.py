@@ -7,43 +7,31 @@ Not here: who lost which right, and the time given (``core/sign_on``); the count
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.evidence import BY_ADMIN, GIVEN_BACK, GIVEN_BACK_FOR_CPU, Cause, Drain, ServerFacts
+from hub_extensions.core.culling.evidence import ServerFacts
 from hub_extensions.core.reasons import Reason, explain
-
-WHY: Mapping[str, str] = {
-    "sign-out": "signed-out",
-    "by-owner": "signed-out",
-    "by-admin": "access-ended",
-    "provider": "sign-in-ended",
-    "disabled": "account-disabled",
-    "deleted": "sign-in-ended",
-    "not-allowed": "account-not-allowed",
-    "admin": BY_ADMIN,
-}
-"""By the hub's word for the cause: the code of the reason that the server's user reads."""
-UNKNOWN_WHY = "access-ended"
+from hub_extensions.core.stops import (
+    GIVEN_BACK,
+    GIVEN_BACK_FOR_CPU,
+    UNKNOWN_WHY,
+    WHY,
+    Cause,
+    Order,
+    added,
+    without,
+)
 
 
 def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime, words: str = "") -> ServerFacts:
     """The facts with the order to stop in `left`, for an admin's with the own words of the admin.
 
-    The first order stands, as its countdown was shown, but not against another that is sooner: who lost a right after
-    a sign-out stops when the lost right says, and an admin may want it sooner than an admin did. Beside a lost right
-    every other order is a matter of time alone: what an admin takes back, or its user has come back, is not that.
+    Returns:
+        The same facts where the order changes nothing: another stands that comes sooner (`added`).
     """
-    ordered, first = Drain(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY), words), facts.drain
-    if first is None:
-        return replace(facts, drain=ordered)
-    lost = next((each for each in (first, ordered) if each.cause is Cause.SIGNED_OUT), None)
-    repeated = first.why == ordered.why and ordered.cause is not Cause.ADMIN
-    if first.at <= ordered.at or repeated:
-        ordered = first
-    after = ordered if lost is None or ordered.cause is Cause.SIGNED_OUT else replace(lost, at=ordered.at)
-    return facts if after == first else replace(facts, drain=after)
+    orders = added(facts.orders, Order(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY), words))
+    return facts if orders is facts.orders else replace(facts, orders=orders)
 
 
 def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Reason:
@@ -53,6 +41,21 @@ def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Rea
     """
     if facts.lease is None:
         return explain("give-back-no-gpu")
-    if facts.stopping is not None or facts.drain is not None:
+    if facts.stopping is not None or any(each.cause is not Cause.ADMIN or each.at <= now for each in facts.orders):
         return explain("keep-stopping")
-    return replace(facts, drain=Drain(now, GIVEN_BACK_FOR_CPU if cpu else GIVEN_BACK))
+    return replace(facts, orders=(*facts.orders, Order(now, GIVEN_BACK_FOR_CPU if cpu else GIVEN_BACK)))
+
+
+def undo(facts: ServerFacts) -> ServerFacts | Reason:
+    """The facts without the administrators' order to stop, and without what it promised; every other cause stands.
+
+    Refused, with the reason, once the stop has begun, and where there is no such order.
+    """
+    if facts.stopping is not None:
+        return explain("keep-stopping")
+    left = without(facts.orders, Cause.ADMIN)
+    if left is facts.orders:
+        return explain("no-stop-ordered")
+    own = any(each.at == facts.promised for each in facts.orders if each.cause is Cause.ADMIN)
+    promised = None if own else facts.promised
+    return replace(facts, orders=left, promised=promised, warned=None, cause=None, announced=None, unheard=False)

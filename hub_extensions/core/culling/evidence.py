@@ -5,33 +5,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from enum import Enum
 
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason, explain
-
-
-class Cause(Enum):
-    """Why a server will be stopped; also the metric's `reason`."""
-
-    IDLE = "idle"
-    LIFETIME = "lifetime"
-    UNOPENED = "unopened"
-    CPU_IDLE = "cpu-idle"
-    SIGNED_OUT = "signed-out"
-    GIVEN_BACK = "given-back"
-    ADMIN = "admin"
-    """An admin has ordered it."""
-
-
-ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN})
-"""Ends that somebody ordered: they wait for no warning to be heard."""
-GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
-"""Why, where the server's own user ordered it: it stops, or comes back without a GPU."""
-BY_ADMIN = "stopped-by-admin"
-"""Why, where an admin ordered it."""
+from hub_extensions.core.stops import Cause, Order
 
 LONG_RUN = timedelta(minutes=10)
 """Work of at least this long is a run: whoever was away wants to read its results (`CullPolicy.after_run`)."""
@@ -43,34 +21,6 @@ A_CONTEXT = 256 * 2**20
 """Bytes: a program that has opened a GPU holds more, and a driver alone less."""
 SAME_CLOCK = timedelta(seconds=60)
 """Clocks that differ by more are not compared with each other."""
-
-
-@dataclass(frozen=True, slots=True)
-class Drain:
-    """Its user signed out, may not sign in any more, or gave its GPU back, or an admin orders it: it stops at a time.
-
-    No user moves that time.
-
-    Attributes:
-        why: the code of the reason for its user (``core/reasons.py``).
-        words: the admin's own, for an admin's order.
-    """
-
-    at: datetime
-    why: str
-    words: str = ""
-
-    @property
-    def reason(self) -> Reason:
-        """What its user is told."""
-        return explain("stopped-by-admin-why", why=self.words) if self.words else explain(self.why)
-
-    @property
-    def cause(self) -> Cause:
-        """Whose order it is: its user's own, an admin's, or the hub's."""
-        if self.why == BY_ADMIN:
-            return Cause.ADMIN
-        return Cause.GIVEN_BACK if self.why in (GIVEN_BACK, GIVEN_BACK_FOR_CPU) else Cause.SIGNED_OUT
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +44,8 @@ class Evidence:
         run_ended: when the last work of at least `LONG_RUN` ended.
         ends_at: the end of its lifetime that its user was shown, or was given; it does not come sooner.
         extensions: how often its user has put the lifetime off.
-        drain: it stops at a time whatever it does; None: nothing like that was ordered.
-        saves_for: so long before that time it begins to save.
+        orders: it stops at these times whatever it does.
+        saves_for: so long before such a time it begins to save.
         no_session: nobody is signed in whose server it is, and nobody knows whether the account is still there.
         orphaned_at: from then on it stops once it is idle, because of `no_session`; None: it does not for that.
     """
@@ -111,7 +61,7 @@ class Evidence:
     last_activity: datetime | None = None
     busy_kernels: int | None = None
     used: bool = False
-    drain: Drain | None = None
+    orders: tuple[Order, ...] = ()
     busy_terminals: int | None = None
     memory_held: bool | None = None
     wanted: bool = False
@@ -139,7 +89,7 @@ class ServerFacts:
         busy_since: its GPU works, or worked last, since then. run_ended: as in `Evidence`.
         unknown_since: since then samples are missed of a window that is idle. missed: how many were before, as a time.
         ends_at, extensions: as in `Evidence`.
-        drain: what the hub ordered when its user was signed out, or its user by giving the GPU back; None: nothing.
+        orders: what an admin ordered, the hub when its user was signed out, or its user by giving the GPU back.
         announced: the end that its user is warned of; None: no warning stands.
         reached: by which ways that warning was heard; none: by nobody, as far as is known.
         unheard: its countdown has begun again, because nobody had heard of it.
@@ -160,7 +110,7 @@ class ServerFacts:
     stopping: datetime | None = None
     cause: Cause | None = None
     promised: datetime | None = None
-    drain: Drain | None = None
+    orders: tuple[Order, ...] = ()
     busy_since: datetime | None = None
     run_ended: datetime | None = None
     unknown_since: datetime | None = None
@@ -209,7 +159,7 @@ def evidence_of(
         last_activity=last_activity,
         busy_kernels=busy_kernels,
         used=used,
-        drain=facts.drain,
+        orders=facts.orders,
         busy_terminals=busy_terminals,
         memory_held=memory_held,
         wanted=wanted,

@@ -7,10 +7,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.decision import CullDecision, decide
-from hub_extensions.core.culling.evidence import Cause, Evidence, ServerFacts
+from hub_extensions.core.culling.evidence import Evidence, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.stops import Cause, without
 
 DAY = timedelta(hours=24)
 """The time in which `CullPolicy.keeps_per_day` are counted, whatever server they were for."""
@@ -19,11 +20,11 @@ DAY = timedelta(hours=24)
 def keep(
     evidence: Evidence, facts: ServerFacts, policy: CullPolicy, now: datetime, pressed: Sequence[datetime]
 ) -> ServerFacts | Reason:
-    """Move the idle end of a server by `policy.keep`, for one of its user's keeps. It never moves an end to the front.
+    """Move the end of a server that is idle, or not opened, by `policy.keep`, for one of its user's keeps.
 
-    Where the lifetime ends a server at work, its end moves by `policy.extend_lifetime`, if the policy lets it.
-    Refused, with the reason, where it would move nothing: no countdown, an end that is fixed, a sign-out, an
-    account in doubt, none left.
+    It never moves an end to the front. Where the lifetime ends a server at work, its end moves by
+    `policy.extend_lifetime`, if the policy lets it. Refused, with the reason, where it would move nothing, or little
+    because another end comes soon after: no countdown, an end that is fixed, a sign-out, an account in doubt, none left.
 
     Args:
         evidence: what is known of the server just now. pressed: when its user pressed *keep*, for whatever server.
@@ -39,8 +40,6 @@ def keep(
     decision = decide(evidence, policy, now, facts.warned, facts.cause, facts.promised)
     if decision.cause is Cause.LIFETIME:
         return _extended(facts, policy, decision)
-    if decision.cause is Cause.UNOPENED:
-        return explain("keep-unopened")
     if decision.cause is Cause.SIGNED_OUT:
         return explain("keep-signed-out")
     if decision.cause is Cause.GIVEN_BACK:
@@ -49,6 +48,8 @@ def keep(
         return explain("stopped-by-admin")
     if decision.stops_at is None:
         return explain("keep-no-countdown")
+    if decision.in_vain:
+        return explain("keep-in-vain")
     if keeps_left(policy, now, pressed) == 0:
         return _none_left(policy, now, pressed)
     return replace(
@@ -67,15 +68,16 @@ def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
 
     It uses up none of its user's keeps, and moves no end to the front. A lost right stops it all the same.
     """
-    if facts.stopping is not None or (facts.drain is not None and facts.drain.cause is Cause.GIVEN_BACK):
+    causes = {each.cause for each in facts.orders}
+    if facts.stopping is not None or Cause.GIVEN_BACK in causes:
         return explain("keep-stopping")
-    if facts.drain is not None and facts.drain.cause is Cause.SIGNED_OUT:
+    if Cause.SIGNED_OUT in causes:
         return explain("keep-signed-out")
     return replace(
         facts,
         kept_until=max(until, facts.kept_until or until),
         ends_at=max(until, facts.ends_at or until),
-        drain=None,
+        orders=without(facts.orders, Cause.ADMIN),
         warned=None,
         cause=None,
         announced=None,
@@ -83,8 +85,10 @@ def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
     )
 
 
-def why_not_extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
-    """Why the lifetime that ends this server is not put off now; None: it is, or the policy never lets it."""
+def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
+    """Why *keep* does not move this end now; None: it does, or never can."""
+    if decision.in_vain:
+        return explain("keep-in-vain")
     if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.extend_lifetime_times == 0:
         return None
     left = facts.extensions < policy.extend_lifetime_times
@@ -99,7 +103,7 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
         longer = replace(facts, ends_at=end, extensions=facts.extensions + 1)
         return replace(longer, warned=None, cause=None, announced=None, unheard=False)
     fixed = explain("keep-lifetime", limit=decision.reason.params["limit"])
-    return why_not_extended(facts, policy, decision) or fixed
+    return why_not_kept(facts, policy, decision) or fixed
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:

@@ -11,6 +11,7 @@ from hub_extensions.core.culling.decision import lifetime_end
 from hub_extensions.core.culling.evidence import ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.stops import Cause, StopCause, latest_end
 
 
 def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelta) -> datetime | None:
@@ -38,12 +39,11 @@ def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime |
 
 
 def enforced_end(ends_at: datetime | None, facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
-    """The end that the server really has: none comes before its warning, or before a promised one."""
-    if facts.drain is not None:
-        return min(facts.drain.at, ends_at or facts.drain.at)
-    if ends_at is None:
-        return None
-    known = max(ends_at, facts.ends_at or ends_at)
-    if facts.promised is None and known > now + policy.warn:
-        return known  # as far away as it looks
-    return max(known, lifetime_end(facts, policy, now) or known)
+    """The end that the server really has: none comes before its warning, or before a promised one; an order may."""
+    causes = [each.as_cause(now) for each in facts.orders]
+    if ends_at is not None:
+        known = max(ends_at, facts.ends_at or ends_at)
+        if facts.promised is not None or known <= now + policy.warn:  # else it is as far away as it looks
+            known = max(known, lifetime_end(facts, policy, now) or known)
+        causes.append(StopCause(Cause.LIFETIME, known, False, "lifetime"))
+    return latest_end(causes)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.decision import Action, decide, settle
-from hub_extensions.core.culling.evidence import A_CONTEXT, Cause, ServerFacts, evidence_of, observe
+from hub_extensions.core.culling.evidence import A_CONTEXT, ServerFacts, evidence_of, observe
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.culling.rules import GROUPS_NOT_KNOWN, CullRule, RuledServer, policy_for
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.stops import Cause
 
 MINUTE = timedelta(minutes=1)
 CAME_BACK = timedelta(minutes=10)

@@ -25,10 +25,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.culling.evidence import GIVEN_BACK_FOR_CPU, Cause, ServerFacts
+from hub_extensions.core.culling.evidence import ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.user_options import others_of
+from hub_extensions.core.stops import GIVEN_BACK_FOR_CPU, Cause
 
 LONGEST_STOP = timedelta(minutes=10)
 ANSWER = timedelta(seconds=30)
@@ -89,8 +90,9 @@ def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> b
 
     Who was signed out starts nothing here.
     """
-    if facts.drain is not None:
-        return facts.drain.why == GIVEN_BACK_FOR_CPU and facts.lease is not None
+    if facts.orders:
+        whys, causes = {each.why for each in facts.orders}, {each.cause for each in facts.orders}
+        return GIVEN_BACK_FOR_CPU in whys and Cause.SIGNED_OUT not in causes and facts.lease is not None
     return policy.soft and facts.lease is not None and cause is not Cause.SIGNED_OUT
 
 

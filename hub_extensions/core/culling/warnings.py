@@ -11,8 +11,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.decision import Action, CullDecision
-from hub_extensions.core.culling.evidence import ORDERED, ServerFacts
+from hub_extensions.core.culling.evidence import ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
+from hub_extensions.core.stops import ORDERED
 
 PAGE = "page"
 """In `ServerFacts.reached`: a page has shown the warning. The other ways have the names of their channels."""

@@ -40,7 +40,16 @@ from hub_extensions.core.messages.hub import (
 from hub_extensions.core.messages.notices import WebhookNotice
 from hub_extensions.core.messages.overview import FailedStarts, UserOverview
 from hub_extensions.core.messages.panel import EndEvent, GpuReading, History, Holder, Numbers, Push, Series, Snapshot
-from hub_extensions.core.messages.server import Countdown, Figures, GiveBack, Keep, Progress, Report, ServerState
+from hub_extensions.core.messages.server import (
+    Countdown,
+    Figures,
+    GiveBack,
+    Keep,
+    OtherEnd,
+    Progress,
+    Report,
+    ServerState,
+)
 from hub_extensions.core.messages.usage import UsagePage, UsageRecord
 
 __all__ = [
@@ -75,6 +84,7 @@ __all__ = [
     "Numbers",
     "OfferEvidence",
     "OfferState",
+    "OtherEnd",
     "PoolInfo",
     "Problem",
     "Progress",

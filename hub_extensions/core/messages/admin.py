@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from hub_extensions.core.messages.server import OtherEnd
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.reasons import Reason
 
@@ -45,6 +46,7 @@ class LeaseInfo:
             server says so) or ``none``.
         stop_why: `stop_reason` by its code; None: it does not stop.
         no_session_since: since when nobody knows whether the user's account is still there; None: it is.
+        others: what else would stop it, the earliest first.
         uuid: "" on a cluster, where the scheduler picked the device. pod, node: where it runs on a cluster; "" else.
     """
 
@@ -69,6 +71,7 @@ class LeaseInfo:
     node: str = ""
     stop_why: Reason | None = None
     no_session_since: datetime | None = None
+    others: tuple[OtherEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,8 @@ class CulledServer:
     Attributes:
         action: ``keep``, ``warn`` or ``stop``. enforced: False: a dry run, so that nothing of it happens.
         cause: of the end in sight; "": none is. stops_at: when it comes if nothing changes. reason: why, in words.
-        ends_at: when the lifetime ends it at the latest; None: nothing does.
+        ends_at: when its lifetime or an order ends it at the latest; None: nothing does.
+        others: what else would stop it, the earliest first.
         rule: of the policy file that sets its limits; "": those of c.GpuCulling are. evidence: what is known of it.
     """
 
@@ -114,6 +118,7 @@ class CulledServer:
     reason: str
     rule: str
     evidence: str
+    others: tuple[OtherEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

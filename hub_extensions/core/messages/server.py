@@ -77,6 +77,23 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherEnd:
+    """A cause to stop a server that stands beside the first one.
+
+    Attributes:
+        at: when it would stop the server (wall clock). cause: as in `Countdown`.
+        ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, or ``hub`` (a sign-out).
+        withdrawn_by: ``keep`` (the user's), ``undo`` (an administrator's); None: nothing withdraws it.
+    """
+
+    at: datetime
+    cause: str
+    reason: Reason
+    ordered_by: str
+    withdrawn_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Countdown:
     """When this server stops and why. No countdown, no object.
 
@@ -86,6 +103,7 @@ class Countdown:
         can_keep: *keep* moves this end.
         last_warning: wall-clock time of the second warning; None: it is not known.
         no_keep: why *keep* does not move this end now, where the policy lets it be moved; None: it does, or never can.
+        others: the causes that stand beside this one, the earliest first.
     """
 
     stops_at: datetime
@@ -95,6 +113,7 @@ class Countdown:
     warn: bool
     last_warning: datetime | None = None
     no_keep: Reason | None = None
+    others: tuple[OtherEnd, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +139,7 @@ class ServerState:
         memory_bytes: the limit to show (a fraction's share of the device, or the device's).
         lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
         warnings: for the user (device lost, somebody else's process on the device).
-        ends_at: the lifetime's end, None without one.
+        ends_at: the end that nothing moves which its user does there: its lifetime's, or an order's; None without one.
         save: save the open notebooks now, the server is about to stop.
         waits: the other offers with their waits.
         rule: when this server stops by itself; None where nothing stops it (a dry run, too).

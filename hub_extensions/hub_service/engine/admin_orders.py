@@ -34,7 +34,7 @@ STOP_MINUTES = (0, 5, 15, 60)
 """An admin stops a server at once, or in so many minutes."""
 KEEP_HOURS = (2, 8, 24, 72)
 """An admin keeps a server for so many hours."""
-ORDERS = ("drained-card", "undrained-card", "stop-ordered", "kept-by-admin", "letter")
+ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "kept-by-admin", "letter")
 """The journal's kinds of what admins ordered here."""
 
 
@@ -99,14 +99,33 @@ class AdminOrders:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
             after = culling.drain(facts, timedelta(minutes=minutes), "admin", now, why)
-            if after is facts or after.drain is None:
+            if after is facts:
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
-            stops = self.state.clock.wall(after.drain.at)
+            stops = self.state.clock.wall(after.orders[-1].at)
             told = NoticeRow.because(
                 self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stops-yours", why=why)
             )
             row = self._row("stop-ordered", explain("stop-ordered", at=stops, why=why), admin, lease)
             await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
+        self.soon()
+
+    async def undo_stop(self, lease_id: str, why: str, admin: str) -> None:
+        """The administrators' order to stop this server is taken back: whatever else stops it comes at its own time.
+
+        Raises:
+            Refused: as `stop`; 409 also where there is no such order, and once the stop has begun.
+        """
+        why = reason_of(why)
+        async with self.transaction() as transaction:
+            facts, lease = self._running(lease_id)
+            left = culling.undo(facts)
+            if isinstance(left, Reason):
+                raise Refused.because(409, left, "lease")
+            told = NoticeRow.because(
+                self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone", why=why)
+            )
+            row = self._row("stop-withdrawn", explain("stop-withdrawn", why=why), admin, lease)
+            await transaction.write(Changes(facts=(left,), journal=(row,), notices=(told,)))
         self.soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:

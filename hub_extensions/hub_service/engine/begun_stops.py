@@ -63,5 +63,6 @@ def with_begun_stops(state: State, changes: Changes) -> Changes:
 def _late_reason(state: State, facts: ServerFacts) -> tuple[Reason, tuple[Reason, ...]]:
     """Why, and on what evidence, as far as is known after a kill."""
     assert facts.cause is not None and facts.stopping is not None
-    why = facts.drain.reason if facts.drain is not None else explain(WHY.get(facts.cause, TO_END))
+    ordered = (each.reason for each in facts.orders if each.cause is facts.cause)
+    why = next(ordered, None) or explain(WHY.get(facts.cause, TO_END))
     return why, (explain("seen-stop-begun", at=state.clock.wall(facts.stopping)),)

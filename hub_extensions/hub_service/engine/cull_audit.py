@@ -13,6 +13,7 @@ from hub_extensions.core import messages
 from hub_extensions.core.culling import CullDecision, ServerFacts
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.reasons import Reason, as_text, explain
+from hub_extensions.hub_service.engine.presenters import other_ends
 from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
 from hub_extensions.hub_service.engine.transaction import SERVICE
@@ -42,15 +43,16 @@ def warned_rows(
 def _warned(state: State, grounds: Grounds, facts: ServerFacts, decision: CullDecision) -> JournalRow:
     stops = decision.stops_at
     ends = None if stops is None else explain("it-stops-at", at=state.clock.wall(stops))
+    others = other_ends(decision, state.policy_of(facts.user, facts.offer), state.clock)
+    beside = [each for other in others for each in (explain("else-stops-at", at=other.at), other.reason)]
     known = (*grounds(facts, state.leases.get(facts.lease or "")), _shown(state, facts))
     about = (facts.lease, facts.user, facts.server)
-    return JournalRow.because(
-        state.clock.utc_now(), WARNED, about, [each for each in (decision.reason, ends) if each], SERVICE, known
-    )
+    why = [each for each in (decision.reason, ends, *beside) if each]
+    return JournalRow.because(state.clock.utc_now(), WARNED, about, why, SERVICE, known)
 
 
 def _shown(state: State, facts: ServerFacts) -> Reason:
-    """How its user is told."""
+    """How far the warning has come: its server was told when it asked. Which page has shown it, the stop says."""
     known = state.reports.get((facts.user, facts.server))
     if known is None:
         return explain("seen-not-shown")
@@ -94,8 +96,9 @@ def _culled_server(state: State, facts: ServerFacts, decision: CullDecision, gro
         enforced=decision.would is None,
         cause=would.cause.value if would.cause else "",
         stops_at=wall(would.stops_at) if would.stops_at else None,
-        ends_at=wall(would.ends_at) if would.ends_at else None,
+        ends_at=wall(would.latest) if would.latest else None,
         reason=would.reason.message if would.reason else "",
         rule=state.rule_of(facts.user, facts.offer),
         evidence=as_text(grounds(facts, state.leases.get(facts.lease or "")), ", "),
+        others=other_ends(would, state.policy_of(facts.user, facts.offer), state.clock),
     )

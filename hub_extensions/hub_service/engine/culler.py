@@ -262,8 +262,8 @@ class Culler(ServerEvidence):
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
             over = not may_come and culling.may_stop_now(report, began, now, drain, self.pages.get(key, PagesHeard()))
             current = self.state.facts.get(key)
-            if at is not None and current is not None and current.drain is not None:
-                at = min(at, current.drain.at)  # another order may say sooner
+            if at is not None and current is not None:
+                at = min((at, *(each.at for each in current.orders)))  # another order may say sooner
             if over and (at is None or now >= at) and not self._awaits_sample(facts):
                 return
             await asyncio.sleep(0.2)

@@ -13,6 +13,7 @@ from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import DrainState, SignedOut, Stopped, WithoutSessions
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.stops import earliest
 from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import WITHOUT_SESSION, write_without_session
@@ -37,16 +38,17 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
         if facts is None or not facts.lease or facts.lease != report.lease:
             return DrainState(None)
         drained = culling.drain(facts, timedelta(seconds=report.left_seconds), report.cause, now)
-        ordered = drained.drain
-        if ordered is None:
+        first = earliest(drained.orders)
+        if first is None:
             return DrainState(None)
         if drained is not facts:
+            ordered = drained.orders[-1]
             why, stops = explain(ordered.why), explain("it-stops-at", at=state.clock.wall(ordered.at))
             about, seen = (facts.lease, facts.user, facts.server), [explain("seen-signed-out", cause=report.cause)]
             row = JournalRow.because(state.clock.utc_now(), "drained", about, [why, stops], "hub", seen)
             await changing.write(Changes(facts=(drained,), journal=(row,)))
             log.info("drained: %s", why.message, extra={"user": facts.user, "server": facts.server})
-        return DrainState((ordered.at - now).total_seconds(), _takes(state, facts).total_seconds())
+        return DrainState((first.at - now).total_seconds(), _takes(state, facts).total_seconds())
 
 
 async def without_session(state: State, transaction: Transactions, told: WithoutSessions) -> None:
@@ -67,7 +69,7 @@ async def without_session(state: State, transaction: Transactions, told: Without
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
     """How long cells, notebooks and hooks may take, for as many turns as there are servers that are drained."""
-    drained = sum(1 for each in state.facts.values() if each.drain is not None)
+    drained = sum(1 for each in state.facts.values() if each.orders)
     turns = 1 + drained // max(1, state.policy.stops_at_once)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
 
@@ -75,9 +77,10 @@ def _takes(state: State, facts: ServerFacts) -> timedelta:
 def end_of_report(state: State, report: Stopped) -> UseEnd:
     """How a server ended whose stop the hub reports: where its time had come by our order, by the sign-out."""
     end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
-    if facts is None or facts.drain is None or facts.drain.at > state.clock.now() or end is not UseEnd.USER:
+    first = None if facts is None else earliest(facts.orders)
+    if first is None or first.at > state.clock.now() or end is not UseEnd.USER:
         return end
-    return end_of_cull(facts.drain.cause)
+    return end_of_cull(first.cause)
 
 
 async def give_back(state: State, transaction: Transactions, user: str, server: str, cpu: bool) -> None:

@@ -16,6 +16,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.culler import Culler
 from hub_extensions.hub_service.engine.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.presenters import other_ends
 from hub_extensions.hub_service.engine.slices import in_slices
 from hub_extensions.hub_service.engine.state import State
 
@@ -86,4 +87,7 @@ class LeaseView:
             node=pod.node if pod else "",
             stop_why=decision.reason if decision else None,
             no_session_since=self.state.no_session_since(lease.user),
+            others=other_ends(decision, self.state.policy_of(lease.user, lease.offer), self.state.clock)
+            if decision
+            else (),
         )

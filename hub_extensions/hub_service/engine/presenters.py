@@ -12,9 +12,19 @@ from datetime import timedelta
 
 from hub_extensions.adapters.store import NoticeRow
 from hub_extensions.core.cluster.pools import PoolSurvey
-from hub_extensions.core.culling import Action, CullDecision, CullPolicy, ServerFacts, last_warning, why_not_extended
+from hub_extensions.core.culling import Action, CullDecision, CullPolicy, ServerFacts, last_warning, why_not_kept
 from hub_extensions.core.gpu.devices import WHOLE, Device
-from hub_extensions.core.messages import Countdown, LeaseGrant, NodePart, Notice, OfferState, PoolInfo, TicketInfo, Wait
+from hub_extensions.core.messages import (
+    Countdown,
+    LeaseGrant,
+    NodePart,
+    Notice,
+    OfferState,
+    OtherEnd,
+    PoolInfo,
+    TicketInfo,
+    Wait,
+)
 from hub_extensions.core.messages import TicketStatus as TicketMessage
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
@@ -205,7 +215,24 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
         decision.can_keep,
         decision.action is not Action.KEEP,
         clock.wall(last_warning(decision.stops_at, policy)),
-        why_not_extended(facts, policy, decision),
+        why_not_kept(facts, policy, decision),
+        other_ends(decision, policy, clock),
+    )
+
+
+def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
+    """The causes that are said beside the first."""
+    if decision.stop is None or decision.stops_at is None:
+        return ()
+    return tuple(
+        OtherEnd(
+            clock.wall(each.at),
+            each.cause.value,
+            each.reason,
+            each.ordered_by.value,
+            None if each.withdrawn_by is None else each.withdrawn_by.value,
+        )
+        for each in decision.stop.seen(clock.now(), policy.warn)
     )
 
 

@@ -120,7 +120,7 @@ class ServerView:
             lease_state=lease.state.value if lease else "none",
             countdown=self._countdown(facts, decision) if facts and decision else None,
             keep=keep,
-            ends_at=self.state.clock.wall(decision.ends_at) if decision and decision.ends_at else None,
+            ends_at=self._latest(lease, decision),
             save=(user, server) in self.state.saving,
             warnings=self._warnings(facts, lease, trespassed),
             waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
@@ -131,6 +131,13 @@ class ServerView:
             name=offer.name if offer else "",
             idle_below_percent=self.state.policy_of(user, offer_id).idle_below_percent,
         )
+
+    def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
+        """By when this server ends whatever its user does: as the administrators are shown it, and the forecast."""
+        end = None if decision is None else decision.latest
+        if end is not None and lease is not None:
+            end = self.state.as_enforced(lease).ends_at
+        return None if end is None else self.state.clock.wall(end)
 
     def _countdown(self, facts: ServerFacts, decision: CullDecision) -> messages.Countdown | None:
         policy = self.state.policy_of(facts.user, facts.offer)

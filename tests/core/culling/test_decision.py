@@ -15,8 +15,8 @@ from hub_extensions.core.culling import (
     Cause,
     CullDecision,
     CullPolicy,
-    Drain,
     Evidence,
+    Order,
     PolicyError,
     ServerFacts,
     check_policy,
@@ -32,9 +32,11 @@ from hub_extensions.core.culling import (
     opened,
     reported,
     settle,
+    undo,
 )
 from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.stops import earliest
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
 ON = CullPolicy(enabled=True)
@@ -175,7 +177,7 @@ def test_a_gpu_server_that_nobody_opened_is_stopped() -> None:
     warned = decide(lonely, ON, minute(6), minute(5), Cause.UNOPENED)
     assert told(warned) == (Action.WARN, Cause.UNOPENED, minute(15))
     assert message(warned) == "Nobody has opened it since it started 6 min ago."
-    assert not warned.can_keep
+    assert warned.can_keep
     assert decide(lonely, ON, minute(15), minute(5), Cause.UNOPENED).action is Action.STOP
 
 
@@ -200,7 +202,6 @@ def test_a_gpu_that_was_in_use_counts_as_opened_and_its_idleness_counts_from_the
 
 def test_a_server_that_works_unopened_can_be_kept_from_being_stopped_as_idle() -> None:
     worked = replace(FACTS, opened=None, started=minute(40), idle_since=minute(60))
-    assert kept_by(worked, ON, minute(61)) == explain("keep-unopened")
     kept = keep(evidence_of(worked, use_known=True, used=True), worked, ON, minute(61), ())
     assert isinstance(kept, ServerFacts) and kept.kept_until == minute(120)
 
@@ -358,7 +359,9 @@ def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
         ({"offer": "cpu", "lease": None}, "keep-cpu"),
         ({"idle_since": None}, "keep-no-countdown"),
         ({"idle_since": minute(80.5)}, "keep-no-countdown"),
-        ({"opened": None, "started": minute(70), "idle_since": minute(70)}, "keep-unopened"),
+        ({"orders": (Order(minute(100), "stopped-by-admin"),)}, "keep-in-vain"),
+        ({"orders": (Order(minute(85), "signed-out"),)}, "keep-signed-out"),
+        ({"started": minute(100 - 720), "opened": minute(0)}, "keep-in-vain"),
         ({"started": minute(81 - 720), "opened": minute(0)}, "keep-lifetime"),
     ],
 )
@@ -529,7 +532,7 @@ DRAINED = drain(FACTS, timedelta(minutes=10), "disabled", minute(75))
 def test_who_was_signed_out_loses_the_server_at_the_time_that_was_said_and_nothing_moves_it(
     evidence: Evidence, policy: CullPolicy, at: float, expected: tuple[Action, Cause, datetime]
 ) -> None:
-    decision = decide(replace(evidence, drain=DRAINED.drain), policy, minute(at))
+    decision = decide(replace(evidence, orders=DRAINED.orders), policy, minute(at))
     assert told(decision) == expected
     assert (message(decision), decision.can_keep) == ("Your account is disabled.", False)
 
@@ -547,7 +550,7 @@ def test_who_was_signed_out_loses_the_server_at_the_time_that_was_said_and_nothi
 def test_a_drain_begins_to_save_before_its_time_and_still_says_that_time(
     saves_for: float, at: float, action: Action, cause: Cause
 ) -> None:
-    evidence = replace(BUSY, drain=DRAINED.drain, saves_for=timedelta(seconds=saves_for))
+    evidence = replace(BUSY, orders=DRAINED.orders, saves_for=timedelta(seconds=saves_for))
     decision = decide(evidence, ON, minute(at))
     assert told(decision) == (action, cause, minute(85))
     assert decision.begins_at == minute(85) - timedelta(seconds=saves_for)
@@ -559,21 +562,15 @@ def test_no_other_end_begins_before_its_time() -> None:
     assert told(decision) == (Action.WARN, Cause.IDLE, minute(80)) and decision.begins_at == minute(80)
 
 
-def test_an_earlier_end_still_comes_first_and_once_it_is_kept_away_the_drain_is_left() -> None:
+def test_an_earlier_end_still_comes_first_and_no_keep_is_spent_on_the_minutes_before_the_order() -> None:
     facts = replace(DRAINED, idle_since=minute(50))
     decision = decide(evidence_of(facts, use_known=True), ON, minute(75))
     assert told(decision) == (Action.WARN, Cause.SIGNED_OUT, minute(85)), "the idle end has a warning to give first"
     earlier = decide(evidence_of(facts, use_known=True), ON, minute(75), minute(65), Cause.IDLE)
     assert told(earlier) == (Action.WARN, Cause.IDLE, minute(80))
+    assert (earlier.can_keep, earlier.in_vain, earlier.latest) == (False, True, minute(85))
     kept = kept_by(replace(facts, warned=minute(65), cause=Cause.IDLE, promised=minute(80)), ON, minute(75))
-    assert isinstance(kept, ServerFacts)
-    again = kept_by(kept, ON, minute(76))
-    assert isinstance(again, Reason) and again.reason == "keep-signed-out"
-    assert told(decide(evidence_of(kept, use_known=True), ON, minute(76))) == (
-        Action.WARN,
-        Cause.SIGNED_OUT,
-        minute(85),
-    )
+    assert kept == explain("keep-in-vain")
 
 
 @pytest.mark.parametrize(
@@ -594,16 +591,16 @@ def test_the_same_order_moves_nothing_and_another_moves_the_end_to_the_front_onl
     found = drain(DRAINED, timedelta(minutes=left), cause, minute(76))
     assert (found is not DRAINED) is moves
     if moves:
-        assert found.drain is not None and found.drain.at == minute(76 + left) and found.drain.why == "access-ended"
+        assert found.orders == (Order(minute(76 + left), "access-ended"),)
 
 
 @pytest.mark.parametrize(
     ("first", "second", "at", "why"),
     [
-        # an admin's order and a lost right: the sooner time, and what nobody takes back
-        (("admin", 5), ("disabled", 10), 5, "account-disabled"),
+        # an admin's order and a lost right: both stand, and the sooner is named
+        (("admin", 5), ("disabled", 10), 5, BY_ADMIN),
         (("admin", 15), ("disabled", 10), 10, "account-disabled"),
-        (("disabled", 10), ("admin", 5), 5, "account-disabled"),
+        (("disabled", 10), ("admin", 5), 5, BY_ADMIN),
         (("disabled", 10), ("admin", 15), 10, "account-disabled"),
         # two admins: the sooner
         (("admin", 60), ("admin", 0), 0, BY_ADMIN),
@@ -616,9 +613,12 @@ def test_of_two_orders_the_sooner_time_counts_and_a_lost_right_stays(
     facts = FACTS
     for cause, left in (first, second):
         facts = drain(facts, timedelta(minutes=left), cause, minute(75))
-    assert facts.drain == Drain(minute(75 + at), why)
-    kept = keep_by_admin(facts, minute(300))
-    assert isinstance(kept, Reason) if "disabled" in (first[0], second[0]) else isinstance(kept, ServerFacts)
+    assert earliest(facts.orders) == Order(minute(75 + at), why)
+    lost, kept = "disabled" in (first[0], second[0]), keep_by_admin(facts, minute(300))
+    assert isinstance(kept, Reason) if lost else isinstance(kept, ServerFacts)
+    undone = undo(facts)
+    if isinstance(undone, ServerFacts):
+        assert [each.why for each in undone.orders] == ["account-disabled"] * lost, "only the admin's own is taken back"
 
 
 def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:
@@ -642,8 +642,8 @@ def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:
     ],
 )
 def test_the_cause_is_said_to_the_servers_user(cause: str, reason: str) -> None:
-    ordered = drain(FACTS, timedelta(minutes=-1), cause, minute(75)).drain
-    assert ordered is not None and (ordered.at, ordered.why) == (minute(75), reason)
+    (ordered,) = drain(FACTS, timedelta(minutes=-1), cause, minute(75)).orders
+    assert (ordered.at, ordered.why) == (minute(75), reason)
     assert explain(ordered.why).message.endswith(".")
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from hub_extensions.core.culling import Drain, ServerFacts
+from hub_extensions.core.culling import Order, ServerFacts
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
@@ -57,9 +57,9 @@ def test_no_end_comes_before_the_one_that_its_user_was_shown(
     [
         (None, FACTS, None),
         (minute(720), FACTS, minute(720)),
-        (minute(720), replace(FACTS, drain=Drain(minute(90), "signed-out")), minute(90)),
-        (None, replace(FACTS, drain=Drain(minute(90), "signed-out")), minute(90)),
-        (minute(60), replace(FACTS, drain=Drain(minute(90), "signed-out")), minute(60)),
+        (minute(720), replace(FACTS, orders=(Order(minute(90), "signed-out"),)), minute(90)),
+        (None, replace(FACTS, orders=(Order(minute(90), "signed-out"),)), minute(90)),
+        (minute(80), replace(FACTS, orders=(Order(minute(90), "signed-out"),)), minute(80)),
         (minute(720), replace(FACTS, ends_at=minute(750)), minute(750)),
         (minute(720), replace(FACTS, promised=minute(730)), minute(730)),
     ],

@@ -29,7 +29,7 @@ from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import SMALL as POD_SMALL
 from tests.hub_service.engine.pod_room import pod_room
-from tests.hub_service.engine.room import Room, room
+from tests.hub_service.engine.room import Room, room, settings
 from tests.hub_service.engine.test_culler import OPEN, minutes, one_turn, stops_finish
 from tests.hub_service.engine.test_followed_uses import SMALL, four, lease
 
@@ -277,3 +277,45 @@ async def test_ten_thousands_of_uses_are_counted_beside_the_loop(
         first = await r.engine.days(Span.WEEK)
         assert await r.engine.days(Span.WEEK) is first, "kept for a minute"
     assert [each is threading.main_thread() for each in threads] == [False]
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize(("idle_minutes", "first", "other"), [(3, "idle", "admin"), (8, "admin", "idle")])
+async def test_panel_admins_page_audit_forecast_and_api_say_one_end_and_name_every_cause(
+    tmp_path: Path, idle_minutes: int, first: str, other: str
+) -> None:
+    policy = replace(settings(tmp_path).culling, idle=idle_minutes * MINUTE)
+    async with room(tmp_path, small(0), culling=policy) as r:
+        await r.run("ada", SMALL)
+        await one_turn(r)
+        held, state = lease(r.engine.state, "ada"), r.engine.state
+        await r.engine.admin_orders.stop(held.id, 5, "the course begins", "root")
+        await minutes(r, 2)
+        order = state.clock.now() + 3 * MINUTE
+        shown = r.engine.server_state("ada", "")
+        assert shown is not None and shown.countdown is not None
+        assert (shown.countdown.cause, [each.cause for each in shown.countdown.others]) == (first, [other])
+        words = {shown.countdown.cause: shown.countdown.reason, other: shown.countdown.others[0].reason}
+        assert words["admin"].params == {"why": "the course begins"}
+        (piece,) = (await seen(r)).cards.shown[0].pieces
+        (info,) = await r.engine.leases()
+        (culled,) = (await r.engine.culling()).servers
+        latest = [shown.ends_at, piece.holder and piece.holder.ends_at, culled.ends_at]
+        enforced = state.as_enforced(held).ends_at
+        assert [*latest, enforced] == [state.clock.wall(order)] * 3 + [order]
+        assert {info.stops_at, culled.stops_at} == {shown.countdown.stops_at}
+        assert [each.cause for each in (*info.others, *culled.others)] == [other, other]
+        assert not shown.countdown.can_keep
+        with pytest.raises(Refused, match="Keep would not help" if first == "idle" else "An administrator stops it"):
+            await r.engine.keep("ada", "")
+        assert "ada" not in state.keeps, "none is spent"
+        warned = (await r.engine.journal(JournalFilter(kinds=("warned",)), 5))[0]
+        assert [each.reason for each in warned.reasons][1:3] == ["it-stops-at", "else-stops-at"]
+        # once it is taken back, what stood beside it stands at its own time
+        await r.engine.admin_orders.undo_stop(held.id, "no course", "root")
+        left = r.engine.server_state("ada", "")
+        assert left is not None and left.countdown is not None and left.countdown.cause == "idle"
+        assert left.countdown.others == () and left.countdown.can_keep
+        assert "took back" in r.engine.form("ada", "", (), False).notices[-1].text
+        with pytest.raises(Refused, match="No administrator's order"):
+            await r.engine.admin_orders.undo_stop(held.id, "no course", "root")

@@ -103,8 +103,8 @@ async def not_told(r: Room) -> None:
             warned,
             "warned",
             "service",
-            "use 1.5 % by gpm, idle since 2026-01-05T12:00:00Z, warned 2026-01-05T12:02:12Z, last opened "
-            "2026-01-05T12:00:00Z, shown in its panel, which asked 0 s ago",
+            "use 1.5 % by gpm, idle since 2026-01-05T12:00:00Z, warned 2026-01-05T12:02:12Z, first opened "
+            "2026-01-05T12:00:00Z, told to its server, which asked 0 s ago",
         ),
         (not_told, "not-told", "service", "notice n1, try 1"),
     ],
@@ -143,7 +143,7 @@ async def test_a_warning_says_until_when_and_that_nobody_is_shown_it(tmp_path: P
         await r.engine.culler.decide_all()
         row = await last(r, "warned")
         assert row.text == "The time limit of 30 min ends. It stops at 2026-01-05T12:30:00Z."
-        assert row.evidence.endswith("shown to nobody: its server has not asked")
+        assert row.evidence.endswith("told to nobody: its server has not asked")
         await r.engine.culler.decide_all()
         assert [each.kind for each in await r.engine.store.journal()].count("warned") == 1
 

@@ -175,7 +175,7 @@ async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> Non
         state.activity["ben", ""] = state.activity["ada", ""] = now
         opened = replace(facts, idle_since=None, warned=None, opened=now)
         assert as_text(culler.grounds(opened, lease(state, "ada")), ", ") == (
-            "use not known, last opened 2026-01-05T12:01:00Z"
+            "use not known, first opened 2026-01-05T12:01:00Z"
         )
         quiet = replace(state.facts["ben", ""], opened=None)
         assert as_text(culler.grounds(quiet, None), ", ") == "last activity 2026-01-05T12:01:00Z"
