@@ -20,9 +20,10 @@ export function warnedOf(before: Countdown | null, end: EndEvent | null): Countd
     return null;
   }
   const countdown = end?.countdown;
-  // who gave the GPU back knows it
-  const warns = countdown?.warn && countdown.cause !== 'given-back';
-  return warns ? countdown : before;
+  if (countdown?.cause === 'given-back') {
+    return null; // who gave the GPU back knows it, and what was counted down before is over
+  }
+  return countdown?.warn ? countdown : before;
 }
 
 /** Whether a countdown has come to its end. */

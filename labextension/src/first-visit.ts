@@ -6,7 +6,10 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { IGpuModel } from './model';
 import { readSettings, SETTINGS_OF } from './settings.js';
 
-/** Open it as soon as a GPU is known, but for who has had it opened before. */
+/** Narrower, the panel would be cut off, or leave no room for what is worked on. */
+const WIDE_ENOUGH = 1000;
+
+/** Open it as soon as a GPU is known and there is room, but for who has had it opened before. */
 export async function openOnce(
   model: IGpuModel,
   registry: Pick<ISettingRegistry, 'load'>,
@@ -22,7 +25,7 @@ export async function openOnce(
     return;
   }
   const look = (): void => {
-    if ((model.snapshot?.gpus.length ?? 0) === 0) {
+    if ((model.snapshot?.gpus.length ?? 0) === 0 || window.innerWidth < WIDE_ENOUGH) {
       return;
     }
     model.changed.disconnect(look);

@@ -18,7 +18,7 @@ import type { Connection } from './model';
 import type { Range } from './series';
 import type { GpuSettings } from './settings';
 // with its ending: node's own test runner imports what tsc makes of this
-import { isPast } from './end.js';
+import { isPast, isSame } from './end.js';
 import { ownMemory } from './history.js';
 import { SENTENCES } from './reasons.js';
 import { clock, duration, exactly, number, percent, size, type Unit } from './units.js';
@@ -423,7 +423,8 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
 /** When the server ends by itself, in one line: "Ends at 15:43 at the latest, or when …"; "" when all is said above. */
 export function endText(server: ServerState, now: number, trans: TranslationBundle): string {
   const { rule, ends_at, countdown } = server;
-  if (ends_at === null) {
+  // the end that is counted down is said once
+  if (ends_at === null || (countdown && isSame({ ...countdown, stops_at: ends_at }, countdown))) {
     return countdown ? '' : reasonText(rule, now, trans) || trans.__('No end is planned.');
   }
   const at = clock(ends_at, now);
@@ -449,6 +450,13 @@ export function endText(server: ServerState, now: number, trans: TranslationBund
       );
 }
 
+/** What else would stop the server: "Also: Idle for 21 min. (14:52)". */
+export function alsoTexts(countdown: Countdown, now: number, trans: TranslationBundle): string[] {
+  return countdown.others.map(({ at, reason }) =>
+    trans.__('Also: %1 (%2)', reasonText(reason, now, trans), clock(at, now))
+  );
+}
+
 /** The warning as one text: "This server stops at 14:52. Idle for 21 min.", and what that means for one's work. */
 export function warningText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   const words = `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
@@ -470,8 +478,12 @@ export function lastWarningText(
     countdown.cause === 'idle'
       ? trans.__('Your GPU is idle.')
       : reasonText(countdown.reason, now, trans);
-  const left = duration(secondsLeft(countdown, now) ?? 0, trans);
-  return `${why} ${trans.__('The server stops in %1.', left)} ${lostText(trans)}`;
+  const left = secondsLeft(countdown, now) ?? 0;
+  const stops =
+    left > 0
+      ? trans.__('The server stops in %1.', duration(left, trans))
+      : trans.__('Stopping now.');
+  return `${why} ${stops} ${lostText(trans)}`;
 }
 
 /** Why what was asked for was not done. */
@@ -518,31 +530,38 @@ export function statusText(
   connection: Connection,
   settings: Pick<GpuSettings, 'unit' | 'statusBar'>,
   now: number,
-  trans: TranslationBundle
+  trans: TranslationBundle,
+  unread = 0
 ): string {
   if (snapshot === null || settings.statusBar === 'nothing') {
     return '';
   }
-  if (!isReached(snapshot, connection, now)) {
-    return snapshot.gpus.length === 0
-      ? ''
-      : connection === 'outdated'
-        ? trans.__('GPU: reload this page')
-        : connection === 'signed-out'
-          ? trans.__('GPU: signed out')
+  const parts: string[] = [];
+  if (connection === 'signed-out') {
+    parts.push(trans.__('GPU: signed out'));
+  } else if (!isReached(snapshot, connection, now)) {
+    if (snapshot.gpus.length > 0) {
+      parts.push(
+        connection === 'outdated'
+          ? trans.__('GPU: reload this page')
           : connection === 'stopped'
             ? trans.__('GPU: server stopped')
-            : trans.__('GPU: server not reached');
+            : trans.__('GPU: server not reached')
+      );
+    }
+  } else {
+    if (snapshot.gpus.some(reading => isOld(reading, snapshot, now))) {
+      parts.push(trans.__('GPU not answering'));
+    } else if (snapshot.gpus.length > 0) {
+      parts.push(...deviceParts(snapshot, settings, trans));
+    }
+    const left = secondsLeft(snapshot.server?.countdown, now);
+    if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && snapshot.service_note === null) {
+      parts.push(trans.__('stops in %1', duration(left, trans)));
+    }
   }
-  const parts: string[] = [];
-  if (snapshot.gpus.some(reading => isOld(reading, snapshot, now))) {
-    parts.push(trans.__('GPU not answering'));
-  } else if (snapshot.gpus.length > 0) {
-    parts.push(...deviceParts(snapshot, settings, trans));
-  }
-  const left = secondsLeft(snapshot.server?.countdown, now);
-  if (left !== null && left < COUNTDOWN_IN_STATUS_SECONDS && snapshot.service_note === null) {
-    parts.push(trans.__('stops in %1', duration(left, trans)));
+  if (unread > 0) {
+    parts.push(trans._n('1 message', '%1 messages', unread));
   }
   return parts.join(' · ');
 }

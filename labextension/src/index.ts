@@ -20,6 +20,7 @@ import { ServerGone } from './connection';
 import { openOnce } from './first-visit';
 import { askAndGiveBack } from './give-back';
 import { gpuIcon } from './icon';
+import { Letters } from './letters';
 import { GpuModel, IGpuModel } from './model';
 import { GpuPanel } from './panel';
 import { saveAndTell, unsavedIn } from './save';
@@ -153,7 +154,11 @@ const warning: JupyterFrontEndPlugin<void> = {
   optional: [ITranslator],
   activate: (app: JupyterFrontEnd, gpu: IGpuModel, translator: ITranslator | null): void => {
     // earlier, JupyterLab has nobody yet who shows a notification
-    void app.restored.then(() => new Warning(gpu, words(translator)));
+    void app.restored.then(() => {
+      const trans = words(translator);
+      new Letters(gpu, trans);
+      new Warning(gpu, trans);
+    });
   }
 };
 

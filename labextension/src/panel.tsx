@@ -19,6 +19,7 @@ import {
   warningsOf
 } from './format';
 import { canGiveBack } from './give-back';
+import { lettersOf } from './letters';
 import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
@@ -150,8 +151,8 @@ function Top({
           </a>
         </p>
       ) : null}
-      {(nothing ? [] : warningsOf(snapshot)).map(warning => (
-        <p className="jp-gpu-Warning" key={warning.reason}>
+      {(nothing ? lettersOf : warningsOf)(snapshot).map(warning => (
+        <p className="jp-gpu-Warning" key={warning.message}>
           {reasonText(warning, now, trans)}
         </p>
       ))}

@@ -4,6 +4,7 @@
 import * as React from 'react';
 
 import {
+  alsoTexts,
   endText,
   keepLabel,
   keepLeft,
@@ -78,6 +79,9 @@ function Stop({
           )}
         </p>
       ) : null}
+      {(countdown ? alsoTexts(countdown, now, trans) : []).map(text => (
+        <p key={text}>{text}</p>
+      ))}
       {countdown?.can_keep && server.keep ? (
         <p className="jp-gpu-Keep">
           {server.keep.left > 0 ? (

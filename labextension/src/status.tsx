@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import { statusText } from './format';
 import { gpuIcon } from './icon';
+import { unread } from './letters';
 import type { IGpuModel } from './model';
 import { SeenWidget } from './seen';
 
@@ -21,7 +22,14 @@ export class GpuStatus extends SeenWidget {
 
   protected override render(): JSX.Element | null {
     const { snapshot, connection, settings } = this.model;
-    const text = statusText(snapshot, connection, settings, this.model.now(), this.trans);
+    const text = statusText(
+      snapshot,
+      connection,
+      settings,
+      this.model.now(),
+      this.trans,
+      unread(snapshot).length
+    );
     return text === '' ? null : (
       <button type="button" title={this.trans.__('Show the GPU panel')} onClick={this._open}>
         <gpuIcon.react tag="span" className="jp-gpu-Icon" />

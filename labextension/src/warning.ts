@@ -14,6 +14,7 @@ import {
   reasonText,
   refusalText,
   standsText,
+  unreachedText,
   warningText
 } from './format.js';
 import type { Countdown, Keep } from './messages';
@@ -63,10 +64,24 @@ export class Warning {
       const text = reasonText(back, this._model.now(), this._trans);
       Notification.info(text, { autoClose: false });
     }
+    if (connection !== 'signed-out') {
+      Notification.dismiss(this._signedOut);
+      this._signedOut = '';
+    } else if (this._signedOut === '') {
+      // with the panel closed, too: what is open is not saved any more
+      const callback = (): void => void window.open(this._model.signInUrl);
+      this._signedOut = Notification.warning(unreachedText(connection, null, 0, this._trans), {
+        actions: [{ label: this._trans.__('Sign in again'), callback }],
+        autoClose: false
+      });
+    }
     const before = this._countdown;
     const countdown = (this._countdown = warnedOf(before, end));
     // many small steps may be a long way from the end that was shown
     if (countdown === null || !isSame(countdown, this._warned ?? before)) {
+      if (end?.kind === 'over' && this._warned?.cause === 'admin') {
+        Notification.info(this._trans.__('An administrator took the stop back.'));
+      }
       this._takeBack();
     }
     const past = countdown !== null && isPast(countdown, this._model.now());
@@ -74,7 +89,8 @@ export class Warning {
       this._dismiss(); // it has stopped as it said: there is nothing to keep any more
     }
     const stands = end === null; // nobody knows now whether it still holds
-    if (this._stands !== stands || countdown?.stops_at !== before?.stops_at) {
+    const moved = countdown?.stops_at !== before?.stops_at;
+    if (this._stands !== stands || moved || countdown?.can_keep !== before?.can_keep) {
       this._stands = stands;
       this._refresh();
     }
@@ -90,7 +106,8 @@ export class Warning {
     if (due > this._given) {
       this._dismiss();
       this._given = due;
-      this._warn(countdown, end.keep ?? snapshot?.server?.keep ?? null);
+      this._keep = end.keep ?? snapshot?.server?.keep ?? null;
+      this._warn(countdown);
     }
     const next = Math.min(...[first, last].filter(at => at > now));
     if (next < Infinity) {
@@ -98,14 +115,16 @@ export class Warning {
     }
   };
 
-  private _warn(countdown: Countdown, keep: Keep | null): void {
-    const actions: Notification.IAction[] = [];
-    if (countdown.can_keep && keep && keep.left > 0) {
-      actions.push({
-        label: keepLabel({ keep }, this._trans),
-        callback: () => void doAndTell(this._model, this._trans, () => this._model.keep())
-      });
-    }
+  private _actions(countdown: Countdown): Notification.IAction[] {
+    const { _model: model, _trans: trans, _keep: keep } = this;
+    const callback = (): void => void doAndTell(model, trans, () => model.keep());
+    return countdown.can_keep && keep?.left && this._left(countdown) > 0
+      ? [{ label: keepLabel({ keep }, trans), callback }]
+      : [];
+  }
+
+  private _warn(countdown: Countdown): void {
+    const actions = this._actions(countdown);
     this._id = Notification.warning(this._words(countdown), { actions, autoClose: false });
     this._warned = countdown;
     this._model.warned();
@@ -119,7 +138,8 @@ export class Warning {
       return;
     }
     if (document.getElementById(this._id)) {
-      Notification.update({ id: this._id, message: this._words(countdown) });
+      const [message, actions] = [this._words(countdown), this._actions(countdown)];
+      Notification.update({ id: this._id, message, actions });
     }
     this._countDown(countdown);
   };
@@ -165,6 +185,8 @@ export class Warning {
   private _countdown: Countdown | null = null;
   private _given = Given.none;
   private _isBack = false;
+  private _keep: Keep | null = null;
+  private _signedOut = '';
   private _warned: Countdown | null = null;
   private _stands = false;
   private _timer = 0;

@@ -46,6 +46,13 @@ test('only the word that it is over takes it back', () => {
   assert.equal(warnedOf(first, word('over')), null);
 });
 
+test('giving the GPU back ends whatever was counted down before', () => {
+  const given = countdown(0, { cause: 'given-back' });
+  for (const kind of ['warn', 'save']) {
+    assert.equal(warnedOf(countdown(540), word(kind, given)), null);
+  }
+});
+
 test('a countdown that is far, and nothing, are not warned of', () => {
   assert.equal(warnedOf(null, word('save', countdown(540, { warn: false }))), null);
   assert.equal(warnedOf(null, null), null);

@@ -47,8 +47,8 @@ const shown = {
     return id;
   },
   /** One that was closed is shown again. */
-  update({ id, message }) {
-    shown.now.set(id, { ...shown.now.get(id), text: message });
+  update({ id, message, actions }) {
+    shown.now.set(id, { ...shown.now.get(id), text: message, actions });
   },
   dismiss(id) {
     shown.now.delete(id);
@@ -58,6 +58,13 @@ globalThis.shown = shown;
 globalThis.window = globalThis;
 globalThis.document = { hidden: false, getElementById: id => shown.now.get(id) ?? null };
 
+const kept = new Map();
+globalThis.localStorage = {
+  getItem: name => kept.get(name) ?? null,
+  setItem: (name, value) => void kept.set(name, value)
+};
+
+const { Letters, unread } = await import('../lib/letters.js');
 const { Warning, doAndTell } = await import('../lib/warning.js');
 const { saveAndTell, saveOpenDocuments } = await import('../lib/save.js');
 const { SeenWidget } = await import('../lib/seen.js');
@@ -104,6 +111,7 @@ const countdown = (seconds, changes = {}) => ({
   reason: idle(21),
   can_keep: true,
   warn: true,
+  others: [],
   ...changes
 });
 const KEEP = { minutes: 30, left: 1, of: 2 };
@@ -234,12 +242,14 @@ test('the last warning counts down, each minute and then each ten seconds', () =
     [60, '1 min'],
     [10, '50 s'],
     [10, '40 s'],
-    [30, '10 s'],
-    [10, '0 s']
+    [30, '10 s']
   ]) {
     mock.timers.tick(seconds * 1000);
     assert.equal(left(), text);
   }
+  mock.timers.tick(10_000);
+  assert.match(texts()[0], / Stopping now\. Files/);
+  assert.deepEqual(labels(), []);
   model.say({ end: { kind: 'over', countdown: null, keep: null } });
   assert.equal(shown.now.size, 0);
   mock.timers.tick(MINUTE);
@@ -294,6 +304,90 @@ test('the last warning that was closed counts on for nobody', () => {
   });
   shown.now.clear();
   mock.timers.tick(2 * MINUTE);
+  assert.equal(shown.now.size, 0);
+});
+
+const labels = () => [...shown.now.values()].flatMap(one => one.actions.map(({ label }) => label));
+
+test('who gave the GPU back reads of no countdown from before, and nothing that is over can be kept', () => {
+  new Warning(model, trans);
+  for (const seconds of [540, 50]) {
+    model.say({ end: warned(countdown(seconds)) });
+    assert.equal(shown.now.size, 1);
+    for (const kind of ['warn', 'save']) {
+      model.say({ end: { kind, countdown: countdown(0, { cause: 'given-back' }), keep: KEEP } });
+      mock.timers.tick(MINUTE);
+      assert.deepEqual(texts(), [], `${seconds} ${kind}`);
+    }
+    model.say({ connection: 'lost' });
+    mock.timers.tick(MINUTE);
+    assert.deepEqual(texts(), []);
+    model.say({ connection: 'open', end: { kind: 'over', countdown: null } });
+    mock.timers.setTime(START);
+  }
+  model.say({ end: warned(countdown(30, { last_warning: countdown(60).stops_at })) });
+  assert.deepEqual(labels(), ['Keep 30\u00a0min']);
+  mock.timers.tick(MINUTE);
+  assert.match(texts()[0], /Stopping now/);
+  assert.doesNotMatch(texts()[0], /in 0/);
+  assert.deepEqual(labels(), []);
+});
+
+test('a keep that would not help any more loses its button', () => {
+  new Warning(model, trans);
+  model.say({ end: warned() });
+  assert.deepEqual(labels(), ['Keep 30\u00a0min']);
+  model.say({ end: warned(countdown(540, { can_keep: false })) });
+  assert.deepEqual(labels(), []);
+});
+
+test('a stop that an administrator took back is said', () => {
+  new Warning(model, trans);
+  model.say({ end: warned(countdown(300, { cause: 'admin', can_keep: false })) });
+  model.say({ end: { kind: 'over', countdown: null } });
+  assert.deepEqual(texts(), ['An administrator took the stop back.']);
+});
+
+const letter = (text, minute = 0) => ({
+  reason: 'from-admin',
+  params: { at: new Date(START + minute * MINUTE).toISOString(), text },
+  message: `From an administrator, at 14:0${minute}: ${text}`
+});
+
+test('a letter of an administrator stays until it is closed, also when the server has stopped or the page is new', () => {
+  kept.clear();
+  new Letters(model, trans);
+  const snapshot = warnings => ({ server: { warnings } });
+  model.say({ snapshot: snapshot([letter('The disk is full.', 1), letter('Hello', 0)]) });
+  model.say({ snapshot: snapshot([letter('The disk is full.', 1), letter('Hello', 0)]) });
+  assert.deepEqual(
+    texts().map(text => text.split(': ')[1]),
+    ['Hello', 'The disk is full.']
+  );
+  assert.ok([...shown.now.values()].every(one => one.autoClose === false));
+  model.say({ connection: 'stopped' });
+  assert.equal(shown.now.size, 2);
+  [...shown.now.values()][0].actions[0].callback();
+  assert.deepEqual(
+    unread(model.snapshot).map(({ params }) => params.text),
+    ['The disk is full.']
+  );
+  shown.now.clear();
+  new Letters(model, trans); // after a reload
+  assert.deepEqual(
+    texts().map(text => text.split(': ')[1]),
+    ['The disk is full.']
+  );
+});
+
+test('whoever was signed out elsewhere is told so with the panel closed, until the session is there again', () => {
+  new Warning(model, trans);
+  model.say({ connection: 'signed-out' });
+  model.say({ connection: 'signed-out' });
+  assert.equal(shown.now.size, 1);
+  assert.match(texts()[0], /You are signed out\./);
+  assert.deepEqual(labels(), ['Sign in again']);
+  model.say({ connection: 'open' });
   assert.equal(shown.now.size, 0);
 });
 

@@ -2,7 +2,7 @@
 
 | what is true                                              | it is     |
 | --------------------------------------------------------- | --------- |
-| its server has ended, or is another                       | dropped   |
+| its server has ended, or is another (of a letter: sent)   | dropped   |
 | of a turn: its user has opened the server                 | dropped   |
 | of a warning: another end is announced now, or none       | dropped   |
 | of a warning: a page of the server has shown it           | dropped   |
@@ -143,10 +143,10 @@ def warning_notices(
 
 def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> DeliveryAction:
     """What is to be done with it now. `facts`: of its server, None where none runs."""
+    if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
+        return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
     if facts is None or facts.started != delivery.run:
         return DeliveryAction.GONE
-    if delivery.kind == LETTER:
-        return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
     if delivery.kind == READY and facts.opened is not None:
         return DeliveryAction.SEEN
     if delivery.kind != READY and not is_announced(facts, delivery.open_until):

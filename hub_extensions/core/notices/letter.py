@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -33,14 +33,22 @@ class AdminLetter:
     at: datetime
 
 
-def still_read(letters: Iterable[AdminLetter], runs: Iterable[ServerFacts]) -> tuple[AdminLetter, ...]:
-    """Of all letters, in the order of writing, those that a server which runs still shows."""
+def still_read(
+    letters: Iterable[AdminLetter], runs: Iterable[ServerFacts], sending: Collection[str] = ()
+) -> tuple[AdminLetter, ...]:
+    """Of all letters, in the order of writing, those that a server which runs still shows.
+
+    Args:
+        sending: ids of the letters that are still on their way by a channel: they stay as well.
+    """
     left = {(each.user, each.server, each.started): A_SERVER for each in runs}
     found = list[AdminLetter]()
     for letter in reversed(tuple(letters)):
         run = (letter.user, letter.server, letter.run)
-        if left.get(run, 0):
+        shown = left.get(run, 0) > 0
+        if shown:
             left[run] -= 1
+        if shown or letter.id in sending:
             found.append(letter)
     return tuple(reversed(found))
 
@@ -48,7 +56,7 @@ def still_read(letters: Iterable[AdminLetter], runs: Iterable[ServerFacts]) -> t
 def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:
     """What the panel of this run of a server shows, the newest first."""
     mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
-    newest = sorted(mine, key=lambda each: each.at, reverse=True)
+    newest = sorted(reversed([*mine]), key=lambda each: each.at, reverse=True)[:A_SERVER]
     return tuple(explain("from-admin", text=each.text, at=each.at) for each in newest)
 
 

@@ -168,7 +168,8 @@ class AdminOrders:
             order, told = _on("letter-to", place, text=text), explain("letter", text=text)
             rows = [self._row("letter", order, admin, facts=each) for each in running]
             notices = (NoticeRow.because(at, each.user, each.server, told) for each in running)
-            kept = still_read((*self.state.notices.letters, *letters), self.state.facts.values())
+            open_ones = {each.id for each in (*self.state.notices.deliveries.values(), *sent)}
+            kept = still_read((*self.state.notices.letters, *letters), self.state.facts.values(), open_ones)
             meta = {LETTERS: write_letters(kept)}
             changes = Changes(journal=tuple(rows), notices=tuple(notices), deliveries=tuple(sent), meta=meta)
             await transaction.write(changes)

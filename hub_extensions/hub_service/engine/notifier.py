@@ -45,6 +45,7 @@ from hub_extensions.core.notices import (
     judge,
     warning_channels,
 )
+from hub_extensions.core.stops import Cause
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.hub_service.engine.errors import Refused
 from hub_extensions.hub_service.engine.meta import SENDINGS, read_sendings, write_sendings
@@ -245,7 +246,7 @@ class Notifier:
         return replace(
             bare,
             subject=warning_subject(delivery.title, left, t),
-            text=warning_text(cause, left, ends, bare.url, t),
+            text=warning_text(cause, left, ends, bare.url, t, words=_admins_words(facts)),
             stops_at=ends,
             cause=cause,
         )
@@ -315,3 +316,9 @@ class Notifier:
         log.info("%s: %s", kind, text, extra={"user": delivery.user, "server": delivery.server})
         at, tries = self.state.clock.utc_now(), f"notice {delivery.id}, try {delivery.tries + 1}"
         return JournalRow(at, kind, None, None, delivery.user, delivery.server, text, SERVICE, tries)
+
+
+def _admins_words(facts: ServerFacts | None) -> str:
+    """What an administrator wrote to the order that stops this server; "" if nothing, or another cause stops it."""
+    orders = () if facts is None or facts.cause is not Cause.ADMIN else facts.orders
+    return next((each.words for each in orders if each.cause is Cause.ADMIN), "")

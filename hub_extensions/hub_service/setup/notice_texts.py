@@ -49,14 +49,17 @@ def warning_subject(title: str, left: timedelta, t: Catalogue = ENGLISH) -> str:
     return " ".join(t("Your server stops in %1: %2", _in_steps(left, t), t(title)).split())[:LONGEST_SUBJECT]
 
 
-def warning_text(cause: str, left: timedelta, stops_at: datetime, url: str, t: Catalogue = ENGLISH) -> str:
-    """What somebody without an open page is warned with."""
+def warning_text(
+    cause: str, left: timedelta, stops_at: datetime, url: str, t: Catalogue = ENGLISH, words: str = ""
+) -> str:
+    """What somebody without an open page is warned with. `words`: those of the administrator who ordered the stop."""
     at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
     why = t(WARNED_FOR[cause]) if cause in WARNED_FOR else ""
     stops = t(
         "The server stops in %1, at %2. Files stay as they were saved last, variables are lost.", _in_steps(left, t), at
     )
-    return f"{why} {stops}".strip() + "\n" + t("It is here:") + f"\n{url}\n"
+    told = "\n" + t("The administrator's words: %1", words) if words else ""
+    return f"{why} {stops}".strip() + told + "\n" + t("It is here:") + f"\n{url}\n"
 
 
 def letter_subject(t: Catalogue = ENGLISH) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from hub_extensions.adapters.store import JournalFilter
+from hub_extensions.adapters.store import Changes, JournalFilter
 from hub_extensions.core.culling import Cause
 from hub_extensions.core.messages import Ended, ServerState, Started
+from hub_extensions.core.notices.delivery import DeliveryAction, judge
 from hub_extensions.core.notices.letter import A_SERVER
 from hub_extensions.core.overview.cards import PieceState
 from hub_extensions.core.overview.days import Days, Span, days_of
@@ -176,6 +177,7 @@ async def test_a_stop_by_an_admin_is_told_saves_and_is_recorded_as_the_admins(tm
         mails = [r.engine.notifier._notice(each, now) for each in r.engine.state.notices.deliveries.values()]
         assert {each.kind for each in mails} == {"warning", "last-warning"}, "who has no page open is told too"
         assert all(each.text.startswith("An administrator stops your server. The server") for each in mails)
+        assert all("\nThe administrator's words: the course {begins}\n" in each.text for each in mails)
         await minutes(r, 5)
         assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
         await r.engine.report("ada", "", replace(OPEN, saved=True))
@@ -207,9 +209,10 @@ async def test_an_admins_keep_outlasts_idleness_and_lifetime_and_takes_back_a_st
 
 
 async def test_a_letter_reaches_the_panel_the_next_page_and_the_mail_of_all_on_the_card(tmp_path: Path) -> None:
-    async with room(tmp_path, small(0), **MAIL) as r:
-        ada = await r.ask("ada", SMALL)
-        await r.engine.started(ada.ticket, Started(ada.attempt, ready=True))
+    async with room(tmp_path, small(0), small(1), **MAIL) as r:
+        for user in ("ada", "ben"):
+            asked = await r.ask(user, SMALL)
+            await r.engine.started(asked.ticket, Started(asked.attempt, ready=True))
         count = await r.engine.admin_orders.write_to(MACHINE, "The machine restarts\nat six.", "root")
         running = {key for key, facts in r.engine.state.facts.items() if facts.lease}
         assert count == len(running) > 0
@@ -223,10 +226,19 @@ async def test_a_letter_reaches_the_panel_the_next_page_and_the_mail_of_all_on_t
         assert notice.text.startswith("The machine restarts at six.") and notice.kind == "letter"
         for number in range(A_SERVER):
             await r.engine.admin_orders.write_to(MACHINE, f"Number {number}", "root")
-        kept = [each.text for each in r.engine.state.notices.letters if each.user == "ada"]
-        assert kept == [f"Number {number}" for number in range(A_SERVER)], "the newest"
+            r.hands.pass_time(timedelta(seconds=1))
+        kept = [each.params["text"] for each in r.engine.server_state("ada", "").warnings]  # type: ignore[union-attr]
+        assert kept == [f"Number {number}" for number in reversed(range(A_SERVER))], "the newest"
         await r.engine.state.commit(r.engine.state.notices.without_user("ada"))
         assert "ada" not in {each.user for each in r.engine.state.notices.letters}
+        # the server ends before the mail server answers: what was written is sent all the same, and on the next page
+        last = next(each for each in r.engine.state.notices.deliveries.values() if each.user == "ben")
+        await r.engine.state.commit(Changes(gone_facts=(("ben", ""),)))
+        await r.engine.admin_orders.write_to(MACHINE, "To who is left", "root")
+        now = r.engine.state.clock.now()
+        assert judge(last, None, now) is DeliveryAction.SEND
+        assert r.engine.notifier._notice(last, now).text.startswith("The machine restarts at six.")
+        assert any("The machine restarts" in each.text for each in r.engine.form("ben", "", (), False).notices)
         with pytest.raises(Refused, match="Nobody's server runs there"):
             await r.engine.admin_orders.write_to("GPU-none", "Hello", "root")
 
