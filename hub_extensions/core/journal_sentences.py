@@ -43,7 +43,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "opened-refused": "Servers start on {place:own} again: the cluster refused it.",
     "opened-elsewhere": "Servers start on {place:own} again: the cluster says that it is not cordoned.",
     "stop-ordered": "It stops at {at:time}: {why:own}",
-    "stop-withdrawn": "The order to stop it is taken back: {why:own}",
+    "stop-withdrawn": "The order to stop it is taken back.",
     "kept-by-admin": "Kept until {at:time}: {why:own}",
     "letter-to-place": "To who is on {place:own}: {text:own}",
     "letter-to-machine": "To who is on the machine: {text:own}",
@@ -78,7 +78,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "server-not-returned": "Server {server:own} could not come back without a GPU.",
     "start-it-here": "Start it on this page.",
     "admin-stops-yours": "An administrator stops your server. {why:own}",
-    "admin-stop-undone": "An administrator took back the order to stop your server. {why:own}",
+    "admin-stop-undone": "An administrator took back the order to stop your server.",
     "letter": "From an administrator: {text:own}",
     "gpu-gone-from-machine": "The GPU of {server:server} is gone from the machine. Save your work and stop it.",
     "machine-not-answering": (

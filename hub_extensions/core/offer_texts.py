@@ -125,9 +125,14 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """As `free_text`; what is full has its wait beside it: ``full · about 12 min``, ``full, wait not known``."""
+    """As `free_text`; what is full has its wait beside it: ``full · about 12 min``, ``full, wait not known``.
+
+    What an administrator has closed is called so.
+    """
     sign, text = free_text(offer, ahead, t)
     wait = offer.wait
+    if offer.closed is not None and offer.closed.all:
+        return "○", t("closed by an administrator")
     if offer.free != 0 or offer.total == 0 or wait.now:
         return sign, text
     if likely_text(wait) and wait.p50_seconds is not None:

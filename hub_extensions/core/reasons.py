@@ -47,6 +47,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "others-start": "Other servers are starting; this takes a minute or two.",
     "line-elsewhere": "{queue} hands out the GPUs here and does not say how long it takes.",
     "cut-as-asked": "GPUs are cut as they are asked for here: it depends on what others ask for.",
+    "offer-closed": "An administrator lets nothing new start on it.",
     "free-one-taken-outside": "Something outside this hub took the GPU that was free.",
     "free-one-silent": "A machine that has such a GPU does not answer.",
     "over-quota": (

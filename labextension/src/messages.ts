@@ -85,6 +85,14 @@ export interface Numbers {
   counters: Counters | null;
 }
 
+/** What administrators have closed of an offer: nothing new starts there. */
+export interface OfferClosing {
+  count: number;
+  all: boolean;
+  since: string | null;
+  why: string;
+}
+
 /** One offer as the form shows it. */
 export interface OfferState {
   id: string;
@@ -109,6 +117,7 @@ export interface OfferState {
   wait: Wait;
   queue: string;
   name: string;
+  closed: OfferClosing | null;
 }
 
 /** A cause to stop a server that stands beside the first one. */

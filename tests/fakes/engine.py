@@ -94,6 +94,13 @@ class OrdersHeard:
     async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
         self._told.append(("stop", lease_id, minutes, why, admin))
 
+    async def undo_stop(self, lease_id: str, admin: str) -> None:
+        self._told.append(("undo-stop", lease_id, admin))
+
+    def may_undo_stop(self, lease_id: str) -> bool:
+        stops = [each[0] for each in self._told if each[0] in ("stop", "undo-stop") and each[1] == lease_id]
+        return stops[-1:] == ["stop"]
+
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
         self._told.append(("keep", lease_id, hours, why, admin))
 

@@ -23,7 +23,7 @@ from hub_extensions.core.messages.admin import (
     TicketInfo,
 )
 from hub_extensions.core.messages.errors import Problem
-from hub_extensions.core.messages.forms import FailedStart, FormState, Notice, OfferState, Wait
+from hub_extensions.core.messages.forms import FailedStart, FormState, Notice, OfferClosing, OfferState, Wait
 from hub_extensions.core.messages.hub import (
     RETURNS_HEADER,
     Ask,
@@ -82,6 +82,7 @@ __all__ = [
     "NodePart",
     "Notice",
     "Numbers",
+    "OfferClosing",
     "OfferEvidence",
     "OfferState",
     "OtherEnd",

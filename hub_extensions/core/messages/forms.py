@@ -35,6 +35,21 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class OfferClosing:
+    """What administrators have closed of an offer: nothing new starts there.
+
+    Attributes:
+        count: how many devices. all: none is left that is open.
+        since, why: of the oldest order, in the administrator's words; None and "" where somebody closed it elsewhere.
+    """
+
+    count: int
+    all: bool
+    since: datetime | None
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class OfferState:
     """One offer as the form shows it.
 
@@ -42,6 +57,7 @@ class OfferState:
     `free`, `total` None: not known. Only what is for one of the user's groups is listed at all.
     `queue`: whose line it waits in where that is not ours (``Kueue``, ``KAI``): no place in it is known here.
     `name`: plain (``Small GPU``); "": there is none but the title.
+    `closed`: what administrators have closed of it; None: nothing.
     """
 
     id: OfferId
@@ -66,6 +82,7 @@ class OfferState:
     wait: Wait
     queue: str = ""
     name: str = ""
+    closed: OfferClosing | None = None
 
     @property
     def plain_name(self) -> str:

@@ -56,8 +56,8 @@ def still_read(
 def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:
     """What the panel of this run of a server shows, the newest first."""
     mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
-    newest = sorted(reversed([*mine]), key=lambda each: each.at, reverse=True)[:A_SERVER]
-    return tuple(explain("from-admin", text=each.text, at=each.at) for each in newest)
+    newest = sorted(enumerate(mine), key=lambda each: (each[1].at, each[0]), reverse=True)[:A_SERVER]
+    return tuple(explain("from-admin", text=each.text, at=each.at) for _, each in newest)
 
 
 def deliveries_of(

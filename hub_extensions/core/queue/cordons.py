@@ -7,6 +7,7 @@ of its own keeps it from a node: an order of ours stands there as long as the no
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -55,6 +56,49 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
         return frozenset()
     places = {each.place for each in cordons}
     return frozenset(state.device.identity for state in devices if MACHINE in places or card_of(state.device) in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Closing:
+    """How much of a pool is closed by administrators.
+
+    Attributes:
+        count: devices. since, why: of the oldest order; `None` and "" where somebody closed it without an order here.
+    """
+
+    count: int
+    since: datetime | None
+    why: str
+
+
+def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mapping[str, Closing]:
+    """What is closed of each pool of one machine; a pool of which nothing is closed is left out."""
+    by_place = {each.place: each for each in cordons}
+    found: dict[str, list[Cordon | None]] = {}
+    for state in devices:
+        cordon = cordon_of(by_place, card_of(state.device))
+        if cordon is not None and state.present and state.device.usable:
+            found.setdefault(state.device.pool, []).append(cordon)
+    return {pool: _closing(orders, len(orders)) for pool, orders in found.items()}
+
+
+def closings_of_nodes(cordons: Iterable[Cordon], cordoned: Iterable[tuple[str, str, int]]) -> Mapping[str, Closing]:
+    """What is closed of each pool of a cluster.
+
+    Args:
+        cordoned: pool, node, and how many devices of the pool a node has on which nothing new is placed.
+    """
+    by_place, orders, counts = {each.place: each for each in cordons}, dict[str, list[Cordon | None]](), Counter[str]()
+    for pool, node, count in cordoned:
+        orders.setdefault(pool, []).append(by_place.get(node))
+        counts[pool] += count
+    return {pool: _closing(found, counts[pool]) for pool, found in orders.items()}
+
+
+def _closing(orders: Iterable[Cordon | None], count: int) -> Closing:
+    known = [each for each in orders if each is not None]
+    oldest = min(known, key=lambda each: each.since, default=None)
+    return Closing(count, None, "") if oldest is None else Closing(count, oldest.since, oldest.why)
 
 
 def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState]) -> Reason | None:

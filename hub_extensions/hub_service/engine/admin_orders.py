@@ -109,22 +109,27 @@ class AdminOrders:
             await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
         self.soon()
 
-    async def undo_stop(self, lease_id: str, why: str, admin: str) -> None:
+    def may_undo_stop(self, lease_id: str) -> bool:
+        """Whether an administrator's order to stop the server of this lease stands, and the stop has not begun."""
+        try:
+            facts, _ = self._running(lease_id)
+        except Refused:
+            return False
+        return not isinstance(culling.undo(facts), Reason)
+
+    async def undo_stop(self, lease_id: str, admin: str) -> None:
         """The administrators' order to stop this server is taken back: whatever else stops it comes at its own time.
 
         Raises:
-            Refused: as `stop`; 409 also where there is no such order, and once the stop has begun.
+            Refused: 404: no such lease. 409: there is no such order, or the stop has begun.
         """
-        why = reason_of(why)
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             left = culling.undo(facts)
             if isinstance(left, Reason):
                 raise Refused.because(409, left, "lease")
-            told = NoticeRow.because(
-                self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone", why=why)
-            )
-            row = self._row("stop-withdrawn", explain("stop-withdrawn", why=why), admin, lease)
+            told = NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone"))
+            row = self._row("stop-withdrawn", explain("stop-withdrawn"), admin, lease)
             await transaction.write(Changes(facts=(left,), journal=(row,), notices=(told,)))
         self.soon()
 

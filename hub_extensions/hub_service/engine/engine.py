@@ -289,9 +289,9 @@ class Engine:
         policies = self._policies(user, groups, stands)
         at = self.state.clock.wall(self.state.read_at) if self.state.read_at else None
         held = (LeaseState.STARTING, LeaseState.RUNNING)
-        offers = {a.offer.id for a in stands}
+        offers, closed = {a.offer.id for a in stands}, self.state.closings()
         return messages.FormState(
-            offers=tuple(presenters.offer_state(a) for a in stands),
+            offers=tuple(presenters.offer_state(a, closed.get(a.offer.pool)) for a in stands),
             simulated=any(a.offer.simulated for a in stands),
             as_of=at,
             culling=culling.culling_sentence(*policies),

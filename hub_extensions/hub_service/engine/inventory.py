@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
-from hub_extensions.core.queue.cordons import Cordon, closed_devices
+from hub_extensions.core.queue.cordons import Closing, Cordon, closed_devices, closings, closings_of_nodes
 from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.meta import CORDONS, OFFERS, read_cordons, read_offers
 from hub_extensions.hub_service.engine.snapshots import ClusterSnapshot
@@ -128,6 +128,20 @@ class Inventory:
     def closed(self) -> frozenset[str]:
         """`Device.identity` of all that nobody new is given."""
         return closed_devices(self.cordons, self.devices.values())
+
+    def closings(self) -> Mapping[str, Closing]:
+        """What administrators have closed of each pool."""
+        if self.cluster is None:
+            return closings(self.cordons, self.devices.values()) if self.cordons else {}
+        return closings_of_nodes(
+            self.cordons,
+            (
+                (pool.id, part.node, part.total)
+                for pool in self.cluster.survey.pools.values()
+                for part in pool.nodes
+                if part.because is not None and part.because.reason == "node-cordoned"
+            ),
+        )
 
     def inventory_age(self) -> timedelta | None:
         """Running time since the GPUs were last read; None: never yet."""

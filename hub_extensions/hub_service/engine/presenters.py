@@ -19,6 +19,7 @@ from hub_extensions.core.messages import (
     LeaseGrant,
     NodePart,
     Notice,
+    OfferClosing,
     OfferState,
     OtherEnd,
     PoolInfo,
@@ -30,6 +31,7 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import POD_MARK, PodAsk
 from hub_extensions.core.queue.alternatives import smaller_free
+from hub_extensions.core.queue.cordons import Closing
 from hub_extensions.core.queue.forecast import WaitForecast, unknown
 from hub_extensions.core.queue.model import Answer, Availability, Lease, Ticket, Verdict
 from hub_extensions.core.reasons import Reason, explain
@@ -54,9 +56,13 @@ def wait(forecast: WaitForecast) -> Wait:
     return Wait(forecast.now, p10, p50, p90, most, forecast.reason, forecast.as_of, forecast.soon, forecast.note)
 
 
-def offer_state(stands: Availability) -> OfferState:
-    """An offer as the form and the API show it."""
+def offer_state(stands: Availability, closing: Closing | None = None) -> OfferState:
+    """An offer as the form and the API show it. `closing`: what of its pool is closed; None: nothing."""
     offer = stands.offer
+    closed = None if closing is None or stands.free is None else _offer_closing(stands.free, stands.total, closing)
+    told = wait(stands.wait)
+    if closed is not None and closed.all:  # it begins when it is opened again, which nobody can tell
+        told = wait(unknown(explain("offer-closed")))
     return OfferState(
         id=offer.id,
         kind=offer.kind.value,
@@ -82,10 +88,17 @@ def offer_state(stands: Availability) -> OfferState:
         held_by_others=stands.foreign,
         lost=stands.lost,
         waiting=stands.waiting,
-        wait=wait(stands.wait),
+        wait=told,
         queue=stands.queue,
         name=offer.name,
+        closed=closed,
     )
+
+
+def _offer_closing(free: int, total: int | None, closing: Closing) -> OfferClosing:
+    """On a cluster `total` is without what is closed, on a machine with it."""
+    everything = free == 0 and (not total or closing.count >= total)
+    return OfferClosing(closing.count, everything, closing.since, closing.why)
 
 
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:

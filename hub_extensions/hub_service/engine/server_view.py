@@ -107,6 +107,7 @@ class ServerView:
         decision = self.evidence.decision(facts) if facts else None
         keep = self._keep_budget(facts, decision) if facts and decision else None
         allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
+        closed = self.state.closings()
         return messages.ServerState(
             user=user,
             server=server,
@@ -123,7 +124,7 @@ class ServerView:
             ends_at=self._latest(lease, decision),
             save=(user, server) in self.state.saving,
             warnings=self._warnings(facts, lease, trespassed),
-            waits=tuple(presenters.offer_state(a) for a in allowed if a.offer.id != offer_id),
+            waits=tuple(presenters.offer_state(a, closed.get(a.offer.pool)) for a in allowed if a.offer.id != offer_id),
             rule=self._rule(user, lease, offer_id, facts),
             figures=self._figures(lease),
             drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),

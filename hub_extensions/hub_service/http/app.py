@@ -71,6 +71,7 @@ def make_app(parts: Parts) -> Application:
         frames=Frames(parts.hub),
         error_page=error_page,
         static_files=read_static(),
+        receipts={},
     )
 
 

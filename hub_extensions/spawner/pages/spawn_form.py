@@ -79,6 +79,7 @@ class OfferRow:
         name: plain, with its size. what: it is, for whoever knows. text: the admin's own words.
         percent: of one device; 0: none, or several. known: ``free``, ``full`` or ``unknown``, as the sign says.
         suggestion: another offer (id, title) that starts sooner, and the sentence.
+        closed: what an administrator closed of it: the sentence, its time (ISO and clock; "": not known), the words.
     """
 
     id: OfferId
@@ -100,6 +101,7 @@ class OfferRow:
     private: str
     isolation: tuple[tuple[str, str], ...]
     suggestion: tuple[OfferId, str, str] | None
+    closed: tuple[str, str, str, str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +299,7 @@ def _first_free(offers: Sequence[OfferState]) -> OfferId | None:
 def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
     """What may be done instead: join the line that is likely the shortest, or start without a GPU."""
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
+    known = [offer for offer in known if offer.closed is None or not offer.closed.all] or known
     if not known:
         return NothingFree(t("It is not known which GPUs are free."), join=None)
     best = min(known, key=_latest)
@@ -336,7 +339,26 @@ def _row(
         private=isolation_text(offer, t),
         isolation=tuple((t(name), t(ISOLATION.get(value, value))) for name, value in offer.isolation.items()),
         suggestion=_suggestion(offer, offers, t),
+        closed=_closed(offer, t),
     )
+
+
+def _closed(offer: OfferState, t: Catalogue) -> tuple[str, str, str, str] | None:
+    """What an administrator has closed of an offer, since when, and the administrator's words; None: nothing."""
+    closed = offer.closed
+    if closed is None:
+        return None
+    when = ("", "") if closed.since is None else (utc(closed.since), clock(closed.since))
+    if closed.all:
+        told = t("An administrator closed it at %1.") if when[0] else t("An administrator closed it.")
+        return told, *when, closed.why
+    if when[0]:
+        told = t.plural(
+            "An administrator closed 1 of them at %2.", "An administrator closed %1 of them at %2.", closed.count, "%1"
+        )
+    else:
+        told = t.plural("An administrator closed 1 of them.", "An administrator closed %1 of them.", closed.count)
+    return told, *when, closed.why
 
 
 def _note(offer: OfferState, t: Catalogue) -> str:

@@ -54,6 +54,8 @@ def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     """The wait of one offer: ``if you joined now: 2nd in line``, or why it is not known; "" where *free* says it."""
     if offer.wait.now:
         return "" if offer.free or offer.id == CPU else t("starts now")
+    if offer.closed is not None and offer.closed.all:
+        return t("You can join the line: it goes on once an administrator opens it again.")
     if offer.free is None or offer.queue:  # of another's line no place is known
         return translated(offer.wait.reason, t) if offer.wait.reason else t("wait not known")
     if offer.total == 0:

@@ -13,8 +13,11 @@ from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.cordons import (
     MACHINE,
     SEEN_LATE,
+    Closing,
     Cordon,
     closed_devices,
+    closings,
+    closings_of_nodes,
     cordon_of,
     refuse_to_close,
     refuse_to_close_node,
@@ -131,3 +134,17 @@ def test_an_order_on_a_node_stands_as_long_as_the_node_is_cordoned(
     order, nodes = Cordon("gpu-1", "root", "a new fan", NOW), {} if cordoned is None else {"gpu-1": cordoned}
     assert bool(standing_on_nodes([order], nodes)) == stands
     assert bool(undone_elsewhere([order], nodes, NOW + later)) == undone
+
+
+def test_what_is_closed_of_a_pool_is_said_with_the_oldest_orders_time_and_words() -> None:
+    pool, later = A1.device.pool, Cordon("GPU-b", "root", "a new disk", NOW + timedelta(hours=1))
+    assert closings((), (A1, A2, B1)) == {}
+    assert closings((CARD_A,), (A1, A2, B1)) == {pool: Closing(2, NOW, "a new fan")}
+    assert closings((later, CARD_A), (A1, A2, B1)) == {pool: Closing(3, NOW, "a new fan")}
+    gone = replace(A1, present=False)
+    assert closings((CARD_A,), (gone, A2, B1)) == {pool: Closing(1, NOW, "a new fan")}, (
+        "what is not there is not closed"
+    )
+    nodes = (("gpu", "a", 8), ("gpu", "b", 4), ("mig", "b", 7))
+    assert closings_of_nodes((), nodes) == {"gpu": Closing(12, None, ""), "mig": Closing(7, None, "")}, "by kubectl"
+    assert closings_of_nodes((Cordon("a", "root", "a fan", NOW),), nodes)["gpu"] == Closing(12, NOW, "a fan")

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from hub_extensions.adapters.store import Changes, JournalFilter
 from hub_extensions.core.culling import Cause
-from hub_extensions.core.messages import Ended, ServerState, Started
+from hub_extensions.core.messages import Ended, OfferClosing, ServerState, Started
 from hub_extensions.core.notices.delivery import DeliveryAction, judge
 from hub_extensions.core.notices.letter import A_SERVER
 from hub_extensions.core.overview.cards import PieceState
@@ -54,6 +54,9 @@ async def test_a_drained_card_is_given_to_nobody_until_it_is_undone_also_after_a
         await r.engine.admin_orders.drain(first.uuid, "a  new\nfan", "root")
         state = await r.ask("ada", SMALL)
         assert (state.answer, state.reason.reason) == ("wait", "closed-by-admin")
+        offer = next(each for each in r.engine.form("ben", "", (), False).offers if each.id == SMALL)
+        assert offer.closed == OfferClosing(1, True, r.hands.wall, "a new fan"), "the form says it in the admin's words"
+        assert offer.wait.reason is not None and offer.wait.reason.reason == "offer-closed"
         (card,) = (await seen(r)).cards.shown
         assert card.cordon is not None and card.cordon.why == "a new fan"
         assert [piece.state for piece in card.pieces] == [PieceState.CLOSED]
@@ -99,6 +102,8 @@ async def test_on_a_cluster_the_page_says_which_command_drains_a_node_and_who_is
         ]
         assert shown[0][0] == "a" and shown[0][1][1:] == ["free"] and not shown[0][2]
         assert shown[1] == ("b", ["closed", "closed"], True)
+        offer = next(each for each in r.engine.form("ben", "", (), False).offers if each.id != "cpu")
+        assert offer.closed == OfferClosing(2, False, None, ""), "by kubectl, so nobody's words"
         assert [each.holder.user for each in found.cards.shown[0].pieces if each.holder] == ["ada"]
         assert (await r.engine.admin_overview(Asked(show="drained"))).cards.found == 1
 
@@ -117,6 +122,8 @@ async def test_a_node_is_drained_by_the_clusters_own_cordon_under_the_admins_nam
         assert first.cordon is not None and (first.cordon.admin, first.cordon.why) == ("root", "a new fan")
         assert [each.holder.user for each in first.pieces if each.holder] == ["ada"]
         assert found.emptying["a"].left == 1
+        offer = next(each for each in r.engine.form("ben", "", (), False).offers if each.id != "cpu")
+        assert offer.closed == OfferClosing(2, False, r.hands.wall, "a new fan")
         with pytest.raises(Refused, match="Nothing new starts there already"):
             await orders.drain("a", "again", "root")
         with pytest.raises(Refused, match="no such machine"):
@@ -324,10 +331,12 @@ async def test_panel_admins_page_audit_forecast_and_api_say_one_end_and_name_eve
         warned = (await r.engine.journal(JournalFilter(kinds=("warned",)), 5))[0]
         assert [each.reason for each in warned.reasons][1:3] == ["it-stops-at", "else-stops-at"]
         # once it is taken back, what stood beside it stands at its own time
-        await r.engine.admin_orders.undo_stop(held.id, "no course", "root")
+        assert r.engine.admin_orders.may_undo_stop(held.id)
+        await r.engine.admin_orders.undo_stop(held.id, "root")
+        assert not r.engine.admin_orders.may_undo_stop(held.id)
         left = r.engine.server_state("ada", "")
         assert left is not None and left.countdown is not None and left.countdown.cause == "idle"
         assert left.countdown.others == () and left.countdown.can_keep
         assert "took back" in r.engine.form("ada", "", (), False).notices[-1].text
         with pytest.raises(Refused, match="No administrator's order"):
-            await r.engine.admin_orders.undo_stop(held.id, "no course", "root")
+            await r.engine.admin_orders.undo_stop(held.id, "root")

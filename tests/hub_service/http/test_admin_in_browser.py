@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from hub_extensions.core.overview.cards import Card, Piece, PieceState
 from tests.browser.live_page import axe_source
 from tests.fakes.admin_site import a_view, past_uses, served
-from tests.fakes.engine import EngineInMemory
+from tests.fakes.engine import EngineInMemory, an_overview
 from tests.fakes.hub_frame import FILES, file_of
 from tests.gate.test_portal_in_browser import AXE
 from tests.hub_service.http.test_audit_page import row
@@ -160,4 +161,51 @@ def test_the_page_renews_its_rows_and_leaves_alone_what_somebody_writes(
     page.evaluate("document.querySelector('#asof').textContent = 'then'")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     expect(page.locator("#asof")).not_to_have_text("then")
+    page.context.close()
+
+
+@pytest.mark.parametrize("scripted", [True, False])
+def test_after_an_order_a_receipt_with_undo_stands_above_and_what_was_unfolded_stays_so(
+    browser: Browser, engine: EngineInMemory, url: str, scripted: bool
+) -> None:
+    engine.view = a_view(1, 0)
+    page = a_page(browser, url + "admin", java_script_enabled=scripted)
+    card = page.locator("article.card")
+    card.get_by_text("Who is on it, and what to do").click()
+    if scripted:
+        page.get_by_text("The whole machine").first.click()
+    stop = card.locator("article.holder").first
+    stop.get_by_text("Stop or keep").click()
+    stop.get_by_label("Why (the audit keeps it)").fill("an exam")
+    stop.get_by_role("button", name="Stop").click()
+    receipt = page.get_by_role("status").filter(has_text="stops.")
+    expect(receipt).to_contain_text("“an exam”")
+    expect(stop.get_by_label("Why (the audit keeps it)")).to_be_visible()
+    if scripted:
+        expect(page.locator("details.whole")).to_have_attribute("open", "")
+        engine.view = a_view(1, 3)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+        expect(page.locator("#people article")).to_have_count(3)
+        expect(stop.get_by_label("Why (the audit keeps it)")).to_be_visible()
+        page.evaluate(axe_source())
+        assert page.evaluate(AXE) == []
+    picture(page, f"admin-receipt-{scripted}")
+    receipt.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("status").filter(has_text="is taken back.")).to_be_visible()
+    assert engine.told[-1][0] == "undo-stop"
+    page.context.close()
+
+
+def test_a_bar_is_drawn_to_scale_and_is_a_list_on_a_phone(browser: Browser, engine: EngineInMemory, url: str) -> None:
+    pieces = tuple(Piece(f"{n}g", 1000 * n // 7, PieceState.FREE) for n in (1, 1, 2, 3))
+    engine.view = an_overview(Card("GPU-a", "GPU-a", "", "A100", pieces))
+    page = a_page(browser, url + "admin")
+    widths = [box["width"] for each in page.locator(".piece").all() if (box := each.bounding_box())]
+    assert [round(width / widths[0], 1) for width in widths] == [1, 1, 2, 3]
+    picture(page, "admin-scale")
+    page.context.close()
+    page = a_page(browser, url + "admin", PHONE)
+    boxes = [box for each in page.locator(".piece").all() if (box := each.bounding_box())]
+    assert len({box["width"] for box in boxes}) == 1 and len({box["y"] for box in boxes}) == 4
+    picture(page, "admin-scale-phone")
     page.context.close()

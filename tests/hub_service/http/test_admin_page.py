@@ -13,7 +13,7 @@ from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign, Placement
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.overview.cards import Card, PieceHolder, cards_of_machine, emptying
+from hub_extensions.core.overview.cards import Card, Piece, PieceHolder, PieceState, cards_of_machine, emptying
 from hub_extensions.core.overview.days import CountedUse
 from hub_extensions.core.overview.health import HealthVerdict, judge_health
 from hub_extensions.core.overview.view import Asked
@@ -21,6 +21,7 @@ from hub_extensions.core.queue.cordons import MACHINE, Cordon
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.reasons import explain
 from hub_extensions.hub_service.http.auth import Who
+from hub_extensions.hub_service.http.pages import admin_labels
 from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
 from hub_extensions.hub_service.http.pages.pages import Form
 from hub_extensions.hub_service.http.pages.pictures import bars
@@ -143,6 +144,28 @@ async def test_a_card_is_a_bar_of_its_pieces_with_who_use_and_stop(service: Runn
     assert text.count("admin/stop") == 3, "nothing is to be stopped that does not run"
 
 
+@pytest.mark.parametrize(
+    ("widths", "parts", "spans"),
+    [
+        ((142,) * 7, 7, [1] * 7),  # seven 1g
+        ((285, 142, 142, 428), 7, [2, 1, 1, 3]),  # a 2g is twice a 1g
+        ((571, 428), 7, [4, 3]),
+        ((714, 285), 7, [5, 2]),
+        ((1000,), 7, [7]),
+        ((500, 250, 250), 56, [28, 14, 14]),
+        ((100,) * 10, 56, [5] * 10),
+        ((333,) * 3, 56, [18] * 3),
+        ((71, 71), 56, [4, 4]),  # halves of a 1g
+    ],
+)
+def test_a_bar_is_to_scale_and_never_longer_than_its_card(
+    widths: tuple[int, ...], parts: int, spans: list[int]
+) -> None:
+    card = Card("GPU-a", "GPU-a", "", "A100", tuple(Piece("", width, PieceState.FREE) for width in widths))
+    assert admin_labels.parts(card) == parts
+    assert [admin_labels.width(each, parts) for each in card.pieces] == spans and sum(spans) <= parts
+
+
 async def test_who_waits_is_told_why_and_can_be_taken_out_unless_the_server_starts(service: Running) -> None:
     text = (await page(service)).split('<section id="people"')[1]
     assert "1st in line · eva / lab" in said(text) and "X: all 5 are in use." in said(text)
@@ -170,6 +193,7 @@ async def test_a_drained_card_says_since_when_by_whom_why_and_when_it_is_empty_a
         ("admin/drain", "place=GPU-a&why=fan", ("drain", "GPU-a", "fan", "root")),
         ("admin/undrain", "place=machine&why=done", ("undrain", "machine", "done", "root")),
         ("admin/stop", "lease=lease-ada&minutes=5&why=exam", ("stop", "lease-ada", 5, "exam", "root")),
+        ("admin/undo-stop", "lease=lease-ada", ("undo-stop", "lease-ada", "root")),
         ("admin/keep", "lease=lease-ada&hours=2&why=exam", ("keep", "lease-ada", 2, "exam", "root")),
         ("admin/letter", "place=GPU-a&why=six", ("letter", "GPU-a", "six", "root")),
         ("give-up", "lease=lease-dan&why=burnt", ("give-up", "lease-dan", "root", "burnt")),
@@ -185,6 +209,37 @@ async def test_each_order_has_the_admins_name_and_reason_and_leads_back_where_it
         "/jh/services/gpu/admin?search=a%26b&show=idle&cards=2",
     )
     assert service.engine.told[-1] == heard
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "done", "told", "undo"),
+    [
+        ("admin/stop", "lease=lease-ada&minutes=5", "The server of ada stops. It stops at", "“an <exam>”", "undo-stop"),
+        ("admin/keep", "lease=lease-ada&hours=2", "The server of ada is kept for 2 h.", "told nothing", ""),
+        ("admin/undo-stop", "lease=lease-ada", "The order to stop the server of ada is taken back.", "next page", ""),
+        ("admin/drain", "place=GPU-a", "Nothing new starts on ada.", "closed it: “an <exam>”", "undrain"),
+        ("admin/undrain", "place=GPU-a", "Servers start on ada again.", "Nobody is told.", ""),
+        ("admin/letter", "place=GPU-a", "The message went to 1 server on ada.", "cannot be taken back", ""),
+        ("give-up", "lease=lease-dan", "The GPU of ada is given up.", "cannot be taken back", ""),
+    ],
+)
+async def test_after_an_order_the_page_says_what_was_done_who_is_told_what_and_how_it_is_taken_back(
+    service: Running, path: str, body: str, done: str, told: str, undo: str
+) -> None:
+    sent = f"{body}&about=ada&why=an <exam>".encode()
+    assert (await service.ask("POST", path, "admin-token", sent, FORM)).code == 303
+    text = await page(service)
+    part = text.split('id="receipt"')[1].split("</div>")[0]
+    receipt = html.unescape(said(part))
+    assert done in receipt and told in receipt, receipt
+    assert re.findall(
+        r'action="/jh/services/gpu/admin/([a-z-]+)"', text.split('id="receipt"')[1].split("</div>")[0]
+    ) == ([undo] if undo else [])
+    unfolded = re.findall(r"<details open><summary>([^<]+)", text)
+    assert "Who is on it, and what to do" in unfolded, "the card that it was about"
+    await service.ask("POST", "admin/undo-stop", "admin-token", b"lease=lease-ada&about=ada", FORM)
+    later = (await page(service)).split('id="receipt"')[1].split("</div>")[0]
+    assert "admin/undo-stop" not in later, "there is nothing to take back any more"
 
 
 @pytest.mark.parametrize(("path", "body"), [("admin/take-out", b"ticket=t1"), ("give-up", b"lease=lease-dan&why=%20")])
@@ -207,7 +262,7 @@ async def test_nobody_but_an_admin_orders_anything(service: Running, token: str)
 
 async def test_every_form_of_the_pages_is_an_order_that_asks_for_the_pages_own_proof(service: Running) -> None:
     """Each reads the body, then asks who it is again, with the form's proof where it is a browser's cookie."""
-    assert len(ORDERS) == 7
+    assert len(ORDERS) == 8
     for path, handler in ADMIN_PAGES:
         assert handler.who is Who.ADMIN
         if path in ORDERS:

@@ -11,7 +11,7 @@ import pytest
 from hub_extensions.adapters.catalogues import catalogues
 from hub_extensions.core.culling import CullPolicy, culling_sentence
 from hub_extensions.core.glossary import SENTENCES, WORDS
-from hub_extensions.core.messages import FailedStart, FormState, Notice, OfferState, Wait
+from hub_extensions.core.messages import FailedStart, FormState, Notice, OfferClosing, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_user_options
 from hub_extensions.core.queue.failed_starts import failure
@@ -256,3 +256,39 @@ def test_gpus_that_were_never_read_are_said_to_be_with_the_reason_where_there_is
     unread = "The cluster has not been read yet."
     page = form_html(replace(state(SMALL, CPU), as_of=None, caution=unread))
     assert unread in page and "The GPUs have not" not in page
+
+
+@pytest.mark.parametrize(
+    ("closed", "pill", "told"),
+    [
+        (
+            OfferClosing(1, True, NOW, "a <new> fan"),
+            "closed by an administrator",
+            'An administrator closed it at <time datetime="2026-11-20T14:02:00Z">14:02 UTC</time>. “a &lt;new&gt; fan”',
+        ),
+        (OfferClosing(1, True, None, ""), "closed by an administrator", "An administrator closed it."),
+        (
+            OfferClosing(1, False, NOW, "a fan"),
+            "full · about 40 min",
+            'An administrator closed 1 of them at <time datetime="2026-11-20T14:02:00Z">14:02 UTC</time>. “a fan”',
+        ),
+        (OfferClosing(2, False, None, ""), "full · about 40 min", "An administrator closed 2 of them."),
+        (None, "full · about 40 min", ""),
+    ],
+)
+def test_a_card_that_an_administrator_closed_is_called_so_since_when_and_in_which_words(
+    closed: OfferClosing | None, pill: str, told: str
+) -> None:
+    html = form_html(state(SMALL, replace(BIG, closed=closed), CPU))
+    card = html.split('data-offer="mig-2g.10gb"')[1].split("</div>")[0]
+    assert pill in re.sub(r"<[^>]+>", "", card.split('data-live="free"')[1]).strip().split("\n")[0]
+    assert re.search(r'data-live="closed">(.*?)</span>', card, re.DOTALL)[1].strip() == told  # type: ignore[index]
+    assert "wait not known" not in card
+    if closed is not None and closed.all:
+        assert "You can join the line: it goes on once an administrator opens it again." in card
+
+
+def test_nobody_is_sent_to_the_line_of_a_closed_card_while_another_is_open() -> None:
+    other = replace(BIG, id=OfferId("mig-3g.20gb"), name="Large GPU")
+    html = form_html(state(replace(BIG, closed=OfferClosing(1, True, NOW, "a fan")), other, CPU))
+    assert 'data-take="mig-3g.20gb" data-go' in html and 'data-take="mig-2g.10gb" data-go' not in html

@@ -6,6 +6,8 @@ Each works without script, each order is a form with the hub's own proof (XSRF) 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,6 +22,32 @@ from hub_extensions.hub_service.http.pages import admin_labels, pictures
 from hub_extensions.hub_service.http.pages.pages import Form, Page
 
 LONGEST_SEARCH = 100
+RECEIPT_LASTS = timedelta(minutes=10)
+"""For so long, or until the next order, an administrator reads what the last one did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What an administrator's order did, in the administrator's language.
+
+    Attributes:
+        stops: when a server stops by it; None: none does. told: who is told what.
+        undo: the address and the field that take it back; none: nothing does.
+        about: the lease or place that it was about: there the page is unfolded.
+    """
+
+    at: datetime
+    done: str
+    told: str
+    about: str
+    stops: datetime | None = None
+    undo: tuple[str, str] | None = None
+
+
+def latest_receipt(receipts: dict[str, Receipt], admin: str) -> Receipt | None:
+    """What the last order of an administrator did, for a while."""
+    found = receipts.get(admin)
+    return found if found is not None and datetime.now(timezone.utc) - found.at < RECEIPT_LASTS else None
 
 
 class OverviewPage(Page):
@@ -57,9 +85,15 @@ class AdminNow(OverviewPage):
             kept = {name: value for name, value in wanted.items() if value not in ("", 1)}
             return f"{self.parts.prefix}admin{'?' if kept else ''}{urlencode(kept)}"
 
+        receipt = latest_receipt(self.settings["receipts"], self.person.name)
+        undo = receipt.undo if receipt is not None else None
+        if receipt is not None and undo == UNDO_STOP and not self.engine.admin_orders.may_undo_stop(receipt.about):
+            undo = None
         self.show(
             "admin.html",
             "now",
+            receipt=receipt,
+            undo=undo,
             view=view,
             query=query,
             link=link,
@@ -119,6 +153,27 @@ class AdminOrder(Form):
         return int(written[:6])
 
     @property
+    def about(self) -> str:
+        """Whom or what it is about, as the page named it."""
+        return self.get_body_argument("about", "")[:LONGEST_SEARCH]
+
+    def write_receipt(
+        self,
+        order: str,
+        about: str,
+        number: int = 0,
+        stops: datetime | None = None,
+        undo: tuple[str, str] | None = None,
+    ) -> None:
+        """What the administrator reads on the page that comes next. `about`: the lease or place; "" if neither."""
+        done, told = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
+        receipts: dict[str, Receipt] = self.settings["receipts"]
+        now = datetime.now(timezone.utc)
+        for name in [name for name, each in receipts.items() if now - each.at > RECEIPT_LASTS]:
+            del receipts[name]
+        receipts[self.person.name] = Receipt(now, done, told, about, stops, undo)
+
+    @property
     def why(self) -> str:
         """In the admin's words."""
         return self.get_body_argument("why", "")
@@ -129,7 +184,9 @@ class DrainCard(AdminOrder):
 
     async def submitted(self) -> None:
         """Drain it."""
-        await self.engine.admin_orders.drain(self.get_body_argument("place"), self.why, self.person.name)
+        place = self.get_body_argument("place")
+        await self.engine.admin_orders.drain(place, self.why, self.person.name)
+        self.write_receipt("drain", place, undo=UNDO_DRAIN)
 
 
 class UndrainCard(AdminOrder):
@@ -137,7 +194,9 @@ class UndrainCard(AdminOrder):
 
     async def submitted(self) -> None:
         """Take it back."""
-        await self.engine.admin_orders.undrain(self.get_body_argument("place"), self.why, self.person.name)
+        place = self.get_body_argument("place")
+        await self.engine.admin_orders.undrain(place, self.why, self.person.name)
+        self.write_receipt("undrain", place)
 
 
 class StopServer(AdminOrder):
@@ -147,6 +206,18 @@ class StopServer(AdminOrder):
         """Order it."""
         lease, minutes = self.get_body_argument("lease"), self.chosen("minutes")
         await self.engine.admin_orders.stop(lease, minutes, self.why, self.person.name)
+        stops = datetime.now(timezone.utc) + timedelta(minutes=minutes)
+        self.write_receipt("stop", lease, stops=stops, undo=UNDO_STOP)
+
+
+class UndoStop(AdminOrder):
+    """POST: an administrator's order to stop the server of a lease is taken back."""
+
+    async def submitted(self) -> None:
+        """Take it back."""
+        lease = self.get_body_argument("lease")
+        await self.engine.admin_orders.undo_stop(lease, self.person.name)
+        self.write_receipt("undo-stop", lease)
 
 
 class KeepServer(AdminOrder):
@@ -156,6 +227,7 @@ class KeepServer(AdminOrder):
         """Order it."""
         lease, hours = self.get_body_argument("lease"), self.chosen("hours")
         await self.engine.admin_orders.keep(lease, hours, self.why, self.person.name)
+        self.write_receipt("keep", lease, hours)
 
 
 class WriteTo(AdminOrder):
@@ -163,7 +235,9 @@ class WriteTo(AdminOrder):
 
     async def submitted(self) -> None:
         """Write it."""
-        await self.engine.admin_orders.write_to(self.get_body_argument("place"), self.why, self.person.name)
+        place = self.get_body_argument("place")
+        count = await self.engine.admin_orders.write_to(place, self.why, self.person.name)
+        self.write_receipt("letter", place, count)
 
 
 class TakeOut(AdminOrder):
@@ -173,8 +247,10 @@ class TakeOut(AdminOrder):
 
     async def submitted(self) -> None:
         """As the API's DELETE of a ticket, with a reason that its user reads."""
-        self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(self.get_body_argument("ticket")))
-        await self.engine.leave(self.get_body_argument("ticket"), None, self.person.name, reason_of(self.why))
+        ticket = self.get_body_argument("ticket")
+        self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(ticket))
+        await self.engine.leave(ticket, None, self.person.name, reason_of(self.why))
+        self.write_receipt("take-out", ticket)
 
 
 class GiveUp(AdminOrder):
@@ -184,9 +260,12 @@ class GiveUp(AdminOrder):
 
     async def submitted(self) -> None:
         """Give up."""
-        await self.engine.give_up(self.get_body_argument("lease"), self.person.name, reason_of(self.why))
+        lease = self.get_body_argument("lease")
+        await self.engine.give_up(lease, self.person.name, reason_of(self.why))
+        self.write_receipt("give-up", lease)
 
 
+UNDO_STOP, UNDO_DRAIN = ("admin/undo-stop", "lease"), ("admin/undrain", "place")
 ADMIN_PAGES = (
     ("admin", AdminNow),
     ("admin/days", AdminDays),
@@ -194,6 +273,7 @@ ADMIN_PAGES = (
     ("admin/drain", DrainCard),
     ("admin/undrain", UndrainCard),
     ("admin/stop", StopServer),
+    ("admin/undo-stop", UndoStop),
     ("admin/keep", KeepServer),
     ("admin/letter", WriteTo),
     ("admin/take-out", TakeOut),

@@ -8,13 +8,19 @@ from hub_extensions.core.overview.days import Span
 from hub_extensions.core.translation import Catalogue
 from hub_extensions.core.wording import about
 
-PARTS = 8
-"""A bar is so many equal parts wide, and a piece is one at least."""
+SLICES, FINE = 7, 56
+"""A bar is as many equal parts wide: a card's compute slices, or eighths of them where a piece is no whole slice."""
 
 
-def width(piece: Piece) -> int:
-    """How many parts of its card's bar a piece takes."""
-    return min(PARTS, max(1, round(PARTS * piece.width / WHOLE)))
+def parts(card: Card) -> int:
+    """How many equal parts the bar of a card has, so that its pieces are to scale."""
+    sizes = (SLICES * piece.width / WHOLE for piece in card.pieces)
+    return SLICES if all(abs(size - round(size)) < 0.05 for size in sizes) else FINE
+
+
+def width(piece: Piece, parts: int = SLICES) -> int:
+    """How many parts of its card's bar a piece takes; one at least."""
+    return min(parts, max(1, int(parts * piece.width / WHOLE + 0.1)))
 
 
 def state(piece: Piece, t: Catalogue) -> str:
@@ -96,3 +102,45 @@ def wait(seconds: float | None, t: Catalogue) -> str:
 def hours(value: float, t: Catalogue) -> str:
     """Hours held: whole ones from ten on."""
     return t("%1 h", f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0"))
+
+
+def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> tuple[str, str]:
+    """What an order did, and who is told what.
+
+    Args:
+        order: as `ADMIN_PAGES` has its address, without the folder. number: of hours, or of servers that were told.
+    """
+    if order == "drain":
+        told = t("Who is on it stays, and is told nothing. The form says that an administrator closed it: “%1”", why)
+        return t("Nothing new starts on %1.", whose), told
+    if order == "undrain":
+        told = t("Nobody is told. The form offers it again, and who waits for it is served.")
+        return t("Servers start on %1 again.", whose), told
+    if order == "stop":
+        told = t(
+            "The user reads in JupyterLab, also with the panel closed, on the next page, and by mail where a mail "
+            "server is set: “%1”",
+            why,
+        )
+        return t("The server of %1 stops.", whose), told
+    if order == "undo-stop":
+        told = t("The countdown goes away, and the user reads it on the next page.")
+        return t("The order to stop the server of %1 is taken back.", whose), told
+    if order == "keep":
+        told = t(
+            "The user is told nothing; a countdown goes away. It is a promise: only a stop ends the server sooner."
+        )
+        return t("The server of %1 is kept for %2.", whose, about(3600 * number, t)), told
+    if order == "letter":
+        told = t(
+            "The user reads in JupyterLab until it is closed, also with the panel closed, on the next page, and by "
+            "mail and webhook where notices are set: “%1” It cannot be taken back.",
+            why,
+        )
+        done = t.plural("The message went to 1 server on %2.", "The message went to %1 servers on %2.", number, whose)
+        return done, told
+    if order == "take-out":
+        told = t("The user reads on the waiting page, and on the next one: “%1” The place cannot be given back.", why)
+        return t("%1 is out of the line.", whose), told
+    told = t("It goes to the next in line as soon as its machine has one. It cannot be taken back.")
+    return t("The GPU of %1 is given up.", whose), told

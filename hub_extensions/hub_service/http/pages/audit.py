@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
@@ -20,6 +19,7 @@ from hub_extensions.hub_service.engine.admin_orders import ORDERS
 from hub_extensions.hub_service.engine.cull_audit import KINDS
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.api.people import user_of
+from hub_extensions.hub_service.http.pages.labels import with_moments
 from hub_extensions.hub_service.http.pages.pages import Page
 
 ROWS = 200
@@ -32,24 +32,6 @@ LONGEST_WORDS = 100
 COLUMNS = ("at", "kind", "user", "server", "actor", "text", "evidence")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """A table program computes a cell that begins so, and a user names a server as he likes."""
-
-
-MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(?:\+00:00|Z| UTC)")
-"""A time in a sentence of the journal, as programs write one."""
-
-
-def with_moments(text: str) -> list[str | datetime]:
-    """A sentence in pieces: its times apart, for the page to write them in the reader's own."""
-    pieces: list[str | datetime] = []
-    behind = 0
-    for found in MOMENT.finditer(text):
-        try:
-            at = datetime.fromisoformat(f"{found[1]}T{found[2]}{found[3] or ':00'}+00:00")
-        except ValueError:  # no such day or hour
-            continue
-        pieces += [text[behind : found.start()], at]
-        behind = found.end()
-    return [*pieces, text[behind:]]
 
 
 class Audit(Page):
@@ -147,6 +129,7 @@ def kind_text(kind: str, t: Catalogue) -> str:
         "drained-card": t("drained: nothing new starts"),
         "undrained-card": t("no longer drained"),
         "stop-ordered": t("a stop was ordered"),
+        "stop-withdrawn": t("a stop was taken back"),
         "kept-by-admin": t("kept by an administrator"),
         "letter": t("message to those on a card"),
         "drained": t("stops after a sign-out"),

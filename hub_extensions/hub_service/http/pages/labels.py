@@ -6,13 +6,33 @@ with the answers themselves.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 
 from hub_extensions.core.culling.sources import WHO
 from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence
 from hub_extensions.core.queue.outlook import FEWEST_JUDGED
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about
+
+MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(?:\+00:00|Z| UTC)")
+"""A time in a sentence of the journal, as programs write one."""
+
+
+def with_moments(text: str) -> list[str | datetime]:
+    """A sentence in pieces: its times apart, for the page to write them in the reader's own."""
+    pieces: list[str | datetime] = []
+    behind = 0
+    for found in MOMENT.finditer(text):
+        try:
+            at = datetime.fromisoformat(f"{found[1]}T{found[2]}{found[3] or ':00'}+00:00")
+        except ValueError:  # no such day or hour
+            continue
+        pieces += [text[behind : found.start()], at]
+        behind = found.end()
+    return [*pieces, text[behind:]]
+
 
 STATES: Mapping[str, str] = {
     "store": "ok",

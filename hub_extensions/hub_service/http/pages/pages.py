@@ -319,6 +319,7 @@ def make_environment(base_url: str) -> Environment:
         labels=labels,
         sentence=sentence,
         wording=wording,
+        with_moments=labels.with_moments,
         offer_texts=offer_texts,
         translated=translated,
         in_pieces=in_pieces,

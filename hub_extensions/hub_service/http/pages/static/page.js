@@ -26,6 +26,29 @@
     return selected || written || section.querySelector(CONTROLS) || section.contains(document.activeElement);
   }
 
+  // what its reader has folded or unfolded stays so, also after an order and when the rows are renewed
+  const FOLDS = `folds ${location.pathname}`;
+  const folds = JSON.parse(sessionStorage.getItem(FOLDS) || "{}");
+
+  function foldName(details) {
+    const about = details.closest("article[aria-label], section");
+    return `${about?.getAttribute("aria-label") || about?.id} ${details.querySelector("summary").textContent}`;
+  }
+
+  function refold() {
+    for (const details of document.querySelectorAll("main details")) {
+      const open = folds[foldName(details)];
+      if (open !== undefined) details.open = open;
+    }
+  }
+
+  document.addEventListener("click", (event) => {
+    const details = event.target.closest("main summary")?.parentElement;
+    if (!details) return;
+    folds[foldName(details)] = !details.open;
+    sessionStorage.setItem(FOLDS, JSON.stringify(folds));
+  });
+
   function takeOver(fresh) {
     const ids = (root) => [...root.querySelectorAll("main > section")].map((section) => section.id).join();
     if (ids(fresh) !== ids(document)) {
@@ -65,6 +88,7 @@
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       localTimes(fresh);
       takeOver(fresh);
+      refold();
       if (status.textContent) status.textContent = "";
     } catch {
       silent();
@@ -74,6 +98,7 @@
   }
 
   localTimes(document);
+  refold();
   setInterval(refresh, pause);
   document.addEventListener("visibilitychange", refresh);
 })();
