@@ -6,7 +6,7 @@ Each works without script, each order is a form with the hub's own proof (XSRF) 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlencode
@@ -33,7 +33,7 @@ class Receipt:
     Attributes:
         stops: when a server stops by it; None: none does. told: who is told what.
         undo: the address and the field that take it back; none: nothing does.
-        about: the lease or place that it was about: there the page is unfolded.
+        about: the lease or place that it was about. fresh: the page that follows the order is unfolded there, once.
     """
 
     at: datetime
@@ -42,6 +42,7 @@ class Receipt:
     about: str
     stops: datetime | None = None
     undo: tuple[str, str] | None = None
+    fresh: bool = True
 
 
 def latest_receipt(receipts: dict[str, Receipt], admin: str) -> Receipt | None:
@@ -87,6 +88,8 @@ class AdminNow(OverviewPage):
 
         receipt = latest_receipt(self.settings["receipts"], self.person.name)
         undo = receipt.undo if receipt is not None else None
+        if receipt is not None:
+            self.settings["receipts"][self.person.name] = replace(receipt, fresh=False)
         if receipt is not None and undo == UNDO_STOP and not self.engine.admin_orders.may_undo_stop(receipt.about):
             undo = None
         self.show(
