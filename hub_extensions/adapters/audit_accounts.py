@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.http_client import http_client
 from hub_extensions.adapters.signer import ATTEMPTS, Signer
 from hub_extensions.core.sign_on.audit import ACCOUNT, AUDIT_PATH
 from hub_extensions.core.signing import ANSWER_HEADER
@@ -58,7 +58,7 @@ class AuditHub:
     def __init__(self, api_url: str, token: str) -> None:
         self._api, self._token = api_url.rstrip("/"), token
         self.left_over: list[tuple[str, str]] = []
-        self._client = SimpleAsyncHTTPClient(force_instance=True, defaults={"follow_redirects": False})
+        self._client = http_client(follow_redirects=False)
 
     async def services(self) -> dict[str, dict[str, Any]] | None:
         """All services by name; None: the token may not read them."""
@@ -133,7 +133,7 @@ class AuditGate:
 
     def __init__(self, url: str, secret: str) -> None:
         self._url, self._signer = url.rstrip("/"), Signer(secret)
-        self._client = SimpleAsyncHTTPClient(force_instance=True, defaults={"follow_redirects": False})
+        self._client = http_client(follow_redirects=False)
 
     async def session_for(self, token: str, expired: bool = False) -> str:
         """The cookie of a new session, or of one that is over by its age. Raises HubDeclined."""

@@ -19,11 +19,10 @@ from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
 from hub_extensions.adapters.change_stream import ChangeStream, open_stream
-from hub_extensions.adapters.listeners import proving
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.outbox import Hear, Outbox, Rejected, Unanswered
 from hub_extensions.adapters.plain_request import ANSWER_BYTES
 from hub_extensions.adapters.service_connection import ServiceConnection
@@ -335,7 +334,7 @@ class GpuServiceClient:
 
     async def _send(
         self,
-        client: AsyncHTTPClient,
+        client: HttpClient,
         method: str,
         path: str,
         answer: type[T] | None,
@@ -362,7 +361,7 @@ class GpuServiceClient:
             raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
 
     async def _fetched(
-        self, client: AsyncHTTPClient, method: str, path: str, body: bytes | None, seconds: float, language: str
+        self, client: HttpClient, method: str, path: str, body: bytes | None, seconds: float, language: str
     ) -> HTTPResponse:
         """The service's own answer. Raises Unproved, and what the client raises."""
         url = f"{self._url}/{path}"
@@ -411,16 +410,15 @@ class GpuServiceClient:
         self.away_since = None
 
 
-def _bounded_client(account: int | None) -> SimpleAsyncHTTPClient:
+def _bounded_client(account: int | None) -> HttpClient:
     """Who answers it may not be the service: its answer is bounded, as it is before anything unpacks it."""
-    client = SimpleAsyncHTTPClient(
-        force_instance=True,
-        defaults={"decompress_response": False},
-        max_clients=50,
-        max_body_size=ANSWER_BYTES,
-        max_buffer_size=ANSWER_BYTES,
+    return http_client(
+        at_once=50,
+        most_bytes=ANSWER_BYTES,
+        most_buffered=ANSWER_BYTES,
+        account=account,
+        decompress_response=False,
     )
-    return proving(client, account)
 
 
 _ServiceKey = tuple[str, str, int | None]

@@ -16,8 +16,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.core.sign_on.ended_sessions import session_hash
 
@@ -63,7 +63,7 @@ class HubSignIn:
         self._public = addresses.public if addresses.public.endswith("/") else f"{addresses.public}/"
         self._client = (client_id, client_secret)
         self._callback_url = callback_url
-        self._clients: list[SimpleAsyncHTTPClient] = []
+        self._clients: list[HttpClient] = []
 
     @property
     def sign_out_url(self) -> str:
@@ -117,9 +117,7 @@ class HubSignIn:
 
     async def _ask(self, path: str, **more: Any) -> HTTPResponse:
         if not self._clients:
-            self._clients.append(
-                SimpleAsyncHTTPClient(force_instance=True, max_clients=AT_ONCE, max_body_size=LARGEST_BYTES)
-            )
+            self._clients.append(http_client(at_once=AT_ONCE, most_bytes=LARGEST_BYTES))
         request = HTTPRequest(
             f"{self._api}{path}",
             connect_timeout=SECONDS,

@@ -19,11 +19,10 @@ from enum import Enum
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.known_callers import Caller, KnownCallers
-from hub_extensions.adapters.listeners import proving
 from hub_extensions.core.messages import RETURNS_HEADER
 
 _PAGINATED = "application/jupyterhub-pagination+json"
@@ -165,7 +164,7 @@ class HubApi:
         self._account = account
         self._monotonic = monotonic
         self.clock_ahead: timedelta | None = None
-        self._clients: dict[str, AsyncHTTPClient] = {}
+        self._clients: dict[str, HttpClient] = {}
         self._whole_body: bool | None = None
         self._no_list_until = -math.inf
         self._callers = KnownCallers()
@@ -382,10 +381,9 @@ class HubApi:
         """The hub that comes back may have another version, and our list."""
         self._whole_body, self._no_list_until = None, -math.inf
 
-    def _client(self, purpose: _Purpose) -> AsyncHTTPClient:
+    def _client(self, purpose: _Purpose) -> HttpClient:
         if purpose.name not in self._clients:
-            client = SimpleAsyncHTTPClient(force_instance=True, max_clients=purpose.at_once)
-            self._clients[purpose.name] = proving(client, self._account)
+            self._clients[purpose.name] = http_client(at_once=purpose.at_once, account=self._account)
         return self._clients[purpose.name]
 
 

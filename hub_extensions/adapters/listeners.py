@@ -21,7 +21,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tornado.iostream import IOStream
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.tcpclient import TCPClient
 
 from hub_extensions.adapters.socket_diag import listening
@@ -155,14 +154,6 @@ class ProvingClient(TCPClient):
             stream.close()
             raise
         return stream
-
-
-def proving(client: SimpleAsyncHTTPClient, account: int | None) -> SimpleAsyncHTTPClient:
-    """The same client; from now on it says nothing to a listener of another account."""
-    if account is not None:
-        client.tcp_client.close()
-        client.tcp_client = ProvingClient(account)
-    return client
 
 
 class ProvingHandler(urllib.request.HTTPHandler):

@@ -23,8 +23,9 @@ from urllib.parse import quote, urlencode, urlsplit
 import jwt
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.httputil import HTTPInputError, HTTPOutputError
-from tornado.simple_httpclient import HTTPTimeoutError, SimpleAsyncHTTPClient
+from tornado.simple_httpclient import HTTPTimeoutError
 
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.provider_address import address_problem, origin_of
 from hub_extensions.core.sign_on.answers import (
     About,
@@ -150,7 +151,7 @@ class Provider:
         self._asked_keys_at: float | None = None
         self._asking = asyncio.Lock()
         self._own_token, self._own_token_until = "", 0.0
-        self._client: SimpleAsyncHTTPClient | None = None
+        self._client: HttpClient | None = None
         self._tls: ssl.SSLContext | None = None
 
     # ------------------------------------------------------------------ what it says of itself
@@ -395,10 +396,9 @@ class Provider:
             kind = ProviderUnreachable if _is_unreachable(error) else ProviderAway
             raise kind(f"{host} does not answer ({self._why(error)}).") from error
 
-    def _open(self) -> SimpleAsyncHTTPClient:
-        # not AsyncHTTPClient, which a hub may have set to curl: that one has no limit of an answer's size
+    def _open(self) -> HttpClient:
         if self._client is None:
-            self._client = SimpleAsyncHTTPClient(force_instance=True, max_clients=32, max_body_size=DOCUMENT_BYTES)
+            self._client = http_client(at_once=32, most_bytes=DOCUMENT_BYTES)
         return self._client
 
     def _trusted(self) -> ssl.SSLContext | None:

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.http_client import http_client
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.messages import FormState, ServerState, TicketInfo
 from hub_extensions.core.sign_on.portal import RunningServer, Sources
@@ -35,12 +35,12 @@ class PersonSources:
         self._hub = hub_api_url.rstrip("/")
         self._gpu = gpu_service_url.rstrip("/")
         self._seconds = seconds
-        self._client = SimpleAsyncHTTPClient(
-            force_instance=True,
-            defaults={"decompress_response": False, "follow_redirects": False},
-            max_clients=64,
-            max_body_size=ANSWER_BYTES,
-            max_buffer_size=ANSWER_BYTES,
+        self._client = http_client(
+            at_once=64,
+            most_bytes=ANSWER_BYTES,
+            most_buffered=ANSWER_BYTES,
+            decompress_response=False,
+            follow_redirects=False,
         )
 
     async def of(self, token: str) -> Sources:

@@ -18,8 +18,9 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import urlencode
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.mig_tables import compute_slices_of_product
 from hub_extensions.core.gpu.dcgm import (
     FIELDS,
@@ -88,7 +89,7 @@ class Prometheus:
         self._url = url.rstrip("/")
         self._token = token
         self._scale = scale
-        self._client: AsyncHTTPClient | None = None
+        self._client: HttpClient | None = None
 
     async def query(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
         """The figures of devices of this machine, by UUID; `devices`: all there are, as some may share a GPU instance.
@@ -225,7 +226,7 @@ class Prometheus:
             decompress_response=False,
         )
         if self._client is None:
-            self._client = AsyncHTTPClient(force_instance=True, max_clients=3, max_body_size=ANSWER_BYTES)
+            self._client = http_client(at_once=3, most_bytes=ANSWER_BYTES)
         try:
             answer = await self._client.fetch(request, raise_error=False)
         except (HTTPClientError, OSError, ValueError, asyncio.TimeoutError) as error:

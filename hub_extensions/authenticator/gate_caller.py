@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, EndedSessions
@@ -51,7 +51,7 @@ class GateCaller:
         self._signer = Signer(address.secret)
         self._waiting: dict[str, WaitingReport] = {}
         self._sender: asyncio.Future[None] | None = None
-        self._client: SimpleAsyncHTTPClient | None = None
+        self._client: HttpClient | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
         """Have it reported; done when the gate knows."""
@@ -96,7 +96,7 @@ class GateCaller:
     async def _send(self, ended: EndedSessions) -> None:
         body = json.dumps(asdict(ended)).encode()
         if self._client is None:
-            self._client = SimpleAsyncHTTPClient(force_instance=True)
+            self._client = http_client()
         for _ in range(ATTEMPTS):
             letter = self._signer.sign("POST", ENDED_PATH, body)
             request = HTTPRequest(

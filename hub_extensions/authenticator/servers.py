@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 from jupyterhub import orm
 from jupyterhub.utils import make_ssl_context
 from tornado.httpclient import HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from hub_extensions.adapters.gpu_service import ServiceRefused, gpu_service
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.signer import Signer
 from hub_extensions.core.messages import DrainState, SignedOut, WithoutSession, WithoutSessions
 from hub_extensions.core.sign_on import ServerFact
@@ -49,7 +49,7 @@ class UserServers:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._client: SimpleAsyncHTTPClient | None = None
+        self._client: HttpClient | None = None
 
     def facts(self, user: Any) -> Sequence[ServerFact]:
         """The person's servers that run or wait."""
@@ -110,7 +110,7 @@ class UserServers:
         )
         if self._client is None:
             # one of our own: the hub's shared one has ten places, and each start waits there for its server
-            self._client = SimpleAsyncHTTPClient(force_instance=True, max_clients=32)
+            self._client = http_client(at_once=32)
         answer = await self._client.fetch(request, raise_error=False)
         return answer.code
 

@@ -15,9 +15,9 @@ from datetime import datetime, timedelta, timezone
 from time import monotonic
 
 from tornado.httpclient import HTTPError, HTTPRequest, HTTPResponse
-from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError, SimpleAsyncHTTPClient
+from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
 
-from hub_extensions.adapters.listeners import proving
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.core.messages import GiveBack, Problem, Report, ServerState
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.server_extension.before_stop import BeforeStop
@@ -118,7 +118,7 @@ class ServiceLink:
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._client: SimpleAsyncHTTPClient | None = None
+        self._client: HttpClient | None = None
         self._reported: tuple[Report, float] | None = None
         self._made_at = 0.0
         self._saved = False
@@ -135,13 +135,13 @@ class ServiceLink:
         if self._address is None or self._task is not None:
             return
         # its own client: a slow service must not take the connections of the rest of the server
-        client = SimpleAsyncHTTPClient(
-            force_instance=True,
-            defaults={"user_agent": "jupyterhub-gpu", "decompress_response": False},  # the bound is for what comes out
-            max_body_size=MOST_BYTES,
-            max_buffer_size=MOST_BYTES,
+        self._client = http_client(
+            most_bytes=MOST_BYTES,
+            most_buffered=MOST_BYTES,
+            account=self._address.account,
+            user_agent="jupyterhub-gpu",
+            decompress_response=False,  # the bound is for what comes out
         )
-        self._client = proving(client, self._address.account)
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:

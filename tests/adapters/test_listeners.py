@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from tornado.httpclient import HTTPRequest
-from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from hub_extensions.adapters.http_client import http_client
 from hub_extensions.adapters.listeners import (
     ListeningSocket,
     Proof,
@@ -25,7 +25,6 @@ from hub_extensions.adapters.listeners import (
     is_of_this_machine,
     listeners,
     listeners_in,
-    proving,
     taking,
 )
 from hub_extensions.adapters.socket_diag import DiagSocket
@@ -178,9 +177,7 @@ async def test_a_stranger_is_sent_nothing(client: str) -> None:
         request = {"Authorization": "Bearer secret"}
         if client == "tornado":
             with pytest.raises(StrangerListens):
-                await proving(SimpleAsyncHTTPClient(force_instance=True), ANOTHER).fetch(
-                    HTTPRequest(url, headers=request)
-                )
+                await http_client(account=ANOTHER).fetch(HTTPRequest(url, headers=request))
         else:
             opener = urllib.request.build_opener(ProvingHandler(ANOTHER))
             with pytest.raises(urllib.error.URLError, match="another account"):

@@ -36,6 +36,8 @@ from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 from hub_extensions.tools.doctor.config import grace, prometheus_finding
 from hub_extensions.tools.doctor.service import disk_of, evidence, failed_stops
+from tests.fakes.curl_client import NAME as CURL
+from tests.fakes.curl_client import curl_configured
 from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
 from tests.patience import patient
@@ -449,6 +451,19 @@ def test_doctor_says_which_mig_devices_prometheus_lacks_and_what_to_do() -> None
     lacking = prometheus_finding(DcgmReading(known, {"MIG-2": "none", "MIG-3": "old", "MIG-4": "none"}))
     assert lacking.state == "warning" and "3 of 4 MIG devices" in lacking.text
     assert "dcgm-exporter has to collect it" in lacking.fix and "every 30 s" in lacking.fix
+
+
+async def test_doctor_asks_prometheus_in_a_hub_whose_configuration_selects_curl_as_the_charts_does(
+    tmp_path: Path,
+) -> None:
+    server = PrometheusAsTold(time.time)
+    lines = [f'from tornado.httpclient import AsyncHTTPClient; AsyncHTTPClient.configure("{CURL}")']
+    lines += ['c.GpuOffers.simulate = "lab-a100"', f"c.GpuService.prometheus_url = {server.url!r}"]
+    path = write(tmp_path, *lines)
+    with curl_configured():  # and given back behind it
+        _, found = await asyncio.to_thread(findings, "--config", str(path))
+    assert found["prometheus"][0]["state"] == "ok" and "Prometheus answers" in found["prometheus"][0]["text"]
+    await server.stop()
 
 
 def test_people_read_the_fix_below_the_problem(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.httputil import parse_response_start_line
 
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.notices import NotSent
 
 SECONDS = 10.0
@@ -29,7 +30,7 @@ class Webhook:
         self._token = token
         self._ca_file = ca_file
         self._seconds = seconds
-        self._client: AsyncHTTPClient | None = None
+        self._client: HttpClient | None = None
 
     async def send(self, id: str, body: bytes) -> None:
         """Have it taken. Raises NotSent."""
@@ -76,9 +77,9 @@ class Webhook:
             self._client.close()
             self._client = None
 
-    def _open(self) -> AsyncHTTPClient:
+    def _open(self) -> HttpClient:
         if self._client is None:
-            self._client = AsyncHTTPClient(force_instance=True, max_clients=16, max_body_size=ANSWER_BYTES)
+            self._client = http_client(at_once=16, most_bytes=ANSWER_BYTES)
         return self._client
 
     def _why(self, error: Exception) -> str:
