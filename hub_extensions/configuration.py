@@ -470,6 +470,8 @@ def _add_gate_and_sign_on(
         settings.base_url,
         settings.hub_secret,
         gpu_service_url=settings.url,
+        gpu_servers_url=settings.servers_url,
+        namespace=os.environ.get("POD_NAMESPACE", ""),
         hub_api_url=own_hub_api(c, settings.base_url),
         environment=handed_down(),
     )

@@ -52,8 +52,11 @@ class GateSurroundings:
     Attributes:
         state_dir: the GPU service's folder: the settings are written there.
         hub_secret: from which the gate's secrets follow, so that they last as long.
-        gpu_service_url: where the GPU service answers.
+        gpu_service_url: where the GPU service answers a process beside the hub.
+        gpu_servers_url: the same for users' servers, and for a gate in a pod of its own: the address of the hub's pod
+            is closed to both, and is another after each start.
         hub_api_url: where a process beside the hub reaches its API; "": as the hub's configuration says.
+        namespace: of Kubernetes, where the hub's pod is; "": it is in none.
         environment: what a process beside the hub needs of the hub's own.
     """
 
@@ -61,7 +64,9 @@ class GateSurroundings:
     base_url: str
     hub_secret: str = field(repr=False)
     gpu_service_url: str = ""
+    gpu_servers_url: str = ""
     hub_api_url: str = ""
+    namespace: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -212,8 +217,9 @@ def _settings(
         )
     key = around.hub_secret
     apps = str(Path(config.apps).expanduser().absolute()) if isinstance(config.apps, str) else config.apps
+    reached = _reached_at(config, around.namespace)
     return GateSettings(
-        **{**vars(config), "apps": apps, "url": config.url.rstrip("/"), "connect_url": _reached_at(config)},
+        **{**vars(config), "apps": apps, "url": config.url.rstrip("/"), "connect_url": reached},
         state_dir="/srv/gate" if apart else str(around.state_dir / "gate"),
         hub_api_url=(around.hub_api_url if not apart else "") or _inner_hub(c, around.base_url),
         hub_url=hub_url,
@@ -221,14 +227,20 @@ def _settings(
         proxy_secret=_derived(key, "proxy"),
         ended_secret=_derived(key, "ended") if sign_on.enabled else "",
         client_id=CLIENT_ID,
-        gpu_service_url=around.gpu_service_url,
+        gpu_service_url=around.gpu_servers_url if apart else around.gpu_service_url,
         subdomain_host=str(value_of(c, "JupyterHub", "subdomain_host") or ""),
     )
 
 
-def _reached_at(config: GateConfig) -> str:
+def _reached_at(config: GateConfig, namespace: str) -> str:
+    """Where the gate is reached; a Service's name with its namespace, for readers in others than the hub's."""
     if config.connect_url:
-        return config.connect_url.rstrip("/")
+        url = config.connect_url.rstrip("/")
+        place = urlsplit(url)
+        host = place.hostname or ""
+        if not namespace or not host.replace("-", "").isalnum() or _is_loopback(host):
+            return url
+        return place._replace(netloc=f"{host}.{namespace}{f':{place.port}' if place.port else ''}").geturl()
     host = "127.0.0.1" if _is_any(config.host) or not config.host else config.host
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
 

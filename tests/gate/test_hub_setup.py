@@ -256,6 +256,81 @@ def test_so_it_has_beside_a_gpu_service_apart(c: Config, tmp_path: Path) -> None
     assert (made.apps, [each.name for each in made.catalogue]) == ({}, ["board"]), "the file is not in the gate's pod"
 
 
+CHART = {"PROXY_PUBLIC_SERVICE_HOST": "10.97.0.9", "PROXY_PUBLIC_SERVICE_PORT": "80", "POD_NAMESPACE": "hubs"}
+BY_THE_PROXY = "http://10.97.0.9:80/services/gpu"
+
+
+def in_the_chart(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``helm-values/gpu.yaml`` and ``gate.yaml`` make it, in a pod with an address of its own."""
+    for name, value in CHART.items():
+        monkeypatch.setenv(name, value)
+    c.JupyterHub.spawner_class = "gpu"
+    c.JupyterHub.services = [{"name": "gate", "api_token": "0123456789abcdef"}]
+    c.JupyterHub.hub_connect_url = "http://hub:8081"
+    c.KubeSpawner.namespace = "users"
+    c.GpuService.host = "0.0.0.0"
+    c.SignOnGate.started_by_hub = False
+    c.SignOnGate.connect_url = "http://gate:8192"
+
+
+@pytest.mark.parametrize("service", ["in the hub's pod", "apart"])
+def test_a_gate_in_its_own_pod_asks_the_gpu_service_where_users_servers_do(
+    c: Config, monkeypatch: pytest.MonkeyPatch, service: str
+) -> None:
+    """The address of the hub's pod is closed to it, and another one after the hub's next start."""
+    in_the_chart(c, monkeypatch)
+    if service == "apart":
+        c.GpuService.started_by_hub = False
+        c.GpuService.url = "http://jupyterhub-gpu:8191"
+        c.JupyterHub.services += [{"name": "gpu", "api_token": "0123456789abcdef"}]
+    configure(c)
+    assert written(c).gpu_service_url == c.GpuSpawnerMixin.gpu_servers_url == BY_THE_PROXY
+    assert written(c).hub_api_url == "http://hub:8081/hub/api"
+
+
+def test_so_it_does_where_the_admin_names_the_way(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_the_chart(c, monkeypatch)
+    c.GpuCluster.servers_url = "https://hub.example.org/services/gpu"
+    configure(c)
+    assert written(c).gpu_service_url == "https://hub.example.org/services/gpu"
+
+
+def test_a_gate_in_the_hubs_pod_asks_it_directly(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_the_chart(c, monkeypatch)
+    c.SignOnGate.started_by_hub, c.SignOnGate.connect_url, c.JupyterHub.services = True, "", []
+    c.GpuService.host = "127.0.0.1"
+    configure(c)
+    assert written(c).gpu_service_url == "http://127.0.0.1:8191/services/gpu"
+
+
+@pytest.mark.parametrize(
+    ("reached", "written_as"),
+    [
+        ("http://gate:8192", "http://gate.hubs:8192"),
+        ("https://gate", "https://gate.hubs"),
+        ("http://gate.others:8192", "http://gate.others:8192"),
+        ("http://localhost:8192", "http://localhost:8192"),
+        ("http://10.0.0.7:8192", "http://10.0.0.7:8192"),
+        ("http://[fd00::7]:8192", "http://[fd00::7]:8192"),
+    ],
+)
+def test_the_gates_address_has_the_namespace_that_the_hub_finds_it_in(
+    c: Config, monkeypatch: pytest.MonkeyPatch, reached: str, written_as: str
+) -> None:
+    """Whoever reads the settings elsewhere does not look in the hub's own."""
+    in_the_chart(c, monkeypatch)
+    c.SignOnGate.connect_url = reached
+    configure(c)
+    assert written(c).connect_url == written_as
+
+
+def test_no_namespace_is_made_up_for_it(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    in_the_chart(c, monkeypatch)
+    monkeypatch.delenv("POD_NAMESPACE")
+    configure(c)
+    assert written(c).connect_url == "http://gate:8192"
+
+
 def test_a_folder_that_cannot_be_written_is_a_sentence(c: Config, tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "gate").write_text("a file")

@@ -8,16 +8,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jupyterhub.auth  # noqa: F401  # its import asks a program where PAM is
 import pytest
 import yaml
 from click.testing import CliRunner
+from traitlets.config import Config
 
+from hub_extensions import configure
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import TO_THE_GATE, all_names, copied_names
 from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.cli.gate_config import POLICIES, PROXIES, config
 from hub_extensions.tools.gate_config.render import TEMPLATES, ProxySettings, render
 from hub_extensions.tools.gate_config.sites import ConfigRefused
+from tests.hubs import ROOT
 
 SECRET = "0123456789abcdefghijklmnopqrstuvwxyz"
 URL = "https://apps.example.org"
@@ -235,6 +239,43 @@ def test_apps_url_secret_and_address_come_from_the_gates_own_settings(
     file = written_settings(tmp_path, catalogue=APPS, **address)
     shown = CliRunner().invoke(config, ["caddy", "--config", file])
     assert shown.stdout == render("caddy", APPS, ProxySettings(URL, SECRET, gate=gate))
+
+
+def settings_of_the_chart(folder: Path) -> str:
+    """The gate.json that a hub with ``helm-values/gate.yaml`` writes."""
+    values = yaml.safe_load((ROOT / "helm-values" / "gate.yaml").read_text(encoding="utf-8"))
+    c = Config(values["hub"]["config"])
+    c.GpuService.state_dir = str(folder / "state")
+    c.JupyterHub.spawner_class = "gpu"
+    c.JupyterHub.services = [{"name": "gate", "api_token": "0123456789abcdef"}]
+    configure(c)
+    return str(folder / "state" / "gate.json")
+
+
+@pytest.mark.parametrize("namespace", ["jhub", "hubs", ""])
+def test_the_settings_that_our_own_values_make_are_enough_on_kubernetes(
+    namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if namespace:
+        monkeypatch.setenv("POD_NAMESPACE", namespace)
+    file = settings_of_the_chart(tmp_path)
+    for proxy in ("policies", "gateway-api", "traefik-kubernetes", "ingress"):
+        shown = CliRunner().invoke(config, [proxy, "--config", file])
+        assert shown.exit_code == 0, shown.output
+        assert "app-mlflow" in shown.stdout and (namespace or "jhub") in shown.stdout
+        assert ("jhub is taken for its namespace" in shown.stderr) is not bool(namespace)
+        assert [each for each in yaml.safe_load_all(shown.output) if each], "also with what was said beside it"
+
+
+def test_an_address_that_is_given_is_not_made_into_another(tmp_path: Path) -> None:
+    file = written_settings(tmp_path, catalogue=WITHOUT_RELAY, connect_url="http://gate:8192")
+    for address in ("http://gate:8192", "http://10.0.0.7:8192", "http://localhost:8192"):
+        shown = CliRunner().invoke(config, ["policies", "--config", file, "--gate", address])
+        assert (shown.exit_code, "http://NAME.NAMESPACE:PORT" in shown.output) == (2, True)
+    file = written_settings(tmp_path, catalogue=WITHOUT_RELAY, connect_url="http://10.0.0.7:8192")
+    assert CliRunner().invoke(config, ["policies", "--config", file]).exit_code == 2
+    file = written_settings(tmp_path, catalogue=WITHOUT_RELAY, connect_url="http://gate:8192")
+    assert "server gate:8192;" in CliRunner().invoke(config, ["nginx", "--config", file]).output
 
 
 def test_a_catalogue_in_a_file_is_read_anew_and_checked_as_the_gate_does(tmp_path: Path) -> None:

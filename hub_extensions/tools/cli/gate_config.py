@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -18,6 +19,9 @@ DEFAULT_GATE = "http://127.0.0.1:8192"
 PROXIES = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "gateway-api", "ingress")
 POLICIES = "policies"
 """No proxy: what keeps everybody else from the apps on Kubernetes."""
+ON_KUBERNETES = ("traefik-kubernetes", "gateway-api", "ingress", POLICIES)
+NAMESPACE = "jhub"
+"""The hub's, where nobody says another: as in our manifests and how-tos."""
 _file = click.Path(exists=True, dir_okay=False)
 
 
@@ -63,7 +67,7 @@ def config(proxy: str, gate_file: str | None, apps: str | None, output: str | No
     if known is not None:
         secret = secret or known.proxy_secret
         wanted["url"] = wanted["url"] or known.url
-        wanted["gate"] = wanted["gate"] or known.connect_url or f"http://{known.host}:{known.port}"
+        wanted["gate"] = wanted["gate"] or _address_of(known, on_kubernetes=proxy in ON_KUBERNETES)
     wanted["gate"] = wanted["gate"] or DEFAULT_GATE
     for there, what in ((apps or gate_file, "--apps"), (wanted["url"], "--url"), (secret, "--secret-file")):
         if not there:
@@ -93,6 +97,18 @@ def _settings_of(file: str) -> GateSettings:
         return GateSettings.load(file)
     except SettingsError as problem:
         refuse(str(problem))
+
+
+def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
+    """Where the proxy asks the gate. On Kubernetes a Service's name alone, as the hub has it, gets a namespace."""
+    place = urlsplit(known.connect_url or f"http://{known.host}:{known.port}")
+    host = place.hostname or ""
+    if not on_kubernetes or host == "localhost" or not host.replace("-", "").isalnum():
+        return place.geturl()
+    named = place._replace(netloc=place.netloc.replace(host, f"{host}.{NAMESPACE}", 1)).geturl()
+    note = f"The gate is at {place.geturl()}: {NAMESPACE} is taken for its namespace. If it is another: --gate {named}"
+    click.echo(f"# {note}", err=True)  # a comment, should it come into the file
+    return named
 
 
 def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogue:
