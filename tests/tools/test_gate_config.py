@@ -252,6 +252,7 @@ def settings_of_the_chart(folder: Path) -> str:
     return str(folder / "state" / "gate.json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("namespace", ["jhub", "hubs", ""])
 def test_the_settings_that_our_own_values_make_are_enough_on_kubernetes(
     namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
