@@ -76,8 +76,8 @@ class GpuKubeSpawner(PodSpawner):
     gpu_outside_seconds = Float(
         30.0,
         min=0.0,
-        help="After this long without a place, the waiting page says that something outside this hub took the GPU. "
-        "Unit: seconds.",
+        help="After this long without a place, the waiting page says that something outside this hub took the GPU, "
+        "unless a machine that has such a GPU does not answer. Unit: seconds.",
     ).tag(config=True)
     gpu_describe_first = Bool(
         True,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.core.messages import Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.messages import Ended, FormState, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
 from hub_extensions.core.reasons import as_text
@@ -194,6 +194,34 @@ def test_a_machine_that_dies_between_admission_and_pod_is_said_not_to_answer(
             "A machine that has MIG 1g.5gb does not answer, and no other has one free. You stay first in line for it."
         )
         assert (said["state"], said["why"]["reason"], said["reason"]) == ("held", "machine-silent", text)
+
+
+class ServiceWhoseMachineFallsSilent(GpuServiceOfACluster):
+    """Its machine answers when the service is first asked for the offers, and never after."""
+
+    def form(self, *asked: Any, **more: Any) -> FormState:
+        seen = super().form(*asked, **more)
+        self.silent = (OfferId(ONE),)
+        return seen
+
+
+@pytest.mark.whole
+def test_a_machine_that_has_just_fallen_silent_is_never_taken_for_something_outside(
+    tmp_path: Path, cluster: PlayedCluster
+) -> None:
+    """The service is asked again before anybody else is blamed."""
+    cluster.plan = ["no-place"]
+    with ServiceWhoseMachineFallsSilent({ONE: 2}) as service, a_hub(tmp_path, cluster, service) as hub:
+        hub.add_users("ada")
+        hub.spawn("ada", {"offer": ONE})
+        said: list[str] = []
+        for event in hub.progress("ada", seconds=30):
+            said.append(str(event.get("gpu")))
+            if "does not answer" in said[-1]:
+                break
+        assert "does not answer" in said[-1]
+        assert any("is not free now" in each for each in said), "it was asked while all was well"
+        assert not any("outside this hub" in each for each in said)
 
 
 @pytest.mark.whole

@@ -83,7 +83,8 @@ def pod_state(
         now: aware; by a clock that is not far from the API server's.
         queue: whose line it waits in: ``Kueue``, ``KAI``, or "" for ours.
         wanted: title of what was chosen, e.g. ``MIG 1g.5gb``; "" for CPU only.
-        outside_after: without a machine for so long, and no line but ours: something outside this hub took the device.
+        outside_after: without a machine for so long, no line but ours, and no machine of which the scheduler says that
+            it does not answer: something outside this hub took the device.
     """
     if pod is None:
         return _gone(events, queue)
@@ -429,7 +430,9 @@ def _unscheduled(view: _PodView) -> PodState | None:
         left = (explain("kueue-let-it-in", queue=view.queue),) if why.lacks_device else ()
         return PodState("unscheduled", (*why.reasons, *left), log, lacks_other=why.lacks_other)
     since = when((view.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
-    if why.lacks_device and view.wanted and since is not None and view.now - since >= view.outside_after:
+    silent = any(each.reason == "machines-silent" for each in why.reasons)  # which may well have the device
+    late = since is not None and view.now - since >= view.outside_after
+    if why.lacks_device and view.wanted and late and not silent:
         return PodState("outside", (explain("device-taken-outside", device=view.wanted),), log)
     return PodState("unscheduled", why.reasons, log, lacks_other=why.lacks_other)
 

@@ -89,7 +89,8 @@ class Launch:
         self._logged = ""
         self._gone_since: float | None = None
         self._doubts = 0
-        self._silent = False
+        self._silent: bool | None = None
+        self._asked_about: tuple[str, tuple[Reason, ...]] | None = None
         self._refresh_at = 0.0
 
     async def run(self) -> Any:
@@ -143,7 +144,7 @@ class Launch:
             state = self._ending_last_pod(self.spawner.gpu_pod_being_ended())
         if pod is not None:
             self._seen(pod)
-            state = self._with_silent_machine(self._with_queue_reason(self._state(pod)))
+            state = self._with_silent_machine(pod, self._with_queue_reason(self._state(pod)))
         elif self.uid and known:
             state = self._state(None)
         elif self.spawner.gpu_watch_broke():
@@ -188,14 +189,14 @@ class Launch:
         if self.claim is None:
             self.claim = self.spawner.gpu_report_made(self.start)
 
-    def _state(self, pod: Mapping[str, Any] | None) -> PodState:
+    def _state(self, pod: Mapping[str, Any] | None, outside_after: timedelta | None = None) -> PodState:
         return pod_state(
             pod,
             events_of(self.spawner.event_reflector, self.uid),
             now=datetime.now(timezone.utc),
             queue=self.queue,
             wanted=self.wanted,
-            outside_after=self.outside_after,
+            outside_after=self.outside_after if outside_after is None else outside_after,
         )
 
     def _with_queue_reason(self, state: PodState) -> PodState:
@@ -210,20 +211,31 @@ class Launch:
         held = queue.message_of(workload_name(events_of(self.spawner.event_reflector, self.uid)))
         return replace(state, reasons=(*state.reasons, *why_held(held)), log_message=held or state.log_message)
 
-    def _with_silent_machine(self, state: PodState) -> PodState:
-        """Its GPU was taken, or its machine does not answer: no pod says which, but the service looks at the nodes."""
+    def _with_silent_machine(self, pod: Mapping[str, Any], state: PodState) -> PodState:
+        """Its GPU was taken, or its machine does not answer: no pod says which, but the service looks at the nodes.
+
+        It is asked anew whenever the scheduler says something else, and before anything outside is blamed; until it has
+        answered, nothing is.
+        """
         if state.reason not in ("unscheduled", "outside") or not self.has_gpu:
             return state
-        now = asyncio.get_running_loop().time()
-        if now >= self._refresh_at:
-            self._refresh_at = now + CHECK_SECONDS
-            self.spawner._gpu_later(self._refresh_machines())
-        return machine_silent(state, self.wanted) if self._silent and not state.lacks_other else state
+        now, about = asyncio.get_running_loop().time(), (state.reason, state.reasons)
+        if about != self._asked_about or now >= self._refresh_at:
+            if about != self._asked_about and not self._silent:
+                self._silent = None
+            self._asked_about, self._refresh_at = about, now + CHECK_SECONDS
+            self.spawner._gpu_later(self._refresh_machines(about))
+        if self._silent and not state.lacks_other:
+            return machine_silent(state, self.wanted)
+        if state.reason == "outside" and self._silent is None:
+            return self._state(pod, timedelta.max)
+        return state
 
-    async def _refresh_machines(self) -> None:
+    async def _refresh_machines(self, about: tuple[str, tuple[Reason, ...]]) -> None:
         grant = self.start.grant
         silent = await self.spawner.gpu_silent_offers()
-        self._silent = silent is not None and grant is not None and grant.offer in silent
+        if about == self._asked_about:  # else it was asked again since
+            self._silent = None if silent is None or grant is None else grant.offer in silent
 
     def _report(self, state: PodState) -> None:
         report_pod(self.start, state, self.spawner.gpu_titles)

@@ -64,6 +64,16 @@ def refused(reason: str = "UnexpectedAdmissionError", message: str = "") -> dict
 
 SCHEDULED = condition("PodScheduled", "True")
 UNPLACED = condition("PodScheduled", "False", "Unschedulable", LACKS)
+SILENT, UNREACHED = (
+    condition(
+        "PodScheduled",
+        "False",
+        "Unschedulable",
+        f"0/{number + 1} nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb, {number} node(s) had untolerated "
+        f"taint {{node.kubernetes.io/{taint}: }}. preemption: 0/3 nodes are available: 3 Preemption is not helpful.",
+    )
+    for number, taint in ((1, "not-ready"), (2, "unreachable"))
+)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +82,8 @@ UNPLACED = condition("PodScheduled", "False", "Unschedulable", LACKS)
         (a_pod(age=5), "", "creating", "", False),
         ({**a_pod(UNPLACED, age=5)}, "", "unscheduled", "MIG 1g.5gb is not free now.", False),
         (a_pod(UNPLACED, age=31), "", "outside", "Something outside this hub took the MIG 1g.5gb", False),
+        (a_pod(SILENT, age=31), "", "unscheduled", "MIG 1g.5gb is not free now. 1 machine does not answer.", False),
+        (a_pod(UNREACHED, age=99), "", "unscheduled", "MIG 1g.5gb is not free now. 2 machines do not answer.", False),
         (a_pod(UNPLACED, age=31), "Kueue", "unscheduled", "the GPU is still being given back", False),
         (a_pod(UNPLACED, age=31), "KAI", "waiting-for-queue", "KAI hands out the GPUs here. MIG 1g.5gb is not", False),
         (
