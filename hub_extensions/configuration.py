@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -78,6 +79,9 @@ CONNECT_SECONDS = 2
 COMMAND = ["-m", "hub_extensions.hub_service"]
 """How the service is started, after the interpreter."""
 
+HUBS_EVENTS = r"The `version` property of an event schema .*https://schema\.jupyter\.org/jupyterhub/"
+"""How a warning begins that JupyterHub 5.5 gives of a file of its own, at each start: nobody here can mend it."""
+
 TEMPLATES = Path(__file__).parent / "spawner" / "pages" / "templates"
 
 SectionT = TypeVar("SectionT", ServiceConfig, NoticeConfig)
@@ -112,6 +116,8 @@ def apply(c: Any) -> None:
     _add_limits(c, notes)
     _note_other_cullers(c, sections.culling, notes)
     _add_gate_and_sign_on(c, sections, settings, notes, is_dry_run=collected is not None)
+    if collected is None:
+        warnings.filterwarnings("ignore", HUBS_EVENTS, UserWarning)
     for note in notes if collected is None else ():
         print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 

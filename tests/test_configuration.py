@@ -8,11 +8,13 @@ import re
 import stat
 import subprocess
 import sys
+import warnings
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from jupyter_events import EventLogger
 from traitlets import Bool, Enum, Float, Int
 from traitlets.config import Config
 
@@ -345,6 +347,18 @@ def test_a_second_configure_brings_new_settings_to_the_service(c: Config) -> Non
     c.GpuSpawnerMixin.clear()
     configure(c)
     assert [service["url"] for service in c.JupyterHub.services] == ["http://127.0.0.1:8292"]
+
+
+def test_the_hubs_own_events_are_not_warned_of_at_each_start_and_anothers_are(c: Config) -> None:
+    """JupyterHub 5.5 has a number where jupyter-events wants a text."""
+    hubs, mine = "https://schema.jupyter.org/jupyterhub/events/server-action", "https://example.org/events/mine"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        configure(c)
+        for name in (hubs, mine):
+            schema = {"$id": name, "version": 1, "title": "t", "description": "d", "type": "object", "properties": {}}
+            EventLogger().register_event_schema(schema)
+    assert [mine in str(each.message) for each in said] == [True]
 
 
 def test_importing_and_looking_write_nothing(c: Config) -> None:
