@@ -104,7 +104,7 @@ class Hub:
         self.url = f"http://127.0.0.1:{self.port}"
         self.token = secrets.token_hex(16)
         self.mark = secrets.token_hex(16)
-        self._env = env or {}
+        self.env = env or {}
         self._warm = warm
         self.process: subprocess.Popen[bytes] | None = None
         command = proxy_command()
@@ -156,7 +156,7 @@ class Hub:
             self.process = (warm.Popen if self._warm else subprocess.Popen)(
                 [self.python, "-m", "jupyterhub", "-f", str(self.config)],
                 cwd=self.folder,
-                env=env | self._env,
+                env=env | self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
