@@ -37,12 +37,23 @@ JUNIT = ("--junitxml", "--junit-xml")
 
 
 def asked_by(words: Sequence[str]) -> argparse.Namespace:
-    """``--quick`` or ``--whole`` (else the usual tests), ``--gpu``, ``--set-up-only``; `selection`: words of pytest."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for tier in ("quick", "whole"):
-        parser.add_argument(f"--{tier}", dest="tier", action="store_const", const=tier, default="usual")
-    parser.add_argument("--gpu", action="store_true")
-    parser.add_argument("--set-up-only", action="store_true")
+    """``--quick`` or ``--whole`` (else the usual tests), ``--gpu``, ``--set-up-only``; `selection`: words of pytest.
+
+    ``--help`` prints and exits.
+    """
+    parser = argparse.ArgumentParser(
+        prog="./scripts/test",
+        description="Run the checks and the tests. What they need goes into ./.work. All other words go to pytest.",
+        allow_abbrev=False,
+    )
+    tiers = {
+        "quick": "the checks, and what starts no program",
+        "whole": "everything; as root also on a Kubernetes cluster (CONTRIBUTING.md)",
+    }
+    for tier, text in tiers.items():
+        parser.add_argument(f"--{tier}", dest="tier", action="store_const", const=tier, default="usual", help=text)
+    parser.add_argument("--gpu", action="store_true", help="also what needs a real card")
+    parser.add_argument("--set-up-only", action="store_true", help="make what the tests need, and run none")
     asked, selection = parser.parse_known_args(words)
     asked.selection = selection
     return asked

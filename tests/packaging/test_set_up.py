@@ -7,6 +7,7 @@ import hashlib
 import http.server
 import io
 import platform
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from pathlib import Path
 import pytest
 from _pytest.assertion import rewrite
 
+from hub_extensions.tools.cli.installation import demo as demo_command
 from tests.packaging.set_up_code import ROOT, begin, copy_set_up, run
 from tests.patience import patient
 
@@ -229,6 +231,36 @@ def test_a_python_that_is_too_old_is_a_sentence(clone: Path, tmp_path: Path) -> 
 def test_the_commands_are_posix_sh(script: str) -> None:
     shell = shutil.which("dash") or "sh"
     assert subprocess.run([shell, "-n", ROOT / "scripts" / script], check=False, timeout=patient(20)).returncode == 0
+
+
+@pytest.mark.parametrize(("script", "option"), [("demo", "--layout"), ("test", "--whole")])
+@pytest.mark.parametrize("word", ["--help", "-h"])
+def test_help_is_printed_at_once_and_sets_nothing_up(clone: Path, script: str, option: str, word: str) -> None:
+    done = asked_for_help(clone, script, word)
+    assert (done.returncode, done.stderr) == (0, "") and f"./scripts/{script}" in done.stdout and option in done.stdout
+    assert not (clone / ".work").exists()
+
+
+@pytest.mark.needs("root")
+@pytest.mark.parametrize("script", ["demo", "test"])
+def test_root_gets_the_help_of_a_clone_that_is_closed_to_others(clone: Path, script: str) -> None:
+    clone.chmod(0o700)
+    done = asked_for_help(clone, script, "--help")
+    assert (done.returncode, done.stderr) == (0, "") and "--help" in done.stdout
+    assert not (clone / ".work").exists()
+
+
+def asked_for_help(clone: Path, script: str, word: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [clone / "scripts" / script, word], capture_output=True, text=True, timeout=patient(60), check=False
+    )
+
+
+def test_the_help_of_the_demo_names_the_options_of_its_command(clone: Path) -> None:
+    """--sso of the script sets up what ``--sso`` and ``--apps`` of the command are given."""
+    options = {name for option in demo_command.params for name in option.opts} - {"--apps"}
+    listed = set(re.findall(r"(?m)^  (?:-h, )?(--[a-z]+)", asked_for_help(clone, "demo", "--help").stdout))
+    assert listed == {*options, "--help"}
 
 
 @pytest.mark.needs("root")
