@@ -148,7 +148,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         spawn_errors.keep_ends_short(self.log)
         spawn = self._spawn_future
         try:
-            options = self._gpu_checked(self.user_options)
+            options = self._gpu_checked(self.user_options if self.gpu_service_url else others_of(self.user_options))
             refuse_return(self)
         except web.HTTPError as error:
             spawn_errors.spare_the_count(self, error)
@@ -265,6 +265,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
         """Wait until admitted. None: CPU only, without the service. Raises a refusal."""
+        if not self.gpu_service_url:
+            self.log.warning("%s: no GPU, this hub has no GPU service: configure(c) was not called", self._log_name)
+            return None
         service = self._gpu_service
         ask = Ask(
             user=self.user.name,

@@ -167,6 +167,9 @@ class GpuKubeSpawner(PodSpawner):
         await self._gpu_check_others(options)
         return options
 
+    def gpu_form_without_offers(self) -> Any:
+        return super()._options_form_default()
+
     async def gpu_profiles_form(self) -> str:
         """KubeSpawner's own form of the profiles, with an old choice preselected only where it is still there (T7)."""
         profiles = await self._gpu_profiles()

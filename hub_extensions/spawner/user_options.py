@@ -5,7 +5,7 @@ Not here: the form itself (``pages/spawn_form.py``), what a choice is (``core/of
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jupyterhub.spawner import Spawner
@@ -30,16 +30,21 @@ class UserOptions(LoggingConfigurable):
     """The hub's, while it makes the form."""
     _log_name: str
 
+    gpu_service_url: str
     gpu_other_options: list[str]
-    """A setting; see the class that inherits from this one."""
+    """Settings; see the class that inherits from this one."""
 
     gpu_linked: Mapping[str, Any] = {}
     """What the link that led to the form chose: the form preselects it, once."""
     _gpu_refused_link: web.HTTPError | None = None
 
     @default("options_form")
-    def _gpu_options_form(self) -> Callable[[Spawner], Awaitable[str]]:
-        return render_form
+    def _gpu_options_form(self) -> Any:
+        return render_form if self.gpu_service_url else self.gpu_form_without_offers()
+
+    def gpu_form_without_offers(self) -> Any:
+        """The real spawner's own `options_form`, for a hub without a GPU service; "" for none."""
+        return ""
 
     @default("options_from_form")
     def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:

@@ -67,7 +67,7 @@ NAMED = {
     PACKAGE / "core" / "culling" / "failed_stops.py": ("TO_DO",),
     PAGES / "labels.py": ("STATES",),
     NOTICES: ("WARNED_FOR",),
-    START / "spawn_form.py": ("NO_SERVICE", "ISOLATION"),
+    START / "spawn_form.py": ("ISOLATION",),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD", "NONE_CAN_BE_GIVEN"),
     PACKAGE / "hub_service" / "engine" / "server_view.py": ("UNKNOWN",),

@@ -57,6 +57,21 @@ def says_what_is_known_of_a_place(hub: Hub, service: GpuServiceInATest) -> None:
     service.tickets = {("ben", ""): ticket, **service.tickets}
 
 
+def test_a_hub_whose_two_lines_were_taken_out_starts_servers_as_before_without_a_form(tmp_path: Path) -> None:
+    """The spawner class stays, and old choices are still in the hub's database."""
+    config = 'c.JupyterHub.spawner_class = "hub_extensions.spawner.local.GpuDemoSpawner"'
+    with Hub(tmp_path / "hub", config) as hub:
+        hub.add_users("ada", "ben")
+        assert hub.spawn("ada", {"offer": ONE}).status_code in (201, 202)
+        hub.wait_ready("ada")
+        assert hub.environ("ada")["CUDA_VISIBLE_DEVICES"] == "void"
+        page = hub.login("ben").get(f"{hub.url}/hub/spawn")
+        assert 'id="spawn_form"' not in page.text and "offer" not in page.text
+        hub.wait_ready("ben")
+        assert "ada: no GPU, this hub has no GPU service" in hub.log()
+        assert faults(hub.log()) == []
+
+
 @pytest.mark.quick
 def test_an_admitted_server_runs_under_its_lease_and_the_service_hears_of_it(
     tmp_path: Path, service: GpuServiceInATest

@@ -12,7 +12,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -54,7 +53,6 @@ from hub_extensions.spawner.pages.texts import (
 TEMPLATES = Path(__file__).parent / "templates"
 """The folder to append to ``c.JupyterHub.template_paths``."""
 REFRESH_SECONDS = 10
-NO_SERVICE = "No GPU can be chosen: this hub does not know where its GPU service is. Tell an admin."
 ISOLATION = {
     "hardware": "separated by hardware",
     "soft": "separated softly: it can be passed",
@@ -133,8 +131,6 @@ async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
     handler = getattr(spawner, "handler", None)
     t = catalogue_of(handler)
-    if not spawner.gpu_service_url:
-        return f'{await spawner.gpu_profiles_form()}<p class="alert alert-warning">{escape(t(NO_SERVICE))}</p>'
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     away = ""
     state: FormState | None
