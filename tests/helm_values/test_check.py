@@ -122,6 +122,30 @@ def test_the_command_prints_what_is_found_and_ends_by_it(
     assert all(finding.text in results[0].output for finding in report_of(kind, name).findings)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-f", "a.yaml", "-f", "b.yaml", "--values=c.yaml"),
+        ("a.yaml", "b.yaml", "c.yaml"),
+        ("-f", "a.yaml", "b.yaml", "c.yaml"),  # -f *.yaml
+        ("a.yaml", "--strict", "-fb.yaml", "--release", "jhub", "c.yaml"),
+        ("--namespace=jhub", "a.yaml", "--values", "b.yaml", "--", "c.yaml"),
+    ],
+)
+def test_files_are_taken_with_f_and_without_in_their_order(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in "abc":
+        write(tmp_path, "{}", f"{name}.yaml")
+    assert json.loads(run("--json", *words).output)["files"] == ["a.yaml", "b.yaml", "c.yaml"]
+
+
+def test_no_file_at_all_is_a_sentence() -> None:
+    result = run("--strict")
+    assert result.exit_code == 2 and "Missing option '-f' / '--values'" in result.output
+
+
 def test_every_bad_example_has_a_good_twin_and_the_other_way_round() -> None:
     assert {file.stem for file in (HERE / "good").glob("*.yaml") if "." not in file.stem} == set(NAMES)
 

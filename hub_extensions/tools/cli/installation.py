@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -128,14 +129,31 @@ def helm() -> None:
     """Helm values of the chart zero-to-jupyterhub."""
 
 
-@helm.command("check")
+class _FilesInOrder(click.Command):
+    """Takes files with ``-f`` and without, as a shell's ``-f *.yaml`` gives them: later ones win, so order counts."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]
+        with_value = {name for option in options for name in option.opts}
+        words, rest = [], iter(args)
+        for word in rest:
+            if word == "--":
+                words += [f"--values={file}" for file in rest]
+            elif word in with_value:
+                words += [word, *itertools.islice(rest, 1)]
+            else:
+                words.append(word if word.startswith("-") and word != "-" else f"--values={word}")
+        return super().parse_args(ctx, words)
+
+
+@helm.command("check", cls=_FilesInOrder, options_metavar="[OPTIONS] FILE...")
 @click.option(
     "-f",
     "--values",
     "files",
     multiple=True,
     required=True,
-    help="A values file, as for helm upgrade; - reads the input. Later ones win.",
+    help="A values file, as for helm upgrade; - reads the input. Later ones win. The -f may be left out.",
 )
 @click.option(
     "--chart",
