@@ -27,7 +27,9 @@ def configure(c: Any) -> None:
             is a ValueError, and a TraitError: JupyterHub logs the sentence of such, without a traceback, and ends.
     """
     from hub_extensions.configuration import WrongSetting, apply
+    from hub_extensions.spawner.config.spawner_classes import load_own_class
 
+    load_own_class(c)
     try:
         apply(c)
     except ValueError as problem:

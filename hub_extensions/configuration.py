@@ -44,7 +44,17 @@ from hub_extensions.spawner.config.hub_config import hub_base_url
 from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
 from hub_extensions.spawner.config.notice_checks import check_notices
 from hub_extensions.spawner.config.pod_settings import cluster_config
-from hub_extensions.spawner.config.spawner_classes import default_spawner, servers_are_pods
+from hub_extensions.spawner.config.spawner_classes import (
+    FORM_SETTINGS,
+    OURS_BY_PLACE,
+    default_spawner,
+    derives_from_kubespawner,
+    how_to_derive,
+    is_ours,
+    name_of,
+    other_forms,
+    servers_are_pods,
+)
 from hub_extensions.spawner.pages.away import away_page
 
 ROLE_NAME = "gpu-service"
@@ -390,10 +400,15 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         c.JupyterHub.spawner_class = default_spawner()
-    elif not _is_ours(chosen):
+    elif not is_ours(chosen):
         notes.append(
-            f"c.JupyterHub.spawner_class is left alone ({chosen}): servers start as before, without the choice of a "
-            'GPU. "gpu-local" is ours, and "gpu" on Kubernetes.'
+            f"c.JupyterHub.spawner_class is left alone ({name_of(chosen)}): servers start as before, without the "
+            f"choice of a GPU. {how_to_derive(chosen) if derives_from_kubespawner(chosen) else OURS_BY_PLACE}"
+        )
+    for section, key in other_forms(c) if is_ours(chosen) or chosen is None else ():
+        notes.append(
+            f"c.{section}.{key} is left alone: it {FORM_SETTINGS[key]}: nobody can choose a GPU. Take it out; on "
+            "Kubernetes choices of your own go into c.KubeSpawner.profile_list, which stands above the offers."
         )
     for key, value in (("gpu_service_url", settings.url), ("gpu_hub_secret", settings.hub_secret)):
         if not value_of(c, "GpuSpawnerMixin", key):
@@ -421,12 +436,6 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
         for key, number in same.items():
             if value_of(c, "GpuKubeSpawner", key) is None:
                 c.GpuKubeSpawner[key] = number
-
-
-def _is_ours(chosen: Any) -> bool:
-    if isinstance(chosen, type):
-        return any(base.__module__.startswith("hub_extensions.") for base in chosen.__mro__)
-    return str(chosen) in {"gpu", "gpu-local", "gpu-demo"} or str(chosen).startswith("hub_extensions.")
 
 
 def _add_limits(c: Any, notes: list[str]) -> None:

@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 from jupyter_events import EventLogger
-from traitlets import Bool, Enum, Float, Int
+from kubespawner import KubeSpawner
+from traitlets import Bool, Enum, Float, Int, Unicode
 from traitlets.config import Config
 
 from hub_extensions import configure
@@ -26,6 +27,7 @@ from hub_extensions.core.settings import settings_in, spelled
 from hub_extensions.hub_service.setup.service_info import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.spawner.config.traits import SECTIONS, Section
+from hub_extensions.spawner.kube import GpuKubeSpawner
 from tests.patience import patient
 
 
@@ -433,6 +435,83 @@ def test_nothing_an_admin_has_set_is_overwritten(c: Config, capsys: pytest.Captu
     assert all(line.startswith("jupyterhub-gpu: ") for line in said)
     for word in ("spawner_class", "concurrent_spawn_limit", "active_server_limit", "'cull'"):
         assert len([line for line in said if word in line]) == 1, word
+
+
+class KubeSpawnerOfASite(KubeSpawner):
+    """As a site writes it that has hooks of its own."""
+
+
+class OursOfASite(GpuKubeSpawner):
+    """As the note says it."""
+
+    site_word = Unicode().tag(config=True)
+
+
+HERE = __name__
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (KubeSpawnerOfASite, f"({HERE}.KubeSpawnerOfASite)"),
+        (f"{HERE}.KubeSpawnerOfASite", "`class KubeSpawnerOfASite(GpuKubeSpawner):`"),
+        ("kubespawner.KubeSpawner", 'Set it to "gpu"'),
+        ("kubespawner.spawner.KubeSpawner", 'Set it to "gpu"'),
+        (KubeSpawner, 'Set it to "gpu"'),
+        ("simple", '"gpu-demo" for any other hub on one machine'),
+        ("jupyterhub.spawner.LocalProcessSpawner", '"gpu-local" for a hub that is root'),
+        ("no.such.module.Spawner", "(no.such.module.Spawner)"),
+    ],
+)
+def test_a_spawner_that_is_not_ours_is_told_how_it_can_be(
+    c: Config, capsys: pytest.CaptureFixture[str], chosen: object, said: str
+) -> None:
+    c.JupyterHub.spawner_class = chosen
+    configure(c)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "spawner_class" in line]
+    assert said in line and "without the choice of a GPU" in line
+    derived = "KubeSpawnerOfASite" in str(chosen)
+    assert ("hub_extensions.spawner.kube import GpuKubeSpawner" in line) is derived
+
+
+@pytest.mark.parametrize("chosen", [OursOfASite, f"{HERE}.OursOfASite"])
+def test_a_class_made_from_ours_is_ours_by_its_name_too(
+    c: Config, capsys: pytest.CaptureFixture[str], chosen: object
+) -> None:
+    c.JupyterHub.spawner_class = chosen
+    c.GpuKubeSpawner.site_word = "x"
+    configure(c)
+    assert settings(c).cluster is not None, "its servers are pods"
+    assert "spawner_class" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("section", ["Spawner", "KubeSpawner", "GpuSpawnerMixin", "GpuKubeSpawner", "OursOfASite"])
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("options_form", "takes the place of the form with the offers"), ("options_from_form", "in place of ours")],
+)
+def test_a_form_of_the_admins_own_is_said(
+    c: Config, capsys: pytest.CaptureFixture[str], section: str, key: str, said: str
+) -> None:
+    c.JupyterHub.spawner_class = OursOfASite
+    c[section][key] = lambda spawner: "<select name='gpu'></select>"
+    configure(c)
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "form" in line]
+    assert f"c.{section}.{key} is left alone" in line and said in line and "nobody can choose a GPU" in line
+
+
+@pytest.mark.parametrize(
+    ("chosen", "section"),
+    [("gpu-demo", "KubeSpawner"), ("gpu", "LocalProcessSpawner"), ("simple", "Spawner"), (None, "KubeSpawner")],
+)
+def test_a_form_that_the_spawner_does_not_read_is_not_said(
+    c: Config, capsys: pytest.CaptureFixture[str], chosen: str | None, section: str
+) -> None:
+    if chosen is not None:
+        c.JupyterHub.spawner_class = chosen
+    c[section].options_form = "<input>"
+    configure(c)
+    assert "options_form" not in capsys.readouterr().err
 
 
 def test_a_role_that_only_names_people_keeps_jupyterhubs_own_scopes(c: Config) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,41 @@ def test_the_lines_that_doctor_gives_are_lines_with_which_it_finds_nothing(tmp_p
     lines = wrong.fix.split("configure(c):\n")[1]
     assert len(lines.splitlines()) == 2
     assert "accounts" not in examined(tmp_path, lines)
+
+
+@pytest.mark.parametrize("chosen", ["simple", "localprocess", "jupyterhub.spawner.SimpleLocalProcessSpawner"])
+def test_the_spawner_that_doctor_advises_is_one_that_it_finds_right(tmp_path: Path, chosen: str) -> None:
+    """Nobody of that name has an account here, and who tests need not be root."""
+    found = examined(tmp_path, f"c.JupyterHub.spawner_class = {chosen!r}")
+    assert "accounts" not in found and found["spawner"].text == f"The spawner is {chosen}: no GPU can be chosen."
+    lines = found["spawner"].fix.split("configure(c):\n")[1]
+    assert '"gpu-demo"' in lines and 'spawner_class = "gpu-local"' not in found["spawner"].fix
+    after = examined(tmp_path, lines)
+    assert not {"accounts", "spawner"} & after.keys()
+
+
+def test_a_hub_of_one_person_is_advised_to_start_servers_as_that_account(tmp_path: Path) -> None:
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    more = f"c.JupyterHub.spawner_class = 'simple'\nc.Authenticator.allowed_users = {{{me!r}}}"
+    line = examined(tmp_path, more)["spawner"].fix
+    assert line == 'c.JupyterHub.spawner_class = "gpu-local"'
+    after = examined(tmp_path, f"{line}\nc.Authenticator.allowed_users = {{{me!r}}}")
+    assert not {"accounts", "spawner"} & after.keys()
+
+
+OWN_CLASS = """
+from kubespawner import KubeSpawner
+class OfASite(KubeSpawner):
+    pass
+c.JupyterHub.spawner_class = OfASite
+"""
+
+
+def test_a_class_made_from_kubespawner_is_told_how_to_derive_from_ours(tmp_path: Path) -> None:
+    found = examined(tmp_path, OWN_CLASS)["spawner"]
+    assert "GpuKubeSpawner" in found.fix and "class OfASite(GpuKubeSpawner):" in found.fix
+    right = OWN_CLASS.replace("from kubespawner import KubeSpawner", "from hub_extensions.spawner.kube import *")
+    assert "spawner" not in examined(tmp_path, right.replace("(KubeSpawner)", "(GpuKubeSpawner)"))
 
 
 def test_what_doctor_says_is_sentences(tmp_path: Path) -> None:

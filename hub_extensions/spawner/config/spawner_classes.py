@@ -8,14 +8,31 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import entry_points
 from typing import Any
+
+from traitlets.utils.importstring import import_item
 
 FILES = {"GpuSpawnerMixin": "base", "GpuLocalSpawner": "local", "GpuDemoSpawner": "local", "GpuKubeSpawner": "kube"}
 """Our classes with settings -> the module of each, below ``hub_extensions.spawner``."""
 
+FORM_SETTINGS = {
+    "options_form": "takes the place of the form with the offers",
+    "options_from_form": "reads the form in place of ours, so the offer that a user chooses is lost",
+}
+"""Settings of JupyterHub's `Spawner` that put our form out of use, and what each does."""
+
+STOCK = ("jupyterhub.", "kubespawner.")
+"""Modules of spawners that are nobody's own; their names stay as they are."""
+
 ENTRY_POINTS = {"gpu": "GpuKubeSpawner", "gpu-local": "GpuLocalSpawner", "gpu-demo": "GpuDemoSpawner"}
+
+
+OURS_BY_PLACE = (
+    'Ours are "gpu-local" for a hub that is root and whose people have accounts on this machine, "gpu-demo" for any '
+    'other hub on one machine, and "gpu" on Kubernetes.'
+)
 
 
 def chosen_spawner(c: Any) -> Any:
@@ -29,6 +46,62 @@ def servers_are_pods(c: Any) -> bool:
     if isinstance(chosen, type):
         return any(base.__name__ == "GpuKubeSpawner" for base in chosen.__mro__)
     return str(chosen) == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
+
+
+def load_own_class(c: Any) -> None:
+    """Replace the name of an admin's own spawner class with the class, so that its bases are known.
+
+    A name that cannot be loaded stays: JupyterHub says what is wrong with it.
+    """
+    chosen = chosen_spawner(c)
+    if not isinstance(chosen, str) or chosen in ENTRY_POINTS or chosen.startswith("hub_extensions."):
+        return
+    try:
+        entry = next((each for each in entry_points(group="jupyterhub.spawners") if each.name == chosen), None)
+        found = entry.load() if entry is not None else import_item(chosen) if "." in chosen else None
+    except Exception:  # noqa: BLE001  an admin's module may raise anything
+        return
+    if isinstance(found, type) and not found.__module__.startswith(STOCK):
+        c.JupyterHub.spawner_class = found
+
+
+def is_ours(chosen: Any) -> bool:
+    """Whether a ``spawner_class`` is one of ours, or a class that derives from one."""
+    if isinstance(chosen, type):
+        return any(base.__module__.startswith("hub_extensions.") for base in chosen.__mro__)
+    return str(chosen) in ENTRY_POINTS or str(chosen).startswith("hub_extensions.")
+
+
+def derives_from_kubespawner(chosen: Any) -> bool:
+    """Whether a ``spawner_class`` is KubeSpawner or a class that derives from it; of a name, as far as it tells."""
+    if isinstance(chosen, type):
+        return any(base.__name__ == "KubeSpawner" for base in chosen.__mro__)
+    return str(chosen).rpartition(".")[2] == "KubeSpawner"
+
+
+def name_of(chosen: Any) -> str:
+    """A ``spawner_class`` as an admin writes it."""
+    return f"{chosen.__module__}.{chosen.__qualname__}" if isinstance(chosen, type) else str(chosen)
+
+
+def how_to_derive(chosen: Any) -> str:
+    """Tell how a ``spawner_class`` that is or derives from KubeSpawner gets the choice of a GPU."""
+    name = name_of(chosen).rpartition(".")[2]
+    if name == "KubeSpawner":
+        return 'Set it to "gpu", which is KubeSpawner with GPUs: all of its settings go on.'
+    return (
+        f"It derives from KubeSpawner. Derive it from ours, which is KubeSpawner with GPUs: `from "
+        f"hub_extensions.spawner.kube import GpuKubeSpawner`, and `class {name}(GpuKubeSpawner):`."
+    )
+
+
+def other_forms(c: Any) -> Iterator[tuple[str, str]]:
+    """Section and setting of each that takes the place of our form, or of what reads it, for the chosen spawner."""
+    chosen, _ = _chosen(c)
+    read = {base.__name__ for base in chosen.__mro__} if isinstance(chosen, type) else None
+    for section in sorted(c):
+        if section in read if read is not None else section.endswith(("Spawner", "Mixin")):
+            yield from ((section, key) for key in FORM_SETTINGS if key in c[section])
 
 
 def default_spawner() -> str:

@@ -47,7 +47,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
     if loaded is None:
         return (*findings, *gpus(None), problem)
     settings = settings_of(loaded)
-    findings += [problem, *place_of_gpus(settings, apart=apart(loaded)), *wiring(loaded), *limits(loaded)]
+    findings += [problem, *place_of_gpus(settings, apart=apart(loaded)), *wiring(loaded, settings), *limits(loaded)]
     findings += [*accounts(loaded, settings), *sign_on(loaded)]
     if apart(loaded):
         text = f"The GPU service is not started by the hub; hub and proxy reach it at {settings.origin}."

@@ -26,8 +26,18 @@ MOST_NAMED = 5
 
 def accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
     """Of a hub whose servers are processes of system accounts."""
-    if not _starts_as_users(value_of(config, "JupyterHub", "spawner_class")):
-        return
+    if _starts_as_users(value_of(config, "JupyterHub", "spawner_class")):
+        yield from _with_accounts(config, settings)
+
+
+def spawner_for(config: Config, settings: Settings) -> str:
+    """Which spawner of ours suits this hub on one machine: the line to write, with which `accounts` finds nothing."""
+    for problem in _with_accounts(config, settings):
+        return f"{problem.text} {problem.fix}"
+    return 'c.JupyterHub.spawner_class = "gpu-local"'
+
+
+def _with_accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
     # who looks need not be who runs the hub: its folder says whose it is, once it is there
     uid = settings.folder.stat().st_uid if settings.folder.exists() else os.geteuid()
     yield from findings(uid, _people(config), _account_of, bool(_of_authenticator(config, "create_system_users")))

@@ -25,6 +25,8 @@ from hub_extensions.core.culling.grace_chain import GraceChain, weak_links
 from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
+from hub_extensions.spawner.config.spawner_classes import derives_from_kubespawner, how_to_derive, is_ours, name_of
+from hub_extensions.tools.doctor.accounts import spawner_for
 from hub_extensions.tools.doctor.diagnosis import Diagnosis, sentence
 from hub_extensions.tools.use_sources import ASK_IT, ask_once
 
@@ -34,7 +36,7 @@ def apart(config: Config) -> bool:
     return config.GpuService.get("started_by_hub", True) is False
 
 
-def wiring(config: Config) -> Iterator[Diagnosis]:
+def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
     """Is ``configure(c)`` called, and has everybody the scopes that it gives?"""
     names = [service.get("name") for service in config.JupyterHub.get("services", [])]
     if SERVICE_NAME not in names:
@@ -54,13 +56,12 @@ def wiring(config: Config) -> Iterator[Diagnosis]:
         if ACCESS_SCOPE not in granted:
             fix = f"Add it to the role {name} after configure(c), or call configure(c) last."
             yield Diagnosis("roles", "problem", f"The role {name} lacks {ACCESS_SCOPE}.", fix)
-    spawner = str(config.JupyterHub.get("spawner_class", ""))
-    if spawner != "gpu" and not any(part in spawner for part in ("gpu-", "hub_extensions", "Gpu")):
-        fix = (
-            'c.JupyterHub.spawner_class = "gpu-local" (on Kubernetes "gpu"), or a class of yours that inherits from '
-            "GpuSpawnerMixin."
-        )
-        yield Diagnosis("spawner", "warning", f"The spawner is {spawner}: no GPU can be chosen.", fix)
+    spawner = value_of(config, "JupyterHub", "spawner_class")
+    if not is_ours(spawner):
+        fix = how_to_derive(spawner) if derives_from_kubespawner(spawner) else spawner_for(config, settings)
+        if isinstance(spawner, type) and not derives_from_kubespawner(spawner):
+            fix = f"Let it inherit from GpuSpawnerMixin too (docs/admin.md), or take one of ours. {fix}"
+        yield Diagnosis("spawner", "warning", f"The spawner is {name_of(spawner)}: no GPU can be chosen.", fix)
 
 
 def limits(config: Config) -> Iterator[Diagnosis]:
