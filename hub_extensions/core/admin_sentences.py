@@ -8,6 +8,7 @@ from hub_extensions.core.plural import Plural, Text
 
 TO_ADMINS: Mapping[str, Text] = {
     "cpu-not-stopped": "CPU-only servers are not stopped.",
+    "cpu-time-limit-only": "CPU-only servers are stopped by their time limit alone.",
     "cell-runs": "A cell is running.",
     "terminal-busy": "A program runs in a terminal.",
     "kept-by-rule": "A rule of the admins keeps it running.",

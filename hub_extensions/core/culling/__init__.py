@@ -1,6 +1,7 @@
 """Stopping servers that hold a GPU for nothing: evidence + policy + now -> keep | warn | stop, with a reason.
 
-A busy or an unknown GPU is never stopped for idleness. The lifetime ends every GPU server, with the same warning.
+A busy or an unknown GPU is never stopped for idleness. A lifetime ends every server that has one, with the same
+warning.
 One round of the service for one server: `observe` its sample, `decide`, `settle` the facts, then act on the decision.
 Not here: who reads the samples, who asks the user to save, and who stops the server.
 """

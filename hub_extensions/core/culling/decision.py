@@ -140,7 +140,7 @@ def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[StopCau
     if policy.never:
         found: list[StopCause | None] = []
     elif evidence.offer == CPU:
-        found = [_cpu_end(evidence, policy, now)]
+        found = [_cpu_end(evidence, policy, now), _lifetime_end(evidence, policy)]
     else:
         found = [
             _idle_end(evidence, policy, now),
@@ -211,9 +211,10 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> Stop
 
 
 def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
-    if policy.lifetime is None:
+    limit = policy.cpu_lifetime if evidence.offer == CPU else policy.lifetime
+    if limit is None:
         return None
-    at = evidence.started + policy.lifetime
+    at = evidence.started + limit
     at = at if evidence.ends_at is None else max(at, evidence.ends_at)
     return StopCause(Cause.LIFETIME, at, False, "lifetime", {"limit": at - evidence.started})
 
@@ -314,7 +315,7 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
 
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
     """Its GPU computes just now, which is known, and its user has an extension left."""
-    at_work = evidence.use_known and evidence.idle_since is None
+    at_work = evidence.offer != CPU and evidence.use_known and evidence.idle_since is None
     return at_work and evidence.extensions < policy.extend_lifetime_times
 
 
@@ -323,7 +324,7 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
         return explain("kept-by-rule")
     if evidence.offer == CPU:
         if policy.cpu_idle is None:
-            return explain("cpu-not-stopped")
+            return explain("cpu-not-stopped" if policy.cpu_lifetime is None else "cpu-time-limit-only")
         if evidence.busy_kernels or evidence.busy_terminals:
             return explain("cell-runs" if evidence.busy_kernels else "terminal-busy")
         return explain("activity-not-known" if evidence.last_activity is None else "used-lately")

@@ -36,7 +36,8 @@ def keep(
     if not policy.enabled:
         return explain("keep-dry-run")
     if facts.offer == CPU:
-        return explain("keep-cpu")
+        limit = policy.cpu_lifetime
+        return explain("keep-cpu") if limit is None else explain("keep-lifetime", limit=limit)
     decision = decide(evidence, policy, now, facts.warned, facts.cause, facts.promised)
     if decision.cause is Cause.LIFETIME:
         return _extended(facts, policy, decision)
@@ -90,6 +91,8 @@ def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision)
     if decision.in_vain:
         return explain("keep-in-vain")
     if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.extend_lifetime_times == 0:
+        return None
+    if facts.offer == CPU:
         return None
     left = facts.extensions < policy.extend_lifetime_times
     return explain("extend-idle") if left else explain("extend-none-left")

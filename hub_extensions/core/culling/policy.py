@@ -108,6 +108,12 @@ class CullPolicy:
         name="cpu_idle_minutes",
         least=0,
     )
+    cpu_lifetime: timedelta | None = setting(
+        None,
+        "A server without a GPU ends after this, in use or not; Keep does not move it. None: no such limit.",
+        name="cpu_lifetime_hours",
+        least=0,
+    )
     trust_reports: bool = setting(
         False,
         "True: where nobody else can measure a GPU, a low use that its own server reports counts as idle, unless a "
@@ -247,6 +253,7 @@ def _check_limits(policy: CullPolicy) -> None:
         "lifetime": policy.lifetime,
         "unopened": policy.unopened,
         "cpu_idle": policy.cpu_idle,
+        "cpu_lifetime": policy.cpu_lifetime,
         "holds_memory": policy.holds_memory,
         "never_used": policy.never_used,
         "wanted": policy.wanted,

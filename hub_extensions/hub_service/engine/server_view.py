@@ -149,7 +149,7 @@ class ServerView:
         policy = self.state.policy_of(facts.user, facts.offer)
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
             return None
-        if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times:
+        if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times and facts.offer != CPU:
             left = policy.extend_lifetime_times - facts.extensions
             minutes = policy.extend_lifetime.total_seconds() / 60
             return messages.Keep(minutes, max(0, left), policy.extend_lifetime_times, of_server=True)

@@ -11,6 +11,7 @@ from hub_extensions.core.culling import (
     Action,
     Cause,
     CullPolicy,
+    Evidence,
     PolicyError,
     check_policy,
     culling_sentence,
@@ -18,12 +19,15 @@ from hub_extensions.core.culling import (
     keeps_left,
     observe,
     settle,
+    why_not_extended,
 )
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.wording import duration
 from tests.core.culling.test_decision import CPU, DEMO, FACTS, GPU, ON, START, kept_by, message, minute
 
+LENGTHS = ("idle", "lifetime", "unopened", "cpu_idle", "cpu_lifetime")
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
 
@@ -89,10 +93,75 @@ def test_a_cpu_only_server_is_stopped_when_its_user_was_away_for_the_limit(minut
     assert (found.can_keep, found.ends_at) == (False, None)
 
 
+DAY_LONG = replace(ON, cpu_lifetime=24 * HOUR)
+AT_WORK = replace(CPU, busy_kernels=1)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "action"), [(85799, None), (85800, Action.WARN), (86399, Action.WARN), (86400, Action.STOP)]
+)
+def test_the_lifetime_of_a_cpu_only_server_ends_it_at_work_with_the_same_warning(
+    seconds: int, action: Action | None
+) -> None:
+    found = decide(AT_WORK, DAY_LONG, START + seconds * SECOND, warned=START + 85800 * SECOND)
+    assert (found.action if found.cause else None) == action
+    assert message(found) == ("A cell is running." if action is None else "The time limit of 24 h ends.")
+    assert (found.ends_at, found.can_keep) == (START + 24 * HOUR, False)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "changes", "cause", "ends_at"),
+    [
+        (CPU, {}, Cause.CPU_IDLE, None),
+        (CPU, {"cpu_lifetime": 24 * HOUR}, Cause.CPU_IDLE, 24),
+        (
+            CPU,
+            {"cpu_lifetime": 12 * HOUR},
+            Cause.LIFETIME,
+            12,
+        ),  # idle at 13 h
+        (AT_WORK, {}, None, None),
+        (AT_WORK, {"cpu_lifetime": 12 * HOUR}, Cause.LIFETIME, 12),
+        (replace(CPU, last_activity=None), {"cpu_lifetime": 12 * HOUR}, Cause.LIFETIME, 12),
+        (CPU, {"cpu_idle": None, "cpu_lifetime": 12 * HOUR}, Cause.LIFETIME, 12),
+        (CPU, {"cpu_lifetime": 12 * HOUR, "never": True}, None, None),
+        (replace(CPU, ends_at=START + 20 * HOUR), {"cpu_lifetime": 12 * HOUR}, Cause.CPU_IDLE, 20),
+        (replace(GPU, idle_since=None), {"lifetime": None, "cpu_lifetime": 12 * HOUR}, None, None),
+    ],
+)
+def test_of_a_cpu_only_servers_two_limits_the_sooner_ends_it(
+    evidence: Evidence, changes: dict[str, object], cause: Cause | None, ends_at: float | None
+) -> None:
+    policy = replace(ON, **changes)  # type: ignore[arg-type]
+    now = minute(13 * 60) - SECOND
+    found = decide(evidence, policy, now, warned=minute(60))
+    assert (found.cause, found.ends_at) == (cause, None if ends_at is None else START + ends_at * HOUR)
+    dry = decide(evidence, replace(policy, enabled=False), now)
+    assert dry.cause is None and dry.would is not None and dry.would.cause is cause
+
+
+@pytest.mark.parametrize("extensions", [0, 1])
+def test_no_keep_moves_the_lifetime_of_a_cpu_only_server(extensions: int) -> None:
+    """Its user is not offered to put it off either, as there is no GPU that could work."""
+    policy = replace(DAY_LONG, extend_lifetime_times=extensions)
+    now = START + 86000 * SECOND
+    facts = replace(FACTS, offer=OfferId("cpu"), lease=None)
+    decision = decide(AT_WORK, policy, now)
+    assert decision.cause is Cause.LIFETIME and not decision.can_keep
+    assert why_not_extended(facts, policy, decision) is None
+    refused = kept_by(facts, policy, now)
+    assert isinstance(refused, Reason) and refused.message == "The time limit of 24 h ends. That end cannot be moved."
+
+
 @pytest.mark.parametrize(
     ("evidence", "changes", "reason"),
     [
         (CPU, {"cpu_idle": None}, "CPU-only servers are not stopped."),
+        (
+            CPU,
+            {"cpu_idle": None, "cpu_lifetime": 24 * HOUR},
+            "CPU-only servers are stopped by their time limit alone.",
+        ),
         (replace(CPU, busy_kernels=1), {}, "A cell is running."),
         (replace(CPU, busy_kernels=None), {}, "It was used lately."),
         (replace(CPU, last_activity=None), {}, "Its activity is not known."),
@@ -231,10 +300,10 @@ SHORT = "it has to be as long as the warning at least (10 min)"
         ({"warn": 0 * SECOND}, f"warn: {BAD}"),
         ({"keep": 0 * SECOND}, f"keep: {BAD}"),
         ({"keep": SECOND}, None),
-        *(({name: 0 * SECOND}, f"{name}: {BAD}") for name in ("idle", "lifetime", "unopened", "cpu_idle")),
-        *(({name: 10 * MINUTE - SECOND}, f"{name}: {SHORT}") for name in ("idle", "lifetime", "unopened", "cpu_idle")),
-        *(({name: 10 * MINUTE}, None) for name in ("idle", "lifetime", "unopened", "cpu_idle")),
-        *(({name: None}, None) for name in ("lifetime", "unopened", "cpu_idle")),
+        *(({name: 0 * SECOND}, f"{name}: {BAD}") for name in LENGTHS),
+        *(({name: 10 * MINUTE - SECOND}, f"{name}: {SHORT}") for name in LENGTHS),
+        *(({name: 10 * MINUTE}, None) for name in LENGTHS),
+        *(({name: None}, None) for name in LENGTHS[1:]),
         ({"idle_by_offer": {"gpu": 9 * MINUTE}}, f"idle_by_offer['gpu']: {SHORT}"),
         ({"idle_by_offer": {"gpu": 10 * MINUTE}}, None),
         (

@@ -350,6 +350,28 @@ async def test_a_cpu_only_server_is_stopped_by_the_hubs_activity_and_busy_kernel
         assert r.hub.stopped == [("ada", "")]
 
 
+async def test_a_cpu_only_server_at_work_is_warned_of_its_lifetime_and_stopped_by_it(tmp_path: Path) -> None:
+    policy = replace(settings(tmp_path).culling, cpu_lifetime=timedelta(hours=1))
+    async with room(tmp_path, small(0), culling=policy) as r:
+        await r.ready(await r.ask("ada", "cpu"))
+        busy = Report(opened=True, kernels=1, busy_kernels=1)
+        await one_turn(r, busy)
+        await minutes(r, 45, busy)
+        shown = r.engine.server_state("ada", "")
+        assert shown is not None and shown.countdown is None and shown.ends_at is not None
+        await minutes(r, 14, busy)
+        warned = r.engine.server_state("ada", "")
+        assert warned is not None and warned.countdown is not None and warned.countdown.cause == "lifetime"
+        assert warned.ends_at == warned.countdown.stops_at == shown.ends_at and not warned.countdown.can_keep
+        with pytest.raises(Refused) as refused:
+            await r.engine.keep("ada", "")
+        assert problem_of(refused.value)[1].reason == "keep-lifetime"
+        await minutes(r, 2, busy)
+        await r.engine.report("ada", "", replace(OPEN, saved=True))
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+
+
 async def test_a_keep_that_cannot_be_written_says_so_and_moves_nothing(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.run("ada", "mig-1g.5gb")
