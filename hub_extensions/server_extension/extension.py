@@ -162,11 +162,11 @@ class GpuExtension(ExtensionApp):
             self._sampler.stop()
 
     async def _report(self, since: float) -> Report:
-        """What this server says about itself: opened by a person, and what its kernels do."""
+        """What this server says about itself: whether somebody has opened it, and what its kernels do."""
         assert self.serverapp is not None
         settings = self.serverapp.web_app.settings
         states = await self._kernel_states()
-        # Jupyter Server notes the time of every authenticated request of its API: somebody is there
+        # Jupyter Server notes the time of each authenticated request of its API, unless it says no_track_activity
         opened = (self._live is not None and self._live.opened) or "api_last_activity" in settings or bool(states)
         used = None
         if self._sampler is not None:

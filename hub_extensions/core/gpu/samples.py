@@ -50,7 +50,7 @@ class ServerReport:
     """What a server's own extension says about it. A user can forge it: it protects that very server, or harms it.
 
     Attributes:
-        opened: a browser has opened this server since its start.
+        opened: since its start a panel was connected, its API got an authenticated request, or it has had a kernel.
         kernels, busy_kernels: counts; None is not known.
         saved: the open notebooks were saved after the last request to do so.
         used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
