@@ -24,9 +24,10 @@ NOT_TOGETHER = [{"fractions-kai", "kueue"}, {"time-slicing", "mps"}, {"dra", "pa
 
 
 def findings(*files: Path, manifests: tuple[Path, ...] = ()) -> list[Finding]:
-    """What is said of them; beside our base the hub's image is ours."""
+    """What is said of them; beside our base the hub's image is ours. Names that are to be filled in are left out."""
     given = [*files[:1], IMAGES, *(file for file in files[1:] if file != IMAGES)] if files[0] == BASE else files
-    return list(check(CheckOptions([str(file) for file in given], manifests)).findings)
+    found = check(CheckOptions([str(file) for file in given], manifests)).findings
+    return [each for each in found if each.rule != "placeholder"]
 
 
 def applied(*files: Path) -> tuple[Path, ...]:
@@ -49,6 +50,13 @@ def stack(example: Path) -> list[Path]:
     """The files that an example's README gives to ``helm upgrade``, in its order, without the admin's own."""
     text = (example.parent / "README.md").read_text(encoding="utf-8")
     return [ROOT / name for name in re.findall(r"(?m)^ +-f (helm-values/\S+)", text)]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS, ids=lambda file: file.stem)
+def test_what_a_shipped_file_leaves_to_be_filled_in_is_said_once(overlay: Path) -> None:
+    found = [each for each in check(CheckOptions([str(BASE), str(overlay)])).findings if each.rule == "placeholder"]
+    text = "".join(line for line in overlay.read_text().splitlines(True) if not line.lstrip().startswith("#"))
+    assert [each.file for each in found] == ([str(overlay)] if "example." in text else [])
 
 
 def test_there_is_something_to_check() -> None:

@@ -26,11 +26,12 @@ from hub_extensions.core.cluster.nodes import own_names
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.sign_on.provider_settings import SECTIONS
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
 from hub_extensions.tools.helm_check.chart_config import hub_config, merge
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
-from hub_extensions.tools.helm_check.files import check_files
+from hub_extensions.tools.helm_check.files import check_files, check_placeholders
 from hub_extensions.tools.helm_check.helm import (
     HelmUnusable,
     NotValues,
@@ -69,6 +70,15 @@ COVERED_BY_RULES = (
 
 MOST_SETTINGS = 25
 """So many wrong settings of ours are reported at once."""
+
+APPS = "hub.config.SignOnGate.apps"
+STAND_INS = {
+    "hub.config.JupyterHub.public_url": "https://hub.invalid/",
+    "hub.config.SignOnGate.url": "https://apps.invalid",
+    "hub.config.SignOnGate.connect_url": "http://gate:8192",
+    **{f"hub.config.{section}.issuer": "https://provider.invalid/" for section in SECTIONS},
+}
+"""Settings that others need -> what stands for a wrong one while the rest is checked."""
 
 MOST_DIFFERENCES = 6
 SIGNS = {"problem": ("wrong  ", "red"), "look at": ("look at", "yellow")}
@@ -167,6 +177,7 @@ def _by_rules(run: _CheckRun) -> None:
     findings += check_shape(release)
     misfits = bool(findings)
     findings += check_files(release)
+    findings += check_placeholders(release)
     findings += check_hub(release)
     findings += check_pods(release)
     findings += check_namespaces(release)
@@ -207,6 +218,7 @@ def _by_configure(run: _CheckRun, config: Config) -> Iterator[Finding]:
     """What the hub itself would say of our sections, and of what `configure` leaves alone."""
     release = run.release
     reported = {finding.key for finding in run.findings if finding.severity == "problem"}
+    corrected: set[str] = set()
     for _ in range(MOST_SETTINGS):
         try:
             with dry_run() as notes:
@@ -215,10 +227,13 @@ def _by_configure(run: _CheckRun, config: Config) -> Iterator[Finding]:
             finding = _about(
                 release, "own-settings", _as_values(str(problem)), "Correct it: the hub does not start with it."
             )
-            if finding.key not in reported and not ("service-token" in _rules(run) and "token" in finding.text):
+            is_known = "service-token" in _rules(run) and "token" in finding.text
+            if finding.key not in reported | corrected and not is_known:
                 yield finding
-            if not _taken_out(config, finding.key):
+            if not _corrected(config, finding):
                 return
+            if finding.key != APPS:  # of the apps those that were named are gone, and others may be wrong
+                corrected.add(finding.key)
             continue
         except Exception as problem:  # noqa: BLE001  values of any shape: what the hub would trip over is a finding
             text = f"The hub would not start: {type(problem).__name__}: {problem}"
@@ -243,9 +258,20 @@ def _rules(run: _CheckRun) -> set[str]:
     return {finding.rule for finding in run.findings}
 
 
-def _taken_out(config: Config, key: str) -> bool:
-    """Take a wrong setting out, to see what else is wrong; whether it was there."""
-    parts = key.split(".")
+def _corrected(config: Config, finding: Finding) -> bool:
+    """Correct a wrong setting, to see what else is wrong; return whether something was changed."""
+    for key, right in STAND_INS.items():
+        _, _, section, name = key.split(".")
+        if key in finding.text and config[section].get(name) != right:
+            config[section][name] = right
+            return True
+    if finding.key == APPS:
+        apps = config.SignOnGate.get("apps")
+        named = [name for name in apps if f"app {str(name)!r}" in finding.text] if isinstance(apps, Mapping) else []
+        if named:
+            config.SignOnGate.apps = {name: app for name, app in apps.items() if name not in named}
+            return True
+    parts = finding.key.split(".")
     if parts[:2] != ["hub", "config"] or len(parts) < 3 or parts[2] not in config:
         return False
     if len(parts) == 3:
@@ -258,7 +284,7 @@ def _of_notes(release: Release, notes: Iterable[str]) -> Iterator[Finding]:
     for note in notes:
         if not any(text in note for text in COVERED_BY_RULES):
             finding = _about(release, "left-alone", _as_values(note), "See the reference of settings.")
-            serious = "no server with a GPU starts" in finding.text
+            serious = "no server with a GPU starts" in finding.text or "nobody can choose a GPU" in finding.text
             yield replace(finding, severity="problem" if serious else "look at")
 
 
@@ -387,8 +413,9 @@ def print_report(report: CheckReport, console: Console) -> None:
         console.print(f"         {finding.fix}", markup=False, soft_wrap=True)
     if report.use:
         console.print("Who measures the use:", markup=False)
-    for offer, who in report.use.items():
-        console.print(f"  {offer}: {who}", markup=False, soft_wrap=True)
+    for who in dict.fromkeys(report.use.values()):
+        offers = ", ".join(offer for offer, its in report.use.items() if its == who)
+        console.print(f"  {offers}: {who}", markup=False, soft_wrap=True)
     console.print(_closing(report), markup=False, soft_wrap=True)
 
 

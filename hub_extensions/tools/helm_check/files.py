@@ -5,6 +5,7 @@ Not here: whether the result fits the chart (``helm_check/rules/shape.py``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,9 @@ from hub_extensions.tools.helm_check.model import (
 SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
 """Mappings in which each entry belongs to whoever wrote it: one file's entry should not take another's place."""
 
+PLACEHOLDER = re.compile(r"(?i)\bexample\.(?:org|com|net)\b|\bYOUR-[A-Z]+\b")
+"""What our own files have in the place of a site's names."""
+
 MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
 
 
@@ -45,6 +49,23 @@ def check_files(release: Release) -> Iterator[Finding]:
         yield from _entries(later, release.files[:at])
         yield from _images(later, release.files[:at], release.files[:base], release.facts)
     yield from _whole_replaced(release)
+
+
+def check_placeholders(release: Release) -> Iterator[Finding]:
+    """Names of hosts that no site has, as our files have them for others to fill in; one finding for each file."""
+    named: dict[str, list[Path]] = {}
+    for path, value in leaves(release.values):
+        if path[1:2] in (("extraConfig",), ("extraFiles",)):
+            continue  # text of the admin's own
+        if PLACEHOLDER.search(str(value)):
+            file = release.where(path)[0]
+            if file:
+                named.setdefault(file, []).append(path)
+    for file, paths in named.items():
+        keys = _few(map(dotted, paths))
+        text = f"{file} still has names of hosts that stand for yours ({keys})."
+        fix = "Write your own names there, or in a later file."
+        yield found(release, "placeholder", paths[0], text, fix, severity="look at")
 
 
 def _is_ours(path: Path) -> bool:

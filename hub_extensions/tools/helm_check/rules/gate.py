@@ -12,7 +12,8 @@ from hub_extensions.core.settings import settings_in
 from hub_extensions.core.sign_on.apps import address_of
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.gate.hub_setup import SERVICE
-from hub_extensions.tools.helm_check.model import Finding, Release, found
+from hub_extensions.tools.gate_config.render import RELAYING
+from hub_extensions.tools.helm_check.model import Finding, Release, Severity, found
 from hub_extensions.tools.helm_check.network_policy import Pod, refused
 from hub_extensions.tools.helm_check.rules.network import pods_of
 from hub_extensions.tools.helm_check.rules.sign_on import public_hosts
@@ -32,11 +33,13 @@ def check_gate(release: Release) -> Iterator[Finding]:
     if gate.get("enabled") is not True:
         return
     yield from _host(release, gate)
+    yield from _listens(release, gate)
     yield from _service(release, gate)
     yield from _urls(release, gate)
     yield from _replicas(release, gate)
     yield from _gate_port(release, gate)
     yield from _apps(release, gate)
+    yield from _relays(release, gate)
     yield from _cookies(release)
 
 
@@ -46,6 +49,27 @@ def _host(release: Release, gate: Tree) -> Iterator[Finding]:
         text = f"People come to the hub at {place.host} too: its cookies would go to the apps, and theirs to servers."
         fix = "Give the apps a host of their own, which is not below the hub's."
         yield found(release, "gate-host", f"{SECTION}.url", text, fix)
+
+
+def _listens(release: Release, gate: Tree) -> Iterator[Finding]:
+    host = str(gate.get("host") or GateConfig().host)
+    if gate.get("started_by_hub") is False and (host == "localhost" or host == "::1" or host.startswith("127.")):
+        text = f"The gate listens on {host}, in a pod of its own: neither the proxy nor the hub reaches it there."
+        fix = "Set it to 0.0.0.0, as helm-values/gate.yaml does."
+        yield found(release, "gate-listens", f"{SECTION}.host", text, fix)
+
+
+def _relays(release: Release, gate: Tree) -> Iterator[Finding]:
+    """WebSockets through the gate, which no route of the Gateway API can lead there."""
+    has_routes = any(each.get("kind") in ("HTTPRoute", "GRPCRoute") for each in release.manifests)
+    for name, app in _catalogue(gate).items():
+        if app.get("relay") is True and (has_routes or release.at("httpRoute.enabled") is True):
+            text = f"The app {name!r} has relay, and the Gateway API leads no WebSockets through the gate."
+            proxies = ", ".join(each for each in RELAYING if each != "policies")
+            fix = f"Take relay out, or have one of {proxies} before the apps."
+            severity: Severity = "problem" if has_routes else "look at"
+            path = (*SECTION.split("."), "apps", name, "relay")
+            yield found(release, "gate-relay", path, text, fix, severity=severity)
 
 
 def _service(release: Release, gate: Tree) -> Iterator[Finding]:

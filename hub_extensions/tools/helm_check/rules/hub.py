@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from hub_extensions.configuration import ACCESS_SCOPE
-from hub_extensions.spawner.config.spawner_classes import near_miss
-from hub_extensions.tools.helm_check.extra_config import last_set, names_our_spawner, python_of
+from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, near_miss
+from hub_extensions.tools.helm_check.extra_config import last_set, names_our_spawner, own_form, python_of
 from hub_extensions.tools.helm_check.model import (
     Finding,
     Path,
@@ -63,7 +63,9 @@ def check_hub(release: Release) -> Iterator[Finding]:
         return
     yield from _code(release)
     yield from _wiring(release)
+    yield from _own_form(release)
     yield from _cullers(release)
+    yield from _max_age(release)
     yield from check_use(release)
     yield from check_stops(release)
     yield from _limits(release)
@@ -226,6 +228,20 @@ def _after(release: Release, path: Path, code: str, own: str) -> Finding:
     return found(release, "after-ours", path, text, fix, severity="look at")
 
 
+def _own_form(release: Release) -> Iterator[Finding]:
+    """Another form in the place of ours, from a value or from Python."""
+    fix = "Take it out; choices of your own go into singleuser.profileList, which stands above the offers."
+    for section in SPAWNERS:
+        for name, does in FORM_SETTINGS.items():
+            key = f"hub.config.{section}.{name}"
+            if release.at(key) is not None:
+                yield found(release, "own-form", key, f"It {does}: nobody can choose a GPU.", fix)
+    for path, code in python_of(release):
+        if own := own_form(code):
+            text = f"c.{own[0]}.{own[1]} {FORM_SETTINGS[own[1]]}: nobody can choose a GPU."
+            yield found(release, "own-form", path, text, fix)
+
+
 def _past_our_values(release: Release, path: Path, code: str) -> Iterator[Finding]:
     """Python runs after ``hub.config``, so what it sets of our base's settings beats them."""
     spawner = last_set(code, "spawner_class")
@@ -273,6 +289,18 @@ def _cullers(release: Release) -> Iterator[Finding]:
             text = "It names JupyterHub's idle culler, which stops servers whose GPU is busy, when no browser asks."
             fix = "Where it starts one, take it out: hub.config.GpuCulling stops idle servers without a GPU too."
             yield found(release, "stock-culler", key, text, fix, severity="look at")
+
+
+def _max_age(release: Release) -> Iterator[Finding]:
+    """The chart's longest time of a server, which went with its culler."""
+    age, ours = release.at("cull.maxAge"), release.tree("hub.config.GpuCulling")
+    if release.at("cull.enabled") is True or not (_is_number(age) and age > 0) or ours.get("cpu_lifetime_hours"):
+        return
+    text = f"With the chart's culler off, {age:g} s does nothing: a server without a GPU has no longest time."
+    if ours.get("enabled") is not True:
+        text = f"With the chart's culler off, {age:g} s does nothing: no server has a longest time."
+    fix = "Set cpu_lifetime_hours and lifetime_hours of hub.config.GpuCulling, and enabled (helm-values/culling.yaml)."
+    yield found(release, "max-age-lost", "cull.maxAge", text, fix, severity="look at")
 
 
 def _limits(release: Release) -> Iterator[Finding]:

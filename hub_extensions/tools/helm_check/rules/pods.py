@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
-from hub_extensions.tools.helm_check.extra_config import python_of, set_anew
+from hub_extensions.tools.helm_check.extra_config import gpus_of_hooks, gpus_set, python_of, set_anew
 from hub_extensions.tools.helm_check.model import Finding, Path, Release, Severity, dotted, find, found, has
 from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
 
 _NVIDIA = re.compile(r"nvidia\.com/")
+_OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
 _RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
 _VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
@@ -27,6 +28,7 @@ def check_pods(release: Release) -> Iterator[Finding]:
     if release.is_ours:
         yield from _profiles(release)
         yield from _gpus_of_all(release)
+        yield from _gpus_by_python(release)
         yield from _visible(release)
         yield from _schedulers(release)
         yield from _namespaces(release)
@@ -66,6 +68,18 @@ def _of_profile(release: Release, path: Path, name: str, profile: Mapping[str, A
                     "Take it out, or keep such profiles in a hub of their own: there are no offers of this kind of GPU."
                 )
             yield found(release, "profile-gpu", path, text, fix)
+        pinned = [] if any(_asked(override)) else sorted(filter(_OF_GPU_NODES.search, _selectors(override)))
+        if pinned:
+            text = f"{who} is for nodes with {pinned[0]}: servers without a GPU take the room there too."
+            fix = "Take it out: an offer brings its servers to the nodes that have its GPUs."
+            yield found(release, "profile-on-gpu-nodes", path, text, fix, severity="look at")
+
+
+def _selectors(override: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the labels that an override wants of a node."""
+    selector = override.get("node_selector")
+    yield from map(str, selector if isinstance(selector, Mapping) else ())
+    yield from re.findall(r"'key': '([^']+)'", str(override.get("node_affinity_required") or ""))
 
 
 def _overrides(profile: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -123,6 +137,19 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
                 asks = f"{resource}: {count} in every server"
                 text = f"Its container {name} would ask for {asks}, beside what a lease gives."
                 yield found(release, "gpu-for-all", key, text, _OF_THE_OFFER)
+
+
+def _gpus_by_python(release: Release) -> Iterator[Finding]:
+    """The same, as the admin's own Python sets it, and what its hooks add."""
+    for path, code in python_of(release):
+        for resource, count in gpus_set(code, SPAWNERS, _RESOURCES, _GPU.fullmatch).items():
+            text = f"Every server would ask for {resource}: {count}, whatever its user chose."
+            yield found(release, "gpu-for-all", path, text, _OF_THE_OFFER)
+        for section, hook, resource in gpus_of_hooks(code, SPAWNERS, _GPU.fullmatch):
+            text = f"c.{section}.{hook} asks for {resource} by itself: it is left out, the GPU comes with the offer."
+            if hook == "modify_pod_hook":
+                text = f"c.{section}.{hook} adds {resource} after the offer has set its own: outside of every lease."
+            yield found(release, "gpu-of-a-hook", path, text, _OF_THE_OFFER)
 
 
 def _visible(release: Release) -> Iterator[Finding]:

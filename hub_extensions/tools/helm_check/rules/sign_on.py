@@ -22,6 +22,8 @@ from hub_extensions.tools.helm_check.model import Finding, Release, found
 VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
 KEYS = "hub.config.CryptKeeper.keys"
 KEY_BYTES = 32
+LETS_IN = ("allow_all", "allowed_users", "allowed_groups", "admin_users", "admin_groups", "allow_existing_users")
+"""Settings by which JupyterHub lets people in."""
 _NO_KEYS = re.compile(r"(?m)^ *c\.CryptKeeper\.keys = (?:\[\]|None|'')$")
 _FROM_A_SECRET = (
     f"Put it into a Secret, and name that in {VARIABLE}.valueFrom.secretKeyRef, as helm-values/sign-on.yaml does."
@@ -51,6 +53,7 @@ def check_sign_on(release: Release) -> Iterator[Finding]:
     if not has_single_sign_on(release):
         return
     yield from _secret(release)
+    yield from _nobody(release)
     yield from _key(release)
     yield from _callback(release)
     yield from _https(release)
@@ -70,6 +73,19 @@ def _secret(release: Release) -> Iterator[Finding]:
     elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in python_of(release)):
         text = "Nothing brings the client's secret: the hub does not start."
         yield found(release, "sign-on-secret", VARIABLE, text, _FROM_A_SECRET)
+
+
+def _nobody(release: Release) -> Iterator[Finding]:
+    """JupyterHub lets in whom a setting names, and nobody else."""
+    if any(provider_setting(release, name)[1] for name in LETS_IN):
+        return
+    if any(f".{name}" in code for _, code in python_of(release) for name in LETS_IN):
+        return
+    key, said = provider_setting(release, "allow_all")
+    how = "allow_all is false" if said is False else "allow_all is not set"
+    text = f"{how}, and no setting names somebody who may come in: nobody can sign in."
+    fix = f"Set allow_all to true, or one of {', '.join(LETS_IN[1:])} below hub.config.{CLASS}."
+    yield found(release, "sign-on-nobody", key, text, fix)
 
 
 def _key(release: Release) -> Iterator[Finding]:
