@@ -26,11 +26,9 @@ def configure(c: Any) -> None:
         WrongSetting: a setting of ours is unknown or out of range; the text names it and says what would be right. It
             is a ValueError, and a TraitError: JupyterHub logs the sentence of such, without a traceback, and ends.
     """
-    from hub_extensions.configuration import WrongSetting, apply
-    from hub_extensions.spawner.config.spawner_classes import load_own_class
+    from hub_extensions.configuration import WrongSetting, apply_in_hub
 
-    load_own_class(c)
     try:
-        apply(c)
+        apply_in_hub(c)
     except ValueError as problem:
         raise WrongSetting(str(problem)) from None

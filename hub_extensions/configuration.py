@@ -51,6 +51,7 @@ from hub_extensions.spawner.config.spawner_classes import (
     derives_from_kubespawner,
     how_to_derive,
     is_ours,
+    load_own_class,
     name_of,
     other_forms,
     servers_are_pods,
@@ -102,6 +103,12 @@ _dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", defa
 
 class WrongSetting(TraitError, ValueError):
     """A setting with which the hub does not start; the text names it. JupyterHub shows a TraitError's text alone."""
+
+
+def apply_in_hub(c: Any) -> None:
+    """As `apply`, where the admin's own spawner class may be imported, as the hub is going to do."""
+    load_own_class(c)
+    apply(c)
 
 
 def apply(c: Any) -> None:
