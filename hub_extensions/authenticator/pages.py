@@ -6,6 +6,7 @@ Not here: who may (``requests.py``), REST (``rest.py``).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,9 @@ from jupyterhub import orm
 from jupyterhub.handlers import BaseHandler
 from jupyterhub.user import User
 from tornado import web
+from tornado.httputil import HTTPInputError, parse_body_arguments
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, language_of, sign_on_of
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.authenticator.session_ender import of_one_user
@@ -27,7 +30,38 @@ MOST_PEOPLE = 100
 EVENTS_SHOWN = 20
 
 
-class SessionsPage(BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterhub has no types
+    """A page of the hub with forms, whose bodies are bounded. The proof of a form (XSRF) is in its body."""
+
+    body_bytes = 16 * 1024
+    _has_form = False
+
+    def check_xsrf_cookie(self) -> None:
+        if self.request.method != "POST" or self._has_form:
+            super().check_xsrf_cookie()
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Read the form, check its proof, and do what it asks for."""
+        request = self.request
+        try:
+            parse_body_arguments(
+                request.headers.get("Content-Type", ""), self.whole_body(), request.body_arguments, request.files
+            )
+        except HTTPInputError:
+            raise web.HTTPError(400, "The form cannot be read.") from None
+        for name, values in request.body_arguments.items():
+            request.arguments.setdefault(name, []).extend(values)
+        self._has_form = True
+        self.check_xsrf_cookie()
+        await self.submitted()
+
+    @abstractmethod
+    async def submitted(self) -> None:
+        """What the form asks for."""
+
+
+class SessionsPage(FormPage):
     """My sessions, for people: where I am signed in; end one, end the others."""
 
     @web.authenticated
@@ -50,9 +84,8 @@ class SessionsPage(BaseHandler):  # type: ignore[misc]  # jupyterhub has no type
         self.set_header("Cache-Control", "no-store")
         self.finish(html)
 
-    @web.authenticated
-    async def post(self) -> None:
-        """One session by its `id`, or all but this one (`others`)."""
+    async def submitted(self) -> None:
+        """End one session by its `id`, or all but this one (`others`)."""
         user = _person(self)
         sign_on = sign_on_of(self)
         current = sign_on.session_of(self)
@@ -67,7 +100,7 @@ class SessionsPage(BaseHandler):  # type: ignore[misc]  # jupyterhub has no type
         self.redirect(f"{self.hub.base_url}sso/sessions?{urlencode({'ended': len(ending)})}", status=303)
 
 
-class AdminPage(BaseHandler):  # type: ignore[misc]
+class AdminPage(FormPage):
     """For admins: everybody's sessions, searched; end a person's everywhere; what happened lately."""
 
     @web.authenticated
@@ -75,8 +108,7 @@ class AdminPage(BaseHandler):  # type: ignore[misc]
         """See the class."""
         await self._show(None, "")
 
-    @web.authenticated
-    async def post(self) -> None:
+    async def submitted(self) -> None:
         """End everything of a `user`; with `lost_right` also what an account without rights loses."""
         if not has_scope(self, END_SCOPE):
             raise web.HTTPError(403, f"This needs the scope {END_SCOPE}.")

@@ -12,6 +12,7 @@ from typing import Any
 from jupyterhub.apihandlers.base import APIHandler
 from tornado import web
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, is_own, sign_on_of, user_named
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnSession
@@ -19,7 +20,7 @@ from hub_extensions.core.sign_on import EndCause, EndReport, SignOnSession
 MOST_EVENTS = 1000
 
 
-class SessionsOfUser(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
+class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
     """GET: a person's sessions. DELETE: end all of them; ``?lost_right=true``: the person may not sign in any more."""
 
     def get(self, name: str) -> None:
@@ -35,7 +36,7 @@ class SessionsOfUser(APIHandler):  # type: ignore[misc]  # jupyterhub has no typ
         await _end(self, user, list(sign_on_of(self).registry.of_user(user.id)))
 
 
-class SessionOfUser(APIHandler):  # type: ignore[misc]
+class SessionOfUser(BoundedBody, APIHandler):  # type: ignore[misc]
     """DELETE: end one session."""
 
     async def delete(self, name: str, session_id: str) -> None:
@@ -47,7 +48,7 @@ class SessionOfUser(APIHandler):  # type: ignore[misc]
         await _end(self, user, found)
 
 
-class Events(APIHandler):  # type: ignore[misc]
+class Events(BoundedBody, APIHandler):  # type: ignore[misc]
     """GET: the audit log, the newest first. ``?user=`` is about one person, ``?limit=`` at most so many."""
 
     def get(self) -> None:

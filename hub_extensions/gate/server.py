@@ -85,6 +85,10 @@ class _Caller(HTTPMessageDelegate):
     ) -> Awaitable[None] | None:
         assert isinstance(start, RequestStartLine)
         path = start.path
+        length = headers.get("Content-Length", "0")
+        if length.isdecimal() and int(length) > LARGEST_BODY:  # nothing of it is read, and the connection ends
+            self._write(413, {**JSON, "Connection": "close"}, message("method", 413), start.method)
+            return None
         for prefix in (CHECK_PATH, ANSWER_PATH):
             if path.startswith(prefix):
                 self._redirects = prefix is ANSWER_PATH

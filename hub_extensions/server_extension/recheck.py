@@ -22,9 +22,10 @@ from jupyter_server.auth.decorator import allow_unauthenticated
 from tornado import web
 from tornado.websocket import WebSocketHandler
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.core.sign_on.server_key import VARIABLE
 from hub_extensions.core.signing import request_of
-from hub_extensions.server_extension.routes import BODY_BYTES, BODY_SECONDS, PanelHandler
+from hub_extensions.server_extension.routes import PanelHandler
 
 log = logging.getLogger(__name__)
 
@@ -112,11 +113,9 @@ class RecheckHandler(PanelHandler):
 
     async def prepare(self) -> None:  # type: ignore[override]  # as Jupyter Server has it
         """Nobody is signed in here: a signature is asked for before a byte of a body."""
-        connection: Any = self.request.connection
-        connection.set_max_body_size(BODY_BYTES)
-        connection.set_body_timeout(BODY_SECONDS)
         if not self._is_signed():
             raise web.HTTPError(403)
+        BoundedBody.take_body(self)
 
     def check_xsrf_cookie(self) -> None:
         """No cookie counts here, so there is nothing to forge."""

@@ -17,6 +17,7 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.core.messages import ServerState
 from hub_extensions.server_extension.broadcast import Broadcast
 from hub_extensions.server_extension.codec import encode
@@ -26,12 +27,9 @@ from hub_extensions.server_extension.service_client import RequestRefused, Servi
 RESOURCE = "gpu"
 SEND_BUFFER_BYTES = 64 * 1024
 UNHEARD_MILLISECONDS = 60_000
-BODY_BYTES = 4 * 1024
-BODY_SECONDS = 15.0
 
 
-@web.stream_request_body
-class PanelHandler(APIHandler):
+class PanelHandler(BoundedBody, APIHandler):  # type: ignore[misc]  # its `prepare` has an option of its own
     """A route that takes no body: who calls is asked before a byte of one, and what comes all the same is bounded.
 
     Jupyter Server itself would read half a GiB of it from anybody, and wait for it for ever.
@@ -40,17 +38,10 @@ class PanelHandler(APIHandler):
     auth_resource = RESOURCE
     _track_activity = False
 
-    async def prepare(self) -> None:  # type: ignore[override]  # as Jupyter Server has it
-        """Who calls, as Jupyter Server knows it."""
-        connection: Any = self.request.connection
-        connection.set_max_body_size(BODY_BYTES)
-        connection.set_body_timeout(BODY_SECONDS)
-        await super().prepare()
+    def take_body(self) -> None:
         if not self.current_user:
             raise web.HTTPError(403)
-
-    def data_received(self, chunk: bytes) -> None:
-        """The panel sends an empty object at most; it says nothing."""
+        super().take_body()
 
 
 class SnapshotHandler(PanelHandler):
@@ -153,7 +144,7 @@ class WarnedHandler(LinkHandler):
         self.finish()
 
 
-class LiveHandler(WebSocketHandler, JupyterHandler):
+class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignore[misc]  # as above
     """GET gpu/live: a websocket that only tells; everything at first, then what changes. `?every=5`: each 5 s."""
 
     auth_resource = RESOURCE

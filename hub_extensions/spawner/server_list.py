@@ -20,6 +20,8 @@ from jupyterhub.scopes import Scope, needs_scope
 from jupyterhub.utils import isoformat
 from tornado import web
 
+from hub_extensions.adapters.bounded_body import BoundedBody
+
 SCOPES = ("list:users", "read:users:name", "read:users:groups", "read:servers", "admin:server_state")
 STATE = ("pid", "pod_name")
 """What is told of a spawner's state."""
@@ -39,7 +41,7 @@ class _ServerRow(NamedTuple):
     admin: bool
 
 
-class ServerList(APIHandler):  # type: ignore[misc]  # jupyterhub has no types
+class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
     """GET: ``{"items": …}`` as in ``/users?state=active``, with an item for each server."""
 
     _accept_cookie_auth = False

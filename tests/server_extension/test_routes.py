@@ -166,7 +166,7 @@ async def test_no_byte_of_a_strangers_body_is_waited_for_and_little_of_the_owner
     assert said.startswith(b"HTTP/1.1 403"), said
     owner = f"Authorization: token {LOGIN_TOKEN}"
     said = await answer_to(server, method, path, owner, "Content-Length: 1000000", body=b"x" * 5000)
-    assert said.startswith(b"HTTP/1.1 400"), said
+    assert said.startswith(b"HTTP/1.1 413"), said
     assert service.keeps == before
 
 

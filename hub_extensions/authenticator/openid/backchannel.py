@@ -16,6 +16,7 @@ from urllib.parse import parse_qs
 
 from tornado import web
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.adapters.oidc import ProviderAway, ProviderUnusable
 from hub_extensions.authenticator.openid.metrics import LOGOUT_TOKENS
 from hub_extensions.core.sign_on import EndCause
@@ -94,13 +95,13 @@ class LogoutTokens:
         return len(recent) >= BAD_A_MINUTE and time.monotonic() - recent[0] < 60
 
 
-@web.stream_request_body
-class BackchannelLogout(web.RequestHandler):
+class BackchannelLogout(BoundedBody):
     """POST, with `single-sign-on`: the provider says that somebody signed out there, by a `logout_token` in a form."""
+
+    body_bytes = LARGEST_BODY
 
     def initialize(self, tokens: LogoutTokens) -> None:
         self._tokens = tokens
-        self._body = b""
         self._is_over = False
 
     def check_xsrf_cookie(self) -> None:
@@ -113,16 +114,16 @@ class BackchannelLogout(web.RequestHandler):
         """What is refused unread."""
         if self.request.method != "POST":
             self._refuse(405, "method", "It is no POST.")
-        elif int(self.request.headers.get("Content-Length") or 0) > LARGEST_BODY:
+            return
+        try:
+            self.take_body()
+        except web.HTTPError:
             self._refuse(413, "size", "Its body is too large.")
 
     def data_received(self, chunk: bytes) -> None:
         """Read no more than there may be."""
-        if self._is_over:
-            return
-        self._body += chunk
-        if len(self._body) > LARGEST_BODY:
-            self._body = b""
+        super().data_received(chunk)
+        if len(self.received) > LARGEST_BODY and not self._is_over:
             self._refuse(413, "size", "Its body is too large.")
 
     async def post(self) -> None:
@@ -148,7 +149,7 @@ class BackchannelLogout(web.RequestHandler):
         if self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != FORM:
             return None
         try:
-            fields = parse_qs(self._body.decode("ascii"), max_num_fields=10)
+            fields = parse_qs(self.whole_body().decode("ascii"), max_num_fields=10)
         except ValueError:
             return None
         found = fields.get("logout_token", [])

@@ -15,6 +15,7 @@ from jupyterhub.handlers import BaseHandler
 from oauthenticator.oauth2 import OAuthLogoutHandler
 from tornado.httputil import url_concat
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.adapters.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
 from hub_extensions.authenticator.login import on_this_host
 from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
@@ -52,7 +53,7 @@ _WRITTEN = {"not-allowed", "name-taken"}
 """The audit log has these already; any other failure but those about nobody is *refused* there, with its code."""
 
 
-class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
     """``/hub/oauth_login``: to the provider, with all that proves afterwards that it was this browser."""
 
     async def get(self) -> None:
@@ -96,7 +97,7 @@ class OpenIdLogin(ShowsFailures, BaseHandler):  # type: ignore[misc]  # jupyterh
         }
 
 
-class OpenIdCallback(ShowsFailures, BaseHandler):  # type: ignore[misc]
+class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc]
     """``/hub/oauth_callback``: back from the provider."""
 
     sign_on_proof: Any = None

@@ -14,8 +14,10 @@ from jupyterhub import orm, scopes
 from jupyterhub.handlers import BaseHandler
 from tornado import web
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 
-class PageFrame(BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+
+class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
     """GET: a page of the hub without contents, as ``?user=`` sees it; for one service and its token alone."""
 
     _accept_cookie_auth = False

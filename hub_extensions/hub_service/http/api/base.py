@@ -15,8 +15,9 @@ from typing import Any, ClassVar, TypeVar
 
 from jupyterhub.services.auth import HubOAuthenticated
 from tornado.escape import utf8
-from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
+from tornado.web import Finish, HTTPError
 
+from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
 from hub_extensions.adapters.signatures import SignatureVerdict
 from hub_extensions.core.access import ApiAction, Person, refusal
@@ -66,13 +67,14 @@ OLDER_HUB = Reason(
 )
 
 
-@stream_request_body
-class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
+class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
     """A route of the service: its body is read only after the caller is known, and never beyond the limit.
 
     Subclasses say in `who` who may call it, and in `action` what a person does by it.
     """
 
+    body_bytes = BODY_LIMIT_BYTES
+    body_seconds = None  # the server's own limit holds for every route
     who: ClassVar[Who]
     action: ClassVar[ApiAction] = ApiAction.READ
     caller: Hub | Server | Person | None = None
@@ -81,8 +83,6 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         """Called by tornado for each request."""
         self.parts = parts
         self.hub_auth = parts.auth.oauth
-        self._body = bytearray()
-        self._may_read = False
         self.signed: SignedRequest | None = None
         self._again = False
 
@@ -119,12 +119,7 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
             await self.parts.refusals.slow_down()
             raise
         self._mark_proved(stream)
-        length = self.request.headers.get("Content-Length", "0")
-        if length.isdecimal() and int(length) > BODY_LIMIT_BYTES:
-            raise _too_large()
-        self._may_read = True
-        # a body in pieces tells its length at its end: read a little too much of it, and say so
-        self.request.connection.set_max_body_size(2 * BODY_LIMIT_BYTES)  # type: ignore[union-attr]
+        self.take_body()
 
     def _check_signature(self) -> None:
         """Did the hub sign this, for now? Raises Forbidden: it was here before; SignAgain."""
@@ -143,25 +138,23 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         """Who is calling, by what came before the body."""
         return await self._admitted()
 
-    def data_received(self, chunk: bytes) -> None:
-        """A part of the body; what is beyond the limit is dropped (and the request refused)."""
-        if len(self._body) <= BODY_LIMIT_BYTES:
-            self._body += chunk
-
     def body(self) -> bytes:
         """The whole body.
 
         Raises:
             BadInput: it is too large. Forbidden: the hub signed another. SignAgain.
         """
-        if len(self._body) > BODY_LIMIT_BYTES:
-            raise _too_large()
-        if self.signed is not None and self.signed.body != hash_of(bytes(self._body)):
+        body = self.whole_body()
+        if self.signed is not None and self.signed.body != hash_of(body):
             self.signed = None
             raise Forbidden("This is not the body that the hub signed.")
         if self._again:
             raise SignAgain
-        return bytes(self._body)
+        return body
+
+    def too_large(self) -> BadInput:
+        message = f"The body is too large; {BODY_LIMIT_BYTES // 1024} KiB is the most."
+        return BadInput(message, status=413, reason="too-large")
 
     def get_current_user(self) -> Person | None:
         """For tornado and for JupyterHub's XSRF cookie."""
@@ -191,9 +184,6 @@ class Route(HubOAuthenticated, RequestHandler):  # type: ignore[misc]
         problem: Problem = kwargs["problem"]
         if status_code == 503:
             self.set_header("Retry-After", "5")
-        if not self._may_read:
-            # before the body is read tornado closes the connection afterwards: a proxy has to know
-            self.set_header("Connection", "close")
         if not self.wants_page():
             self.answer(problem, status_code)
             return
@@ -307,9 +297,3 @@ class JsonRoute(Route):
         for name in self.request.query_arguments:
             if name not in known and name != "_xsrf":
                 raise BadInput(f"{name!r} is not a query argument here. Known: {', '.join(known) or 'none'}.", name)
-
-
-def _too_large() -> BadInput:
-    return BadInput(
-        f"The body is too large; {BODY_LIMIT_BYTES // 1024} KiB is the most.", status=413, reason="too-large"
-    )

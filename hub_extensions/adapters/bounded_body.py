@@ -1,0 +1,77 @@
+"""Request bodies that are bounded in size and time, and answers before them that announce the end of the connection.
+
+Tornado closes a connection on which a request was answered before its whole body was read. A proxy that keeps its
+connections has to read that in the answer. Otherwise it sends somebody's next request into the closed connection.
+Not here: who may call a handler.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, ClassVar
+
+from tornado.web import HTTPError, RequestHandler, stream_request_body
+
+
+@stream_request_body
+class BoundedBody(RequestHandler):
+    """To be put in front of a handler of tornado, whose `prepare` then runs before a byte of the body is read.
+
+    Attributes:
+        body_bytes: the size of the largest body that is taken.
+        body_seconds: how long the body may take to arrive; None: as long as the server allows.
+        received: what has come of the body.
+    """
+
+    body_bytes: ClassVar[int] = 4 * 1024
+    body_seconds: ClassVar[float | None] = 15.0
+    _takes_body = False
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.received = bytearray()
+        super().__init__(*args, **kwargs)
+
+    async def prepare(self) -> None:
+        prepared: Any = super().prepare()
+        if inspect.isawaitable(prepared):
+            await prepared
+        self.take_body()
+
+    def take_body(self) -> None:
+        """Have the body read from now on.
+
+        Raises:
+            Exception: see `too_large`.
+        """
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdecimal() and int(length) > self.body_bytes:
+            raise self.too_large()
+        self._takes_body = True
+        connection: Any = self.request.connection
+        # the length of a body in chunks is known at its end: a little too much is read, so that it can be answered
+        connection.set_max_body_size(2 * self.body_bytes)
+        if self.body_seconds is not None:
+            connection.set_body_timeout(self.body_seconds)
+
+    def data_received(self, chunk: bytes) -> None:
+        if len(self.received) <= self.body_bytes:
+            self.received += chunk
+
+    def whole_body(self) -> bytes:
+        """The body, once a method of the handler runs.
+
+        Raises:
+            Exception: see `too_large`.
+        """
+        if len(self.received) > self.body_bytes:
+            raise self.too_large()
+        return bytes(self.received)
+
+    def too_large(self) -> Exception:
+        """The error for a body that is larger than `body_bytes`."""
+        return HTTPError(413, f"The body is too large; {self.body_bytes} bytes is the most.")
+
+    def finish(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._takes_body:
+            self.set_header("Connection", "close")
+        return super().finish(*args, **kwargs)
