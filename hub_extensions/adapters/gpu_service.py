@@ -42,6 +42,7 @@ from hub_extensions.core.messages import (
     UserOverview,
     WithoutSessions,
 )
+from hub_extensions.core.sign_on.ended_sessions import EndedSessions
 from hub_extensions.core.signing import ANSWER_HEADER
 
 log = logging.getLogger("jupyterhub.gpu")
@@ -201,6 +202,10 @@ class GpuServiceClient:
     async def without_session(self, message: WithoutSessions) -> None:
         """Tell whose servers have nobody signed in. Raises ServiceAway, ServiceRefused."""
         await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
+
+    async def sessions_ended(self, ended: EndedSessions) -> None:
+        """Have the service forget the logins of these sessions."""
+        await self._send(self._reports, "POST", "hub/sessions-ended", None, ended, REPORT_SECONDS)
 
     async def form(
         self,

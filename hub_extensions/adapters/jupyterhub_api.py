@@ -225,23 +225,31 @@ class HubApi:
             raise StopRefused(answer.code, _message(answer), _retry_after(answer))
         return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
 
-    async def identify(self, token: str, *, as_server: bool = False) -> Caller | None:
+    async def identify(self, token: str, *, as_server: bool = False, again: bool = False) -> Caller | None:
         """Whose token this is; None: nobody's. Remembered for some seconds, `as_server` for some minutes.
+
+        Args:
+            again: the hub is asked in any case.
 
         Raises:
             HubAway: it cannot be told now; also where so many others give tokens that never were anybody's.
         """
-        now = asyncio.get_running_loop().time()
+        now, forgotten = asyncio.get_running_loop().time(), self._callers.times_forgotten
         known, caller = self._callers.find(token, now, as_server=as_server)
-        if known:
+        if known and not again:
             return caller
         if self._callers.was_proved(token):
             answer = await self._ask(_IDENTIFY, "GET", "/user", token=token)
         else:
             answer = await self._ask_unproved(token)
         caller = None if answer.code in (401, 403) else _caller(_parsed(answer))
-        self._callers.keep(token, caller, now)
+        if forgotten == self._callers.times_forgotten:
+            self._callers.keep(token, caller, now)
         return caller
+
+    def forget(self, name: str) -> None:
+        """Ask again about the tokens of this user or service."""
+        self._callers.forget(name)
 
     def was_proved(self, token: str) -> bool:
         """It was somebody's when it was asked about last."""

@@ -54,6 +54,12 @@ class KnownCallers:
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
         self._proved: dict[bytes, None] = {}
+        self.times_forgotten = 0
+
+    def forget(self, name: str) -> None:
+        """Tokens of this user or service are asked about again; an answer that is under way now counts no more."""
+        self.times_forgotten += 1
+        self._known = {key: kept for key, kept in self._known.items() if kept[1] is not None and kept[1].name != name}
 
     def was_proved(self, token: str) -> bool:
         """It was somebody's when it was asked about last."""

@@ -1,6 +1,6 @@
-"""Reports to the gate which sessions have ended, again and again until it has answered.
+"""Reports to the gate and to the GPU service which sessions have ended, again and again until they have answered.
 
-An end never waits for it: the hub's tokens are gone by then, so that the gate finds out by itself, a little later.
+An end never waits for them: the hub's tokens are gone by then, so that both find out by themselves, a little later.
 Not here: what is reported (``core/sign_on/ended_sessions.py``), and when (``session_ender.py``).
 """
 
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
 
+from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
 from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.authenticator.gate_address import GateAddress
@@ -43,15 +45,16 @@ class WaitingReport:
         self.known += other.known
 
 
-class GateCaller:
-    """One for a hub. What ended last is reported first. `log`: the hub's."""
+class EndsCaller(ABC):
+    """Reports ends to one other process. What ended last is reported first. `log`: the hub's."""
 
-    def __init__(self, address: GateAddress, log: Any) -> None:
-        self._address, self._log = address, log
-        self._signer = Signer(address.secret)
+    called: str
+    """Who hears of the ends, for the log."""
+
+    def __init__(self, log: Any) -> None:
+        self._log = log
         self._waiting: dict[str, WaitingReport] = {}
         self._sender: asyncio.Future[None] | None = None
-        self._client: HttpClient | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
         """Have it reported; done when the gate knows."""
@@ -75,11 +78,11 @@ class GateCaller:
                 self._put_back(report)
                 failures += 1
                 if failures == 1:
-                    self._log.warning("The gate does not know yet which sessions have ended: %s", problem)
+                    self._log.warning("%s does not know yet which sessions have ended: %s", self.called, problem)
                 await asyncio.sleep(_pause(failures))
                 continue
             if failures:
-                self._log.info("The gate knows which sessions have ended")
+                self._log.info("%s knows which sessions have ended", self.called)
             failures = 0
             for known in report.known:
                 if not known.done():
@@ -92,6 +95,22 @@ class GateCaller:
             newer.merge(report)
         else:
             self._waiting = {report.ended.user: report, **self._waiting}
+
+    @abstractmethod
+    async def _send(self, ended: EndedSessions) -> None:
+        """Report it once. Raises OSError or ValueError where it is not known to have arrived."""
+
+
+class GateCaller(EndsCaller):
+    """Reports to the gate; one for a hub."""
+
+    called = "The gate"
+
+    def __init__(self, address: GateAddress, log: Any) -> None:
+        super().__init__(log)
+        self._address = address
+        self._signer = Signer(address.secret)
+        self._client: HttpClient | None = None
 
     async def _send(self, ended: EndedSessions) -> None:
         body = json.dumps(asdict(ended)).encode()
@@ -121,6 +140,24 @@ class GateCaller:
                 raise GateNotReached(f"it answered {answer.code}")
             return
         raise Unproved("answered only that the request is to be signed again")
+
+
+class ServiceCaller(EndsCaller):
+    """Reports to the GPU service, which forgets the logins that it remembers; one for a hub."""
+
+    called = "The GPU service"
+
+    def __init__(self, service: GpuServiceClient, log: Any) -> None:
+        super().__init__(log)
+        self._service = service
+
+    async def _send(self, ended: EndedSessions) -> None:
+        try:
+            await self._service.sessions_ended(ended)
+        except ServiceAway as problem:
+            raise OSError(str(problem)) from None
+        except ServiceRefused as problem:  # a service of before, which has no such route
+            self._log.debug("The GPU service does not take the end of a session: %s", problem)
 
 
 def _pause(failures: int) -> float:

@@ -20,7 +20,7 @@ from jupyterhub import orm
 
 from hub_extensions.adapters.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
-from hub_extensions.authenticator.gate_caller import GateCaller
+from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.servers import UserServers
 from hub_extensions.core.messages import DrainState
@@ -59,8 +59,8 @@ COMES_BACK_SECONDS = 120.0
 class SessionEnder:
     """Ends sessions.
 
-    `app`: the running JupyterHub; `log_event` writes a line of the audit log for people to read; `gate`: None, there
-    is none.
+    `app`: the running JupyterHub; `log_event` writes a line of the audit log for people to read; `gate`, `service`:
+    None, there is none.
     """
 
     def __init__(
@@ -71,9 +71,10 @@ class SessionEnder:
         now: Callable[[], datetime],
         log_event: Callable[[SignOnEvent], None],
         gate: GateCaller | None = None,
+        service: ServiceCaller | None = None,
     ) -> None:
         self._app, self._registry, self._config, self._now = app, registry, config, now
-        self._log_event, self._gate = log_event, gate
+        self._log_event, self._gate, self._service = log_event, gate, service
         self._servers = UserServers(app)
         self._running: set[asyncio.Future[Any]] = set()
         self._untold = True
@@ -142,7 +143,7 @@ class SessionEnder:
         if lost_right:
             self._judged[user_id] = self._runs(user)
         report = _report(ended, tokens, kept, ordered, plan)
-        known = self._report_to_gate(name, ended, is_last=plan.is_last)
+        known = self._report_end(name, ended, is_last=plan.is_last)
         return self._later(_with_answers(report, asked, known, began))
 
     def note_known(self, user_id: int, why: str) -> None:
@@ -224,14 +225,19 @@ class SessionEnder:
         for stop in stops:
             self._later(self._stop(stop))
 
-    def _report_to_gate(
+    def _report_end(
         self, name: str | None, ended: Iterable[SignOnSession], *, is_last: bool
     ) -> asyncio.Future[bool] | None:
-        """Of an account that is deleted no name is known; the gate asks the hub about its token, which is gone."""
-        if self._gate is None or name is None:
+        """Have gate and service told; returns when the gate knows.
+
+        Of an account that is deleted no name is known; both ask the hub about its token, which is gone.
+        """
+        if name is None:
             return None
         sessions = None if is_last else tuple(session_hash(each.hub_session) for each in ended)
-        return self._gate.report(EndedSessions(name, sessions))
+        if self._service is not None:
+            self._service.report(EndedSessions(name, sessions))
+        return None if self._gate is None else self._gate.report(EndedSessions(name, sessions))
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
         """How many tokens were deleted, and how many of the person's are left (servers' own do not count)."""
@@ -296,8 +302,8 @@ class SessionEnder:
         for user_id in self._registry.ended_before_start():
             self._later(self._ask_what_comes_back(user_id))
         for user_id, ended in of_one_user(self._registry.all_ended()).items():
-            user = self._user(user_id) if self._gate is not None else None
-            self._report_to_gate(None if user is None else str(user.name), ended, is_last=False)
+            user = None if self._gate is None and self._service is None else self._user(user_id)
+            self._report_end(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
         """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""

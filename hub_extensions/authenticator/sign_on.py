@@ -16,10 +16,11 @@ from typing import Any
 
 from jupyterhub import orm, roles
 
+from hub_extensions.adapters.gpu_service import gpu_service
 from hub_extensions.adapters.login_log import keep_secrets_out
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.gate_address import GateAddress
-from hub_extensions.authenticator.gate_caller import GateCaller
+from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
@@ -46,7 +47,7 @@ class HubSignOn:
         self._app = app
         self.registry = SessionRegistry(SignOnStore.opened(app.db), config, now)
         caller = None if gate is None else GateCaller(gate, app.log)
-        self.ender = SessionEnder(app, self.registry, config, now, self._log_event, caller)
+        self.ender = SessionEnder(app, self.registry, config, now, self._log_event, caller, _service_caller(app))
         self._refused: deque[datetime] = deque(maxlen=REFUSED_A_MINUTE)
         role = orm.Role.find(app.db, ADMIN_ROLE)
         for user in {*app.db.query(orm.User).filter_by(admin=True), *(role.users if role is not None else ())}:
@@ -191,3 +192,12 @@ class HubSignOn:
                 self._app.db.rollback()
             return False
         return True
+
+
+def _service_caller(app: Any) -> ServiceCaller | None:
+    """The caller of the service that this hub's spawners ask; `None` if the hub has none."""
+    known = getattr(app, "config", {}).get("GpuSpawnerMixin", {})
+    url, secret = known.get("gpu_service_url", ""), known.get("gpu_hub_secret", "")
+    if not url or not secret:
+        return None
+    return ServiceCaller(gpu_service(url, secret, known.get("gpu_service_account")), app.log)

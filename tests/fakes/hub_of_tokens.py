@@ -26,6 +26,8 @@ class HubOfTokens:
         self.started: list[tuple[str, Any]] = []
         self.start_answer = (202, "")
         self.frame: str | None = None
+        self.holds: asyncio.Event | None = None
+        """Until it is set, whose token it is was found out and is not answered yet; None: it is answered at once."""
         self._server: HTTPServer | None = None
         sockets = bind_sockets(0, "127.0.0.1", family=socket.AF_INET)
         self._sockets = sockets
@@ -75,10 +77,13 @@ class _Base(RequestHandler):
 
 
 class _WhoIs(_Base):
-    def get(self) -> None:
-        if self.token not in self.hub.tokens:
+    async def get(self) -> None:
+        found = self.hub.tokens.get(self.token)
+        if self.hub.holds is not None:
+            await self.hub.holds.wait()
+        if found is None:
             raise HTTPError(403)
-        self.finish(self.hub.tokens[self.token])
+        self.finish(found)
 
 
 class _User(_Base):

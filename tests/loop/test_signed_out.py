@@ -15,7 +15,7 @@ import requests
 
 from hub_extensions.adapters.jupyterhub_api import HubApi, StartRefused
 from tests.authenticator.killed_at import TAKES_OVER, again, config, dies_before
-from tests.authenticator.signed_hub import rest
+from tests.authenticator.signed_hub import copy_of, rest
 from tests.fakes.dying_service import NAME, STEPS
 from tests.hubs import Hub, until
 from tests.loop.place import DYING, Place
@@ -122,6 +122,26 @@ def test_a_service_that_is_killed_at_each_step_of_a_stop_stops_that_server_and_n
         until(lambda: hub.ready("hana"), what="the hub knows hana's server again")
         after = hub.server("hana")
         assert before is not None and after is not None and after["started"] == before["started"]
+
+
+def test_a_sign_out_at_the_hub_ends_the_login_at_the_service_long_before_that_is_asked_about_again(
+    tmp_path: Path,
+) -> None:
+    place = Place(tmp_path, layout=ONE_SMALL, lab=False, config=CONFIG)
+    with place.open():
+        hub = place.hub
+        hub.add_users("ada")
+        browser = hub.login("ada")
+        page = f"{hub.url}/services/gpu/"
+        assert browser.get(page, timeout=patient(20)).url == page
+        kept = copy_of(browser)
+        assert kept.get(page, allow_redirects=False, timeout=patient(20)).status_code == 200
+        browser.get(f"{hub.url}/hub/logout", timeout=patient(20))
+
+        def is_over() -> bool:
+            return kept.get(page, allow_redirects=False, timeout=patient(20)).status_code == 302
+
+        until(is_over, 1, "the service knows of the sign-out")
 
 
 def comes_back(hub: Hub, name: str) -> str:

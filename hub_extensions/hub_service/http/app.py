@@ -6,18 +6,15 @@ Not here: when it starts and ends (``process.py``), and the wiring of engine, st
 from __future__ import annotations
 
 import re
-from typing import Any
 
-from jupyterhub.services.auth import HubOAuth
 from tornado.routing import URLSpec
-from tornado.web import Application, HTTPError
+from tornado.web import Application
 
 from hub_extensions.adapters.json_log import log_request
-from hub_extensions.adapters.listeners import StrangerListens, check_place
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
-from hub_extensions.hub_service.http.auth import cookie_secret
+from hub_extensions.hub_service.http.auth import ProvingOAuth, cookie_secret
 from hub_extensions.hub_service.http.limits import BoundedServer
 from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
 from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
@@ -80,24 +77,7 @@ def make_server(parts: Parts) -> BoundedServer:
     return BoundedServer(make_app(parts), connections=parts.connections, proves=parts.auth.proves)
 
 
-class ProvingOAuth(HubOAuth):  # type: ignore[misc]
-    """JupyterHub's own client for logins, which tells the hub's API our token and users' cookies.
-
-    Attributes:
-        account: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
-    """
-
-    account: int | None = None
-
-    async def _api_request(self, method: str, url: str, /, **options: Any) -> Any:
-        try:
-            check_place(url, self.account)
-        except StrangerListens as problem:
-            raise HTTPError(503, f"the hub does not answer: {problem}") from problem
-        return await super()._api_request(method, url, **options)
-
-
-def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> HubOAuth:
+def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> ProvingOAuth:
     """The client for logins, told what a hub-managed service has in its environment."""
     oauth = ProvingOAuth(
         base_url=prefix,

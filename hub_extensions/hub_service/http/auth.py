@@ -11,16 +11,18 @@ import hmac
 import re
 import time
 from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
-from tornado.web import RequestHandler
+from tornado.web import HTTPError, RequestHandler
 
 from hub_extensions.adapters.jupyterhub_api import HubApi
 from hub_extensions.adapters.known_callers import Caller, server_of
+from hub_extensions.adapters.listeners import StrangerListens, check_place
 from hub_extensions.adapters.signatures import Judged, Signatures
 from hub_extensions.core.access import ApiAction, Person, has_access
 from hub_extensions.core.reasons import Reason
@@ -28,6 +30,9 @@ from hub_extensions.core.reasons import Reason
 BEARER = re.compile(r"(?:bearer|token)\s+(\S+)\s*", re.IGNORECASE)
 CACHE_SECONDS = 30.0
 CACHE_SIZE = 4096
+
+ASKS_AGAIN: ContextVar[bool] = ContextVar("ASKS_AGAIN", default=False)
+"""What is asked in this context is an order: the hub is asked who gives it, whatever is remembered."""
 
 T = TypeVar("T")
 
@@ -71,6 +76,36 @@ class SignAgain(Exception):
     """The hub signed this for another run of the service, or another time: the answer tells both."""
 
 
+class ProvingOAuth(HubOAuth):  # type: ignore[misc]
+    """JupyterHub's own client for logins, which tells the hub's API our token and users' cookies.
+
+    Attributes:
+        account: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
+    """
+
+    account: int | None = None
+    times_forgotten = 0
+
+    def forget(self) -> None:
+        """Every login is asked about again, also one that the hub is asked about now."""
+        self.times_forgotten += 1
+        self.cache.clear()
+
+    def user_for_token(self, token: str, use_cache: bool = True, session_id: str = "", *, sync: bool = True) -> Any:
+        return super().user_for_token(token, use_cache and not ASKS_AGAIN.get(), session_id, sync=sync)
+
+    async def _api_request(self, method: str, url: str, /, **options: Any) -> Any:
+        try:
+            check_place(url, self.account)
+        except StrangerListens as problem:
+            raise HTTPError(503, f"the hub does not answer: {problem}") from problem
+        while True:
+            forgotten = self.times_forgotten
+            answer = await super()._api_request(method, url, **options)
+            if method != "GET" or forgotten == self.times_forgotten:
+                return answer
+
+
 @dataclass
 class Auth:
     """Answers "who is this?" for every route.
@@ -81,7 +116,7 @@ class Auth:
     """
 
     hub: HubApi
-    oauth: HubOAuth
+    oauth: ProvingOAuth
     hub_secret: str = field(repr=False)
     metrics_token: str = field(default="", repr=False)
 
@@ -129,13 +164,23 @@ class Auth:
         """The caller, who is not the hub, may see more of ``health`` than ready or not."""
         return await self._token_may(headers, ApiAction.HEALTH)
 
+    def forget(self, name: str) -> None:
+        """Sessions of this user ended: the hub is asked again about logins, tokens and rights."""
+        self.oauth.forget()
+        self.hub.forget(name)
+        self._admins.forget(name)
+
     async def person(self, handler: RequestHandler) -> Person | None:
         """The user (or service) behind a browser's cookie or a token in the header; None: nobody known.
+
+        An order, which is any request but a GET or HEAD, never rests on what the hub said before.
 
         Raises:
             Forbidden: known, but without access to this service. HubAway, or HTTPError 5xx: nobody can tell now.
         """
-        if (token := bearer(handler.request.headers)) and await self.hub.identify(token) is None:
+        is_order = handler.request.method not in ("GET", "HEAD")
+        ASKS_AGAIN.set(is_order)
+        if (token := bearer(handler.request.headers)) and await self.hub.identify(token, again=is_order) is None:
             return None
         model = await self.oauth.get_user(handler, sync=False)
         if model is None:
@@ -182,7 +227,7 @@ class Auth:
             user = await self.hub.user(name)
             return (False, ()) if user is None else (user.admin, user.groups)
 
-        return await self._admins.get(name, ask)
+        return await self._admins.get(name, ask, again=ASKS_AGAIN.get())
 
 
 class ShortMemory(Generic[T]):
@@ -192,14 +237,22 @@ class ShortMemory(Generic[T]):
         self._seconds = seconds
         self._size = size
         self._known: dict[str, tuple[float, T]] = {}
+        self._times_forgotten = 0
 
-    async def get(self, key: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """The remembered answer, or a new one. A failure is raised and not remembered."""
-        now = time.monotonic()
+    def forget(self, key: str) -> None:
+        """Ask again, also where an answer is under way."""
+        self._times_forgotten += 1
+        self._known.pop(key, None)
+
+    async def get(self, key: str, ask: Callable[[], Awaitable[T]], *, again: bool = False) -> T:
+        """The remembered answer, or a new one. A failure is raised and not remembered. `again`: a new one."""
+        now, forgotten = time.monotonic(), self._times_forgotten
         found = self._known.get(key)
-        if found is not None and found[0] > now:
+        if found is not None and found[0] > now and not again:
             return found[1]
         answer = await ask()
+        if forgotten != self._times_forgotten:
+            return answer
         if len(self._known) >= self._size:
             self._known = {name: entry for name, entry in self._known.items() if entry[0] > now}
         if len(self._known) < self._size:

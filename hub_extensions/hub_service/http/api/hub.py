@@ -14,6 +14,7 @@ from tornado.iostream import StreamClosedError
 
 from hub_extensions.adapters.catalogues import catalogue_for
 from hub_extensions.core.messages import Ask, Ended, SignedOut, Started, Stopped, TicketStatus, WithoutSessions
+from hub_extensions.core.sign_on.ended_sessions import EndedSessions
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts
 from hub_extensions.hub_service.http.api.codec import BadInput, write
 from hub_extensions.hub_service.http.auth import Forbidden, Who
@@ -85,6 +86,17 @@ class HubWithoutSession(JsonRoute):
     async def post(self) -> None:
         """Remember it: their servers are kept while they work, and nobody keeps them on."""
         await self.engine.without_session(self.message(WithoutSessions))
+        self.no_content()
+
+
+class HubSessionsEnded(JsonRoute):
+    """POST: sessions of a user ended at the hub; what is remembered of that user's logins and tokens counts no more."""
+
+    who = Who.HUB
+
+    async def post(self) -> None:
+        """Forget them, whichever of the user's sessions they came from."""
+        self.parts.auth.forget(self.message(EndedSessions).user)
         self.no_content()
 
 

@@ -33,6 +33,7 @@ from hub_extensions.core.messages import (
     UserOverview,
     WithoutSessions,
 )
+from hub_extensions.core.sign_on.ended_sessions import EndedSessions
 from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
@@ -296,6 +297,18 @@ ROUTES: tuple[Address, ...] = (
                 takes=WithoutSessions,
                 status=204,
                 errors=(*BODY, 503),
+            )
+        },
+    ),
+    Address(
+        "hub/sessions-ended",
+        hub.HubSessionsEnded,
+        {
+            "post": Method(
+                "Sessions of a user ended: what is remembered of that user's logins is forgotten.",
+                takes=EndedSessions,
+                status=204,
+                errors=BODY,
             )
         },
     ),
