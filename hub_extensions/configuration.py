@@ -33,6 +33,7 @@ from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.gate.hub_setup import GateSurroundings, add_gate
+from hub_extensions.hub_service.http.limits import raise_file_limit
 from hub_extensions.hub_service.setup.addresses import reached_at
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
 from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
@@ -123,6 +124,7 @@ def apply(c: Any) -> None:
         notes += filter(None, [note])
     if collected is None:
         keep_secrets_out()
+        raise_file_limit()
     if collected is None and not apart:
         settings.dump(settings.folder / "service.json")
     _note_place(c, sections.service, apart, notes)

@@ -732,3 +732,31 @@ def test_a_damaged_settings_file_is_a_sentence(tmp_path: Path, text: str, said: 
 def test_a_missing_settings_file_says_who_writes_it(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="configure"):
         Settings.load(tmp_path / "service.json")
+
+
+# ------------------------------------------------------------------ the hub's own process
+
+
+LIMITED = """
+import resource, sys
+from traitlets.config import Config
+from hub_extensions import configure
+from hub_extensions.configuration import dry_run
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+c = Config()
+c.GpuService.state_dir = sys.argv[1]
+with dry_run():
+    configure(c)
+dry = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+configure(c)
+print(dry, resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard)
+"""
+
+
+@pytest.mark.programs
+def test_the_hub_may_have_as_many_open_files_as_the_machine_allows_it(tmp_path: Path) -> None:
+    """Half-sent requests of strangers take a file each, and at 1,024 the hub would answer nobody."""
+    words = [sys.executable, "-c", LIMITED, str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=patient(60), check=True)
+    assert done.stdout.split() == ["256", "True"]
