@@ -36,6 +36,7 @@ from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App, AppCatalogue
 from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, CallerIdentity, headers_of
 from hub_extensions.core.sign_on.return_address import origin_of, return_path
+from hub_extensions.core.sign_on.sessions import address_of_browser
 from hub_extensions.gate.audit_loop import AuditLoop
 from hub_extensions.gate.hub_answers import HubAnswers, KnownToken
 from hub_extensions.gate.sessions import GateSession, GateSessions, cookie_in
@@ -67,7 +68,7 @@ class CheckedRequest:
 
     Attributes:
         app: None, nobody knows it. tail: what stood behind its name in the path.
-        is_use: it counts as use of its session.
+        is_use: it counts as use of its session. peer: the address at the other end of the connection.
     """
 
     app: App | None
@@ -75,6 +76,7 @@ class CheckedRequest:
     method: str
     tail: str = ""
     is_use: bool = True
+    peer: str = ""
 
     @property
     def facts(self) -> RequestFacts:
@@ -236,8 +238,12 @@ class Gate:
         return self._passed(request, verdict, owner, session.known.passports)
 
     async def _of_program(self, request: CheckedRequest, app: App, token: str) -> CheckAnswer:
-        known: KnownToken | None = await self.answers.of_program(token) if token else KnownToken("")
+        forwarded = ",".join(request.headers.get_list("X-Forwarded-For"))
+        address = address_of_browser(request.peer, forwarded, self.settings.trusted_proxies)
+        known = await self.answers.of_program(token, address) if token else KnownToken("")
         if known is None:
+            return self._refused(request, PassageVerdict(Passage.AWAY, "many-unknown-tokens"))
+        if known.has_failed:
             return self._refused(request, PassageVerdict(Passage.AWAY, "hub-away"))
         owner = known.owner if not known.is_void else None
         verdict = judge_token(app, None if owner is None else _facts_of(owner))

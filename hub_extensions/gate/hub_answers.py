@@ -17,6 +17,7 @@ from typing import Any
 
 from hub_extensions.adapters.hub_sign_in import HubSignIn, TokenOwner
 from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.core.sign_on.fair_queue import FairQueue
 
 log = logging.getLogger("hub_extensions.gate")
 
@@ -25,7 +26,8 @@ AWAY_SECONDS = 1.0
 MOST_TOKENS = 4096
 STRANGERS_AT_ONCE = 4
 """Questions about tokens that never were anybody's: a flood of made-up ones keeps the hub for nobody else."""
-MOST_STRANGERS = 64
+MOST_STRANGERS = 512
+"""Tokens that may wait or be asked about; what is more takes the place of the newest of the largest group."""
 MOST_STRANGE_TOKENS = 512
 """Tokens of nobody are remembered apart from the others, so that a flood of them takes no other's place."""
 
@@ -49,6 +51,11 @@ class KnownToken:
         self.times_ended = 0
         self.passports: dict[str, Any] = {}
 
+    @property
+    def has_failed(self) -> bool:
+        """The hub was asked about it last, and gave no answer."""
+        return self.failed_at != float("-inf")
+
     def forget(self) -> None:
         """What was said counts no more, nor does what is being said."""
         self.asked_at = self.failed_at = float("-inf")
@@ -66,8 +73,8 @@ class HubAnswers:
         self._hub, self._seconds, self._now = hub, seconds, now
         self._tokens: dict[bytes, KnownToken] = {}
         self._strange: dict[bytes, KnownToken] = {}
-        self._strangers = 0
-        self._room = asyncio.Semaphore(STRANGERS_AT_ONCE)
+        self._asked_now = 0
+        self._queue: FairQueue[asyncio.Future[bool]] = FairQueue()
         self.away_since: datetime | None = None
         self.calls = 0
 
@@ -84,10 +91,19 @@ class HubAnswers:
         if known.asking is None:
             known.asking = asyncio.ensure_future(self._ask(known))
         await asyncio.wait({known.asking})
-        return known.failed_at == float("-inf")
+        return not known.has_failed
 
-    async def of_program(self, token: str) -> KnownToken | None:
-        """What is known of a program's token; None: the hub is away, or too many strangers wait."""
+    async def of_program(self, token: str, address: str = "") -> KnownToken | None:
+        """What is known of a program's token, perhaps that the hub is away (`has_failed`).
+
+        A token that was somebody's waits for no other. The others wait in turns, by address and prefix.
+
+        Args:
+            address: where the request came from.
+
+        Returns:
+            None if too many unknown tokens wait.
+        """
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         known = self._tokens.get(digest)
         if known is not None:
@@ -97,28 +113,52 @@ class HubAnswers:
             known.is_void = False  # a token may be made for what was asked about before
         if known is not None and self.is_fresh(known):
             return known
-        if self._strangers >= MOST_STRANGERS:
+        if not await self._has_turn(address, token):
             return None
-        self._strangers += 1
         try:
-            async with self._room:
-                known = self._tokens.get(digest) or self._strange.get(digest)
-                if known is None:
-                    known = KnownToken(token)
-                    _put(self._strange, digest, known, MOST_STRANGE_TOKENS)
-                return await self._asked(digest, known)
+            known = self._tokens.get(digest) or self._strange.get(digest)
+            if known is None:
+                known = KnownToken(token)
+                _put(self._strange, digest, known, MOST_STRANGE_TOKENS)
+            return await self._asked(digest, known)
         finally:
-            self._strangers -= 1
+            self._give_turn()
 
-    async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken | None:
-        """What is known of it, which is kept with those of its kind, used last; None: the hub is away."""
-        answered = await self.refresh(known)
+    async def _has_turn(self, address: str, token: str) -> bool:
+        """Wait for the turn of an unknown token; `False` if it has to leave. `_give_turn` ends a turn."""
+        is_full = self._asked_now + len(self._queue) >= MOST_STRANGERS
+        if self._asked_now < STRANGERS_AT_ONCE and not is_full:
+            self._asked_now += 1
+            return True
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        leaves = self._queue.put(waiter, address, token, is_full=is_full)
+        if leaves is not None and not leaves.done():
+            leaves.set_result(False)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self._queue.remove(waiter)
+            if waiter.done() and not waiter.cancelled() and waiter.result():
+                self._give_turn()
+            raise
+
+    def _give_turn(self) -> None:
+        """To the next one whose request still waits."""
+        while (waiter := self._queue.take()) is not None:
+            if not waiter.done():
+                waiter.set_result(True)
+                return
+        self._asked_now -= 1
+
+    async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
+        """What is known of it, which is kept with those of its kind, used last."""
+        await self.refresh(known)
         mine, other, most = self._tokens, self._strange, MOST_TOKENS
         if known.owner is None:
             mine, other, most = other, mine, MOST_STRANGE_TOKENS
         other.pop(digest, None)
         _put(mine, digest, known, most)
-        return known if answered else None
+        return known
 
     def forget_programs(self, user: str) -> None:
         """Somebody was signed out: his programs' tokens may have gone too."""

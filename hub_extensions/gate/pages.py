@@ -30,6 +30,8 @@ PAGE = {
 }
 JSON = {"Content-Type": "application/json"}
 EVERY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+RETRY_SECONDS = "5"
+"""When a program may ask again that was answered 503."""
 _STYLE = (
     ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:12vh auto;"
     "padding:0 1rem}h1{font-size:1.4rem}"

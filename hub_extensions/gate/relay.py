@@ -63,7 +63,9 @@ class RelaySocket(WebSocketHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Judge, open the app's side, then the browser's."""
         headers = self.request.headers
-        self._asked = CheckedRequest(self.gate.apps.get(args[0]), headers, "GET", self._tail)
+        self._asked = CheckedRequest(
+            self.gate.apps.get(args[0]), headers, "GET", self._tail, peer=self.request.remote_ip or ""
+        )
         app = self._asked.app
         if not knows_secret(self.gate, headers) or app is None or not app.relay:
             self._end(404)

@@ -26,7 +26,7 @@ from hub_extensions.core.sign_on.return_address import origin_of
 from hub_extensions.core.sign_on.sessions import address_of_browser, short_address
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
-from hub_extensions.gate.pages import EVERY, JSON, PAGE, PageFacts, message, page
+from hub_extensions.gate.pages import EVERY, JSON, PAGE, RETRY_SECONDS, PageFacts, message, page
 from hub_extensions.gate.proxy_secret import knows_secret
 from hub_extensions.gate.relay import RelaySocket
 from hub_extensions.gate.sessions import COOKIE_LETTERS, cookie_in
@@ -78,6 +78,8 @@ class GatePage(RequestHandler):
     def refuse(self, reason: str, status: int, app: str = "") -> None:
         """Finish with a page, or JSON for a program."""
         self.set_status(status)
+        if status == 503:
+            self.set_header("Retry-After", RETRY_SECONDS)
         since = self.gate.answers.away_since
         if self.facts.wants_page:
             front = f"{self.gate.settings.origin}/" if self.gate.settings.portal else ""

@@ -29,7 +29,7 @@ from hub_extensions.core.sign_on.access import Passage
 from hub_extensions.core.sign_on.apps import CHECK_PATH
 from hub_extensions.core.sign_on.identity_headers import SIGN_IN
 from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
-from hub_extensions.gate.pages import EVERY, JSON, PageFacts, message, refusal
+from hub_extensions.gate.pages import EVERY, JSON, RETRY_SECONDS, PageFacts, message, refusal
 from hub_extensions.gate.proxy_secret import knows_secret
 from hub_extensions.gate.relay import LARGEST_MESSAGE
 from hub_extensions.gate.routes import routes_of
@@ -95,7 +95,9 @@ class _Caller(HTTPMessageDelegate):
                 self._is_known = knows_secret(self._gate, headers)
                 name, slash, tail = path[len(prefix) :].partition("/")
                 app = self._gate.apps.get(name.partition("?")[0] if self._redirects else name)
-                self._check = CheckedRequest(app, headers, start.method, slash + tail)
+                context: Any = getattr(self._connection, "context", None)
+                peer = getattr(context, "remote_ip", "")
+                self._check = CheckedRequest(app, headers, start.method, slash + tail, peer=peer)
                 return None
         self._inner = self._usual()
         return self._inner.headers_received(start, headers)
@@ -137,7 +139,7 @@ class _Caller(HTTPMessageDelegate):
     def _fail(self, problem: Exception, check: CheckedRequest) -> None:
         """The kind alone is logged: a header's value may be in the rest."""
         log.error("a check failed: %s", type(problem).__name__)
-        self._write(503, JSON, message("hub-away", 503), check.method)
+        self._write(503, {**JSON, "Retry-After": RETRY_SECONDS}, message("hub-away", 503), check.method)
 
     def _finish_with(self, answer: CheckAnswer, check: CheckedRequest) -> None:
         passage = answer.verdict.passage
@@ -155,6 +157,8 @@ class _Caller(HTTPMessageDelegate):
         facts = PageFacts(app.title if app else "", settings.contact, self._gate.answers.away_since, front)
         headers, body = refusal(answer, facts, catalogue_for(check.headers.get("Accept-Language", "")))
         more = {"WWW-Authenticate": "Bearer"} if passage is Passage.REFUSE else {}
+        if passage is Passage.AWAY:
+            more["Retry-After"] = RETRY_SECONDS
         self._write(passage.value, {**headers, **more}, body, check.method)
 
     def _write(

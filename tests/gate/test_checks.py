@@ -278,6 +278,52 @@ async def test_a_flood_of_made_up_tokens_takes_no_good_ones_place(
     assert await answers.of_program(token) is known
 
 
+async def test_a_flood_of_made_up_tokens_locks_nobody_out(tmp_path: Path, hub: GateHub) -> None:
+    async with a_gate(tmp_path / "gate", hub, trusted_proxies=("127.0.0.1",)) as standing:
+        ada = standing.browser()
+        await ada.sign_in()
+        known, new, near = (hub.token_for("ada") for _ in range(3))
+        assert (await ada.check(Authorization=f"Bearer {known}")).status == 200
+        assert (await ada.check()).status == 200
+        hub.asked.clear()
+        hub.gate_opens.clear()
+        flood = [
+            asyncio.ensure_future(
+                standing.browser().check(Authorization=f"Bearer made-up-{number}", X_Forwarded_For="192.0.2.7")
+            )
+            for number in range(80)
+        ]
+        await soon(lambda: hub.asked["user"] >= hub_answers.STRANGERS_AT_ONCE)
+        assert (await ada.check()).status == 200, "a cookie that is known"
+        assert (await ada.check(Authorization=f"Bearer {known}")).status == 200, "a token that is known"
+        late = [
+            asyncio.ensure_future(standing.browser().check(Authorization=f"Bearer {token}", X_Forwarded_For=address))
+            for token, address in ((new, "198.51.100.4"), (near, "192.0.2.7"))
+        ]
+        answered: list[str] = []
+        for task in (*flood, *late):
+            task.add_done_callback(lambda done: answered.append(str(done.result().status)))
+        await asyncio.sleep(0.1)
+        hub.gate_opens.set()
+        assert [reply.status for reply in await asyncio.gather(*late)] == [200, 200]
+        assert answered.count("401") < 40, "they waited for a few of the flood, and not for all of it"
+        await asyncio.gather(*flood)
+
+
+async def test_a_token_that_finds_no_place_reads_why_and_when_to_try_again(
+    standing: Standing, hub: GateHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_answers, "MOST_STRANGERS", 0)
+    reply = await standing.browser().check(Authorization="Bearer made-up", **FETCH)
+    assert (reply.status, reply["Retry-After"]) == (503, "5")
+    assert json.loads(reply.body)["reason"] == "many-unknown-tokens"
+    assert "hub does not answer" not in reply.text
+    monkeypatch.undo()
+    await hub.stop()
+    reply = await standing.browser().check(Authorization="Bearer made-up-too", **FETCH)
+    assert (reply.status, reply["Retry-After"], json.loads(reply.body)["reason"]) == (503, "5", "hub-away")
+
+
 @pytest.mark.parametrize("cache", [0, 5])
 async def test_a_page_shows_the_apps_that_the_hub_has_just_named(tmp_path: Path, hub: GateHub, cache: int) -> None:
     async with a_gate(tmp_path / "gate", hub, cache=timedelta(seconds=cache)) as standing:

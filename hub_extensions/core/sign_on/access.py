@@ -59,6 +59,7 @@ REASONS = {
     "token-without-scope": "This token has no right to this app.",
     "not-allowed": "Your account has no right to open this app.",
     "hub-away": "The hub does not answer, so nobody's rights are known. You stay signed in.",
+    "many-unknown-tokens": "Too many unknown tokens are being checked, so this one was not. Try again in some seconds.",
 }
 """For people; pages show them in the reader's language."""
 
