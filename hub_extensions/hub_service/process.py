@@ -115,8 +115,9 @@ class StoreLock:
         except BlockingIOError:
             os.close(number)
             return False
-        os.ftruncate(number, 0)
-        os.write(number, f"{os.getpid()}\n".encode())
+        with contextlib.suppress(OSError):  # for the log of others; a full disk does not take it
+            os.ftruncate(number, 0)
+            os.write(number, f"{os.getpid()}\n".encode())
         self._file = number
         return True
 

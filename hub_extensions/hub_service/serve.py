@@ -6,9 +6,11 @@ Not here: when to stop (``process.py``) and what the parts do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
+import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
@@ -29,12 +31,14 @@ from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
 from hub_extensions.adapters.simulated.layouts import LayoutError, load_layout
 from hub_extensions.adapters.store import DatabaseLock, Store, StoreUnavailable
 from hub_extensions.adapters.store.copies import empty_beside_older, sqlite_file
+from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.local_leases import Gpus
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
 from hub_extensions.hub_service.http.limits import BoundedServer, Connections, raise_file_limit, room_within
+from hub_extensions.hub_service.http.stand_in import RETRY_SECONDS, StandIn
 from hub_extensions.hub_service.process import (
     Lifetime,
     join_port,
@@ -85,28 +89,49 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
         NoticeTexts.of(settings)
     except TemplateProblem as problem:
         raise SettingsError(str(problem)) from problem
+    stand_in, sockets = StandIn(), list[socket.socket]()
     try:
         if settings.culling.policy_file:  # before it waits for anything
             read_policy_file(settings.culling.policy_file, settings.culling)
-        async with _answering(settings, lifetime, remote) as started:
-            if started:
-                log.info("answering at %s", settings.url)
-                await lifetime.stopping.wait()
+        while not lifetime.stopping.is_set():
+            try:
+                async with _answering(settings, lifetime, remote, stand_in, sockets) as started:
+                    if started:
+                        log.info("answering at %s", settings.url)
+                        await lifetime.stopping.wait()
+            except (StoreUnavailable, LayoutError, CannotServe) as problem:
+                if str(problem) != stand_in.reason:
+                    log.critical("%s", problem)
+                stand_in.answer(sockets, str(problem))
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())
     except PolicyFileError as problem:
         raise SettingsError(f"c.GpuCulling.policy_file: {problem}") from problem
-    except (StoreUnavailable, LayoutError, CannotServe) as problem:
-        log.critical("%s", problem)
-        return EXIT_UNAVAILABLE
     except OSError as problem:
         log.critical("cannot listen at %s port %d: %s", settings.host, settings.port, problem.strerror or problem)
         return EXIT_UNAVAILABLE
+    finally:
+        await stand_in.close()
+        for each in sockets:
+            each.close()
     log.info("stopped")
     return lifetime.status
 
 
 @asynccontextmanager
-async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSettings | None) -> AsyncIterator[bool]:
-    """Everything open; False: told to stop while waiting for a lock or the port."""
+async def _answering(
+    settings: Settings,
+    lifetime: Lifetime,
+    remote: RemoteSettings | None,
+    stand_in: StandIn,
+    sockets: list[socket.socket],
+) -> AsyncIterator[bool]:
+    """Everything open; False: told to stop while waiting for a lock or the port.
+
+    Args:
+        stand_in: answers until the service does.
+        sockets: the listening sockets of an earlier attempt; this one puts its own there.
+    """
     # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
     gc.set_threshold(20_000, 20, 50)
     async with AsyncExitStack() as opened:
@@ -121,16 +146,16 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
             if not await wait_for_database(in_database, lifetime):
                 yield False
                 return
-        sockets = await wait_for_port(settings.folder, settings.host, settings.port, lifetime)
-        if sockets is None:
-            yield False
-            return
-        for socket in sockets:
-            opened.callback(socket.close)
+        if not sockets:
+            found = await wait_for_port(settings.folder, settings.host, settings.port, lifetime)
+            if found is None:
+                yield False
+                return
+            sockets += found
         file = sqlite_file(settings.store_url)
         if file is not None and (lost := empty_beside_older(file, settings.folder)):
             log.warning("%s", lost)
-        store = Store.open(settings.store_url)
+        store = await asyncio.to_thread(Store.open, settings.store_url)
         opened.callback(store.close)
         if in_database is not None:
             store.guard = in_database.guard
@@ -147,7 +172,8 @@ async def _answering(settings: Settings, lifetime: Lifetime, remote: RemoteSetti
         parts = make_parts(settings, engine, hub)
         parts.connections = Connections(room_within(raise_file_limit()))
         server = make_server(parts)
-        server.add_sockets(sockets)
+        await stand_in.close()
+        server.add_sockets([each.dup() for each in sockets])
         if settings.port not in {each.getsockname()[1] for each in sockets}:
             opened.callback(asyncio.ensure_future(_rejoin_port(settings, engine, server, lifetime)).cancel)
         opened.push_async_callback(server.close_all_connections)

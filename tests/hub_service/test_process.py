@@ -292,9 +292,8 @@ def test_a_damaged_store_is_refused_in_a_sentence_and_an_emptied_one_is_warned_o
     whole = file.read_bytes()
     file.write_bytes(whole[:8192] + bytes(len(whole) - 8192))
     damaged = place.start("damaged")
-    until(lambda: place.said("damaged", "ended with status 69"), 30, "it ends, and is started again")
-    # told to stop in a pause: a start that is under way may end with 69 first
-    until(lambda: place.said("damaged", "starting it again in 0.8 s"), 30, "there is a pause between two starts")
+    until(lambda: asked(place, "health")[0] == 503, 30, "it answers with the reason")
+    assert "is damaged" in json.loads(asked(place, "health")[2])["store"]
     damaged.terminate()
     assert damaged.wait(patient(10)) == 0
     line = place.said("damaged", "is damaged")[0]
@@ -304,3 +303,36 @@ def test_a_damaged_store_is_refused_in_a_sentence_and_an_emptied_one_is_warned_o
     place.start("emptied")
     until(place.answers, 30, "it answers")
     assert len(place.said("emptied", f"{file} (database_url) is empty or gone")) == 1
+
+
+def asked(place: Place, path: str, **headers: str) -> tuple[int, str, str]:
+    """Status, Retry-After and body of the answer at the service's address."""
+    request = urllib.request.Request(f"{place.settings.url}/{path}", headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=patient(5)) as answer:
+            return answer.status, "", answer.read().decode()
+    except urllib.error.HTTPError as refused:
+        return refused.code, refused.headers.get("Retry-After", ""), refused.read().decode()
+    except OSError as problem:
+        return 0, "", str(problem)
+
+
+def test_a_store_that_cannot_be_opened_is_answered_with_its_reason_until_it_can(place: Place) -> None:
+    database = place.folder / "gpu.sqlite"
+    database.write_bytes(b"this is no database" * 100)
+    database.chmod(0o600)
+    service = place.start("unopened")
+    until(lambda: asked(place, "health")[0] == 503, 30, "it answers")
+    status, again, body = asked(place, "health")
+    health = json.loads(body)
+    assert (status, again, health["ready"]) == (503, "5", False)
+    assert "gpu.sqlite" in health["store"], health
+    for path in ("", "api/offers", "hub/tickets", "api/server/report"):
+        status, again, body = asked(place, path)
+        assert (status, again, json.loads(body)["message"]) == (503, "5", health["store"]), path
+    assert "GPU-palvelu" in asked(place, "", Accept="text/html", **{"Accept-Language": "fi"})[2]
+    assert len(place.said("unopened", "gpu.sqlite")) == 1, "it is said once, not at each attempt"
+    database.unlink()
+    until(place.answers, 30, "it goes on by itself")
+    service.terminate()
+    assert service.wait(patient(20)) == 0

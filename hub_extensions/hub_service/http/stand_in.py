@@ -1,0 +1,76 @@
+"""What answers at the service's address while the service cannot start: 503 to everybody, with the reason.
+
+The hub holds the listening socket. Without an answer requests would hang there, those of health probes too.
+Not here: when the service tries again (``serve.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterable
+from html import escape
+
+from tornado.httpserver import HTTPServer
+from tornado.web import Application
+
+from hub_extensions.adapters.bounded_body import BoundedBody
+from hub_extensions.adapters.catalogues import catalogue_for
+
+RETRY_SECONDS = 5.0
+
+
+class StandIn:
+    """A small server on copies of the service's sockets. `reason`: why the service cannot start."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._application = Application(
+            default_handler_class=_Unavailable,
+            default_handler_args={"stand_in": self},
+            log_function=lambda handler: None,
+        )
+        self._server: HTTPServer | None = None
+
+    def answer(self, sockets: Iterable[socket.socket], reason: str) -> None:
+        """Answer at these sockets, which stay the caller's, from now on."""
+        self.reason = reason
+        if self._server is None:
+            self._server = HTTPServer(self._application, body_timeout=15.0, idle_connection_timeout=30.0)
+            self._server.add_sockets([each.dup() for each in sockets])
+
+    async def close(self) -> None:
+        """Answer no more. Can be called twice."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.stop()
+            await server.close_all_connections()
+
+
+class _Unavailable(BoundedBody):
+    def initialize(self, stand_in: StandIn) -> None:
+        self._stand_in = stand_in
+
+    def check_xsrf_cookie(self) -> None:
+        """Nothing is changed here."""
+
+    async def prepare(self) -> None:
+        reason = self._stand_in.reason
+        self.set_status(503)
+        self.clear_header("Server")
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("Retry-After", str(int(RETRY_SECONDS)))
+        path = self.request.path.rstrip("/")
+        if path.endswith(("/health", "/healthz")):
+            self.finish({"ready": False, "store": reason})
+        elif "text/html" in self.request.headers.get("Accept", ""):
+            t = catalogue_for(self.request.headers.get("Accept-Language", ""))
+            title = escape(t("The GPU service cannot start now. Servers go on."))
+            self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+            self.set_header("Content-Type", "text/html; charset=utf-8")
+            self.finish(
+                f"<!doctype html><meta charset='utf-8'><title>{title}</title><h1>{title}</h1><p>{escape(reason)}"
+            )
+        else:
+            self.set_header("Content-Type", "application/json")
+            self.finish(json.dumps({"message": reason, "field": "", "reason": "store-away", "params": {}}))
