@@ -38,7 +38,7 @@ from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
 from hub_extensions.hub_service.http.limits import BoundedServer, Connections, raise_file_limit, room_within
-from hub_extensions.hub_service.http.stand_in import RETRY_SECONDS, StandIn
+from hub_extensions.hub_service.http.pages.stand_in import RETRY_SECONDS, StandIn
 from hub_extensions.hub_service.process import (
     Lifetime,
     join_port,
