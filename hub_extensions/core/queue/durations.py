@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hub_extensions.core.queue.curves import Curve, FloatArray, PastUse, PoolCurves
-from hub_extensions.core.queue.interval import TOLERANCE
 
 Seed = int | Sequence[int]
 
@@ -41,6 +40,8 @@ COPY = 0.08
 """A life that is repeated comes out as long, give or take 8 % (the reference algorithm)."""
 FORGET = 1 / 200
 """How fast the trust in the sources follows what ends: over the last 200 or so."""
+TOLERANCE = 0.3
+"""A length that is 30 % off is still near: it counts half as much as one that is the same."""
 SHORTEST = 1.0
 
 SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
@@ -216,17 +217,22 @@ class Draws:
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def life(self, holder: UseHolder) -> FloatArray:
-        """How long the whole use lasts, in each draw. Never beyond its limit; never less than it has lasted."""
+        """How long the whole use lasts, in each draw. Never beyond its limit; never less than it has lasted.
+
+        A use that is predicted to reach its limit ends exactly there: only other lives vary around what they repeat.
+        """
         age = holder.age or 0.0
-        lives: FloatArray
+        predicted: FloatArray
         if holder.left is not None:
             spread = self._random.standard_normal(self._count) * holder.left.spread
-            lives = age + np.maximum(holder.left.seconds, 0.0) * np.exp(spread)
+            left = max(holder.left.seconds, 0.0)
+            predicted, lives = np.full(self._count, age + left), age + left * np.exp(spread)
         else:
-            lives = self._picked(holder, age) * np.exp(COPY * self._random.standard_normal(self._count))
+            predicted = self._picked(holder, age)
+            lives = predicted * np.exp(COPY * self._random.standard_normal(self._count))
             lives = np.maximum(lives, age + SHORTEST if holder.age is not None else SHORTEST)
         if holder.limit is not None:
-            lives = np.minimum(lives, max(holder.limit, age))
+            lives = _within_limit(predicted, lives, holder.limit, age)
         if self._by_curve:
             return lives
         siblings = self._drawn.setdefault(holder.user, [])
@@ -259,10 +265,9 @@ class Draws:
             of_offer.setdefault(each.offer, []).append(row)
         for offer, rows in of_offer.items():
             lives[rows] = self._curves.of(offer).lives(drawn[rows, 0], ages[rows])
-        lives = np.minimum(lives, limits) * np.exp(COPY * drawn[:, 1])
-        lives = np.maximum(lives, np.where(waits, SHORTEST, ages + SHORTEST))
-        found: FloatArray = np.minimum(lives, np.maximum(limits, ages))
-        return found
+        predicted = lives
+        lives = np.maximum(lives * np.exp(COPY * drawn[:, 1]), np.where(waits, SHORTEST, ages + SHORTEST))
+        return _within_limit(predicted, lives, limits, ages)
 
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
@@ -339,6 +344,15 @@ class Draws:
     def _beyond(self, age: float) -> FloatArray:
         """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
+
+
+def _within_limit(
+    predicted: FloatArray, lives: FloatArray, limit: float | FloatArray, age: float | FloatArray
+) -> FloatArray:
+    """These lives up to the limit; a use that is predicted to reach the limit ends exactly there."""
+    ends = np.maximum(limit, age)
+    found: FloatArray = np.where(predicted >= limit, ends, np.minimum(lives, ends))
+    return found
 
 
 def _clipped(lives: FloatArray, limit: float | None) -> FloatArray:

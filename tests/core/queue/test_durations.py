@@ -100,21 +100,23 @@ def drawn(plain: Plain, holders: Sequence[UseHolder], count: int, seed: int) -> 
     for holder in holders:
         age, limit = holder.age or 0.0, holder.limit
         if holder.left is not None:
+            foretold = [age + max(0.0, holder.left.seconds)] * count
             lives = [
                 age + max(0.0, holder.left.seconds) * math.exp(each * holder.left.spread)
                 for each in random.standard_normal(count)
             ]
         else:
-            lives = picked(
+            foretold = picked(
                 plain, holder, [each for each in before if each[0].user == holder.user][:8], pool, random, count
             )
             least = 1.0 if holder.age is None else age + 1
             lives = [
                 max(least, life * math.exp(0.08 * each))
-                for life, each in zip(lives, random.standard_normal(count), strict=True)
+                for life, each in zip(foretold, random.standard_normal(count), strict=True)
             ]
         if limit is not None:
-            lives = [min(life, max(limit, age)) for life in lives]
+            end = max(limit, age)
+            lives = [end if life >= limit else min(near, end) for life, near in zip(foretold, lives, strict=True)]
         before.insert(0, (holder, lives))
         found.append(lives)
     return found
