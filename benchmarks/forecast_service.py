@@ -30,17 +30,18 @@ from pydantic import TypeAdapter
 
 from hub_extensions.adapters.gpu_service import GpuServiceClient
 from hub_extensions.adapters.procfs import describe
+from hub_extensions.adapters.store import Store
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import Ask, ForecastReport, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.core.wording import stepped
+from hub_extensions.core.queue.outlook import Given
 from hub_extensions.hub_service.engine.forecaster import SEED
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
-from hub_extensions.tools.backtest.replay import HISTORY, Replay, ScoredForecast
+from hub_extensions.tools.backtest.replay import PROTOCOL, Replay, ScoredForecast
 from hub_extensions.tools.backtest.scores import Score, score_of
 from hub_extensions.tools.backtest.world import NEVER, LogSession, World
 from tests.fakes.hub import FakeHub, FakeServer, FakeUser
@@ -88,7 +89,7 @@ def busiest_day(log: Log, pool: ReplayPool) -> Day:
     starts, empty = starts_of(sessions, pool.gpus)
     found = []
     for first in empty:
-        if first >= HISTORY * len(sessions):
+        if first >= PROTOCOL.first * len(sessions):
             begin = sessions[first].submit
             day = [each for each in sessions[first:] if each.submit < begin + DAY]
             waits = sum(starts[each.number] > each.submit for each in day)
@@ -208,6 +209,7 @@ class Player:
     begin: float
     rate: float
     told: dict[int, Interval] = field(default_factory=dict)
+    kept: list[Given] = field(default_factory=list)
     waits: dict[int, float] = field(default_factory=dict)
 
     async def play(self) -> None:
@@ -278,7 +280,7 @@ class Player:
 
 
 async def played(day: Day, rate: float) -> tuple[Player, ForecastReport]:
-    """The day through the service; and what the service says of its own forecasts."""
+    """Play the day through the service; return the player, and what the service reports of its own forecasts."""
     with tempfile.TemporaryDirectory() as name:
         async with FakeHub(TOKEN) as hub:
             folder = Path(name)
@@ -301,6 +303,7 @@ async def played(day: Day, rate: float) -> tuple[Player, ForecastReport]:
                 await until_known(settings, len(day.history), begin)
                 player = Player(day, client, hub, begin, rate)
                 await player.play()
+                player.kept = await kept_forecasts(settings)
                 return player, await asyncio.to_thread(own_report, settings)
             except BaseException:
                 print((folder / "service.log").read_text()[-3000:], file=sys.stderr)
@@ -309,6 +312,16 @@ async def played(day: Day, rate: float) -> tuple[Player, ForecastReport]:
                 await client.close()
                 process.terminate()
                 process.wait(30)
+
+
+async def kept_forecasts(settings: Settings) -> list[Given]:
+    """The forecasts that the service kept at the day's joins, to the second, in the order of joining."""
+    store = Store.open(settings.store_url)
+    try:
+        given = await store.matured_forecasts()
+    finally:
+        store.close()
+    return sorted((each for each in given if not each.hour), key=lambda each: each.at)
 
 
 async def until_known(settings: Settings, uses: int, begin: float) -> None:
@@ -332,30 +345,31 @@ def own_report(settings: Settings) -> ForecastReport:
 # ------------------------------------------------------------------ both, side by side
 
 
-def as_shown(interval: Interval) -> Interval:
-    """As the service tells it, in whole steps."""
-    p90 = stepped(interval.p90, up=True)
-    p10 = min(stepped(interval.p10, up=False), p90)
-    return Interval(p10, min(max(stepped(interval.p50), p10), p90), p90)
-
-
 def compare(day: Day, player: Player) -> None:
-    """The table: each figure of both, and how far they are apart; then each wait by itself."""
+    """The table: each figure of both, and how far they are apart; then each wait by itself.
+
+    People are told whole steps, outwards, so a second may move an end by hours. What is compared is what the service
+    kept, to the second.
+    """
     log = Log("day", (*day.history, *day.sessions), ())
     shown = Replay(log, ReplayPool("day", day.gpus, WHOLE, "strict"), SEEDS, first=len(day.history)).run()
     both = [each for each in shown if each.number in player.told]
     print(f"{len(shown)} waited in the backtest, of whom {len(both)} were told something by the service")
-    ours = score_of([(player.told[each.number], player.waits[each.number]) for each in both])
-    backtest = [score_of([(as_shown(each.ours[at]), each.real) for each in both]) for at in range(len(SEEDS))]
+    if len(player.kept) != len(both):
+        raise AssertionError(f"{len(player.kept)} forecasts were kept")
+    joined = sorted(both, key=lambda each: each.number)
+    kept = {each.number: given for each, given in zip(joined, player.kept, strict=True)}
+    ours = score_of([(given.shown, given.waited or 0.0) for given in kept.values()])
+    backtest = [score_of([(each.ours[at], each.real) for each in both]) for at in range(len(SEEDS))]
     print(f"{'hours, and shares':<16} {'service':>9} {'backtest':>9} {'apart':>7}   seeds of the backtest")
     row("mean wait", waited(player, both), sum(each.real for each in both) / len(both) / 3600, ())
     for at, name in enumerate(each.name for each in fields(Score)):
         row(name, astuple(ours)[at], astuple(backtest[0])[at], [astuple(each)[at] for each in backtest])
     for name in ("p10", "p50", "p90"):
-        told = sum(getattr(player.told[each.number], name) for each in both) / len(both) / 3600
-        seeds = [sum(getattr(as_shown(e.ours[at]), name) for e in both) / len(both) / 3600 for at in range(len(SEEDS))]
+        told = sum(getattr(given.shown, name) for given in kept.values()) / len(both) / 3600
+        seeds = [sum(getattr(e.ours[at], name) for e in both) / len(both) / 3600 for at in range(len(SEEDS))]
         row(f"mean {name}", told, seeds[0], seeds)
-        pairs = [(getattr(player.told[e.number], name), getattr(as_shown(e.ours[0]), name)) for e in both]
+        pairs = [(getattr(kept[e.number].shown, name), getattr(e.ours[0], name)) for e in both]
         print(f"  wait by wait: {sum(abs(a - b) <= APART * b for a, b in pairs)} of {len(pairs)} within 5 %", end=", ")
         print(f"the farthest {max(abs(a - b) for a, b in pairs) / 3600:.2f} h apart")
 

@@ -16,7 +16,7 @@ from hub_extensions.core.gpu import dcgm
 from hub_extensions.core.notices import NoticeConfig, delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.user_options import MOST_OFFERS
-from hub_extensions.core.queue import curves, durations, foretell, interval, outlook, play, progress
+from hub_extensions.core.queue import curves, durations, episodes, foretell, outlook, play, progress
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
@@ -173,10 +173,12 @@ def test_the_limits_that_no_setting_moves(limit: object, value: object) -> None:
         (len(durations.FADING), 48),
         (durations.FORGET, 0.005),
         ((play.DRAWS, play.FEWEST_DRAWS, play.LIVES), (200, 64, 30_000)),
-        ((interval.MATURED, interval.FEWEST_MATURED, interval.TOLERANCE), (150, 20, 0.3)),
+        ((episodes.EPISODES, episodes.IN_ONE, episodes.FEWEST_EPISODES), (50, 1000, 8)),
+        ((episodes.RULES, episodes.MOST_SHIFT), (episodes.Rules(0.2, 20, 0.1, 2, 8), 2.5)),
+        (durations.TOLERANCE, 0.3),
         ((foretell.MOST_PLAYED, foretell.STARTS, foretell.KEYS), (1000, 50, 1000)),
         ((outlook.FEW, outlook.PEOPLE), (20, 3)),
-        ((outlook.LAST, outlook.FEWEST_JUDGED, outlook.VALID), (200, 50, timedelta(minutes=2))),
+        ((outlook.LAST, outlook.COVERED, outlook.VALID), (2000, (0.80, 0.97), timedelta(minutes=2))),
     ],
 )
 def test_the_wait_forecast_has_the_figures_that_it_was_measured_with(figure: object, value: object) -> None:

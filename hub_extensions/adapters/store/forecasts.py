@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
-from hub_extensions.core.queue.interval import MATURED, Interval
+from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.outlook import LAST, Given
 
 FORECASTS = sa.Table(
@@ -64,7 +64,7 @@ def matured(connection: Connection) -> tuple[Given, ...]:
         true = sa.select(FORECASTS).where(FORECASTS.c.pool == pool, FORECASTS.c.end == "started")
         last = true.order_by(FORECASTS.c.over.desc())
         joins = true.where(FORECASTS.c.hour == 0).order_by(FORECASTS.c.over.desc())
-        for each in (*_given(connection, last.limit(LAST)), *_given(connection, joins.limit(MATURED))):
+        for each in (*_given(connection, last.limit(LAST)), *_given(connection, joins.limit(LAST))):
             found[each.id] = each
     return tuple(sorted(found.values(), key=lambda each: (each.over or each.at, each.id)))
 

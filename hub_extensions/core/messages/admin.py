@@ -262,12 +262,14 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRecord:
-    """How good the wait forecasts of one pool were, the last 200 that came true. None is not known.
+    """How good the wait forecasts of one pool were over its last 50 busy episodes, each counted once. None: not known.
 
     Attributes:
-        matured: how many of them there are. coverage_90: the share that started before P90. coverage_80: from P10 to
-            P90.
-        rough: form and waiting page say that they are rough. finished: uses that it has learned from.
+        matured: how many forecasts came true. coverage_90: the share that started before P90. coverage_80: the share
+            from P10 to P90.
+        rough: form and waiting page mark them as rough. finished: uses that the forecast has learned from.
+        episodes: busy episodes, from the first who waits to an empty line, that the forecasts were of.
+        worse_than_plain: the median of earlier waits would have been the better guess.
     """
 
     pool: str
@@ -277,6 +279,8 @@ class ForecastRecord:
     median_error_seconds: float | None
     rough: bool
     finished: int
+    episodes: int = 0
+    worse_than_plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,8 @@ class WaitForecast:
         reason: why this long, or why it is not known; None: nothing is to be said.
         soon: the probability to start within 15 min, 1 h and 4 h; empty: not known.
         as_of: when the quantiles were computed, by the wall clock; None: they are not known, or follow from now.
-        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: they missed often of late.
+        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: there were few busy times yet, or
+            they missed often of late.
     """
 
     now: bool

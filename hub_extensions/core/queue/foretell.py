@@ -22,8 +22,9 @@ from hub_extensions.core.queue.bounds import end_of, no_bound
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.curves import PastUse
 from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
+from hub_extensions.core.queue.episodes import BusyEpisodes
 from hub_extensions.core.queue.heads import PoolQueues
-from hub_extensions.core.queue.interval import Correction, Interval
+from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot, Ticket, TicketState
 from hub_extensions.core.queue.outlook import SOON_END, KnownEnd, Likely, PoolView, Stay
 from hub_extensions.core.queue.play import Brake, HeldShares, SimulationState, Waiting, Wish, always
@@ -79,7 +80,7 @@ class Foreteller:
 
     def __init__(self, histories: dict[str, DurationHistory] | None = None) -> None:
         self.histories = {} if histories is None else histories
-        self._corrections: dict[str, Correction] = {}
+        self._episodes: dict[str, BusyEpisodes] = {}
         self._starts: deque[float] = deque(maxlen=STARTS)
         self._keys: dict[str, None] = {}
 
@@ -100,8 +101,8 @@ class Foreteller:
     def matured(
         self, pool: str, played: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
     ) -> None:
-        """A forecast that was given at a join came true: see `Correction.matured`."""
-        self._corrections.setdefault(pool, Correction()).matured(played, waited, at_most, joined)
+        """A forecast that was given at a join came true: see `BusyEpisodes.matured`."""
+        self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
 
     def finished(self, pool: str) -> int:
         """How many uses of this pool it has learned from."""
@@ -121,22 +122,24 @@ class Foreteller:
         asks: Sequence[Wish] = (),
         at_most: Mapping[str, float] | None = None,
         go_on: Callable[[], bool] = always,
+        now: float = math.inf,
     ) -> Waits:
         """See `likely_waits`. Raises GivenUp: `go_on` says no."""
         return likely_waits(
             queue,
             self.histories,
-            self._corrections,
+            self._episodes,
             seed=seed,
             asks=asks,
             at_most=at_most,
             go_on=go_on,
+            now=now,
         )
 
     def answer(self, question: Question, seed: int, go_on: Callable[[], bool] = always) -> Foretold:
         """Of everybody in line and of every offer. Raises GivenUp: `go_on` says no."""
         line, asks = simulation_of(question, self.starting)
-        found = self.waits(line, seed, tuple(asks.values()), None, go_on)
+        found = self.waits(line, seed, tuple(asks.values()), None, go_on, question.now.timestamp())
         return Foretold(
             {name: likely for name, likely in found.tickets.items() if likely is not None},
             {offer: likely for offer, likely in zip(asks, found.asks, strict=True) if likely is not None},

@@ -5,13 +5,18 @@ Standard library only: pages, admission and the records read these. Not here: ho
 
 from __future__ import annotations
 
+import math
+from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from statistics import fmean
 
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.episodes import EPISODES, FEWEST_EPISODES, is_new_episode
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import PLAY_ALONE, Interval, Trust, limited
+from hub_extensions.core.queue.interval import Interval, limited, log_time
 from hub_extensions.core.reasons import Reason, explain
 
 FEW = 20
@@ -22,12 +27,10 @@ SOON_END = 3600.0
 """Seconds: who ends within the hour ends soon."""
 VALID = timedelta(minutes=2)
 """An older one is not shown."""
-LAST = 200
-"""Forecasts that came true by which the forecast is judged."""
-FEWEST_JUDGED = 50
-"""With fewer it is not judged."""
+LAST = 2000
+"""Forecasts of a pool that came true and are kept at hand, the last ones; those of `EPISODES` busy episodes count."""
 COVERED = (0.80, 0.97)
-"""A P90 that covers less or more of them is rough: 0.9 is meant."""
+"""A P90 that covers less is rough, 0.9 is meant; one that covers more is, once `EPISODES` busy episodes are known."""
 FEW_DATA, ROUGH = "few-data", "rough"
 UNKNOWN_ELSEWHERE = frozenset(
     {
@@ -47,14 +50,14 @@ UNLIMITED = frozenset({"no-limit", "one-without-limit"})
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """What was played for one ticket or offer, and what is told of it. Seconds from when it was computed.
+    """What was simulated for one ticket or offer, and what is shown of it. Seconds from when it was computed.
 
-    `trust`: as `Correction.trust` says, for a limit that is known later.
+    `limit_is_p90`: where a limit is known later, it is the P90.
     """
 
     played: Interval
     shown: Interval
-    trust: Trust = PLAY_ALONE
+    limit_is_p90: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,33 +152,90 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How good the forecasts of one pool were. None is not known.
+    """How good the forecasts of one pool were over the last busy episodes, each of which counts once. None: not known.
 
     Attributes:
-        matured: how many came true. coverage_90: the share that started before P90; coverage_80: from P10 to P90.
+        matured: how many forecasts came true. episodes: the busy episodes that they were of.
+        coverage_90: the share that started before P90. coverage_80: the share from P10 to P90.
         median_error: seconds between the median and the real wait.
-        rough: they are not to be relied on.
+        worse_than_plain: the median of the waits that were known at the join would have been the better guess.
+        rough: what is shown is marked as rough.
     """
 
     pool: str
     matured: int = 0
+    episodes: int = 0
     coverage_90: float | None = None
     coverage_80: float | None = None
     median_error: float | None = None
-    rough: bool = False
+    worse_than_plain: bool = False
+    rough: bool = True
 
 
 def accuracy_of(pool: str, given: Iterable[Given]) -> Accuracy:
-    """By the last that came true; `given` in the order in which they did."""
-    real = [(each.shown, each.waited) for each in given if each.end == "started" and each.waited is not None][-LAST:]
-    if not real:
+    """Judge the forecasts of the last busy episodes; `given` in the order in which they came true."""
+    episodes = busy_episodes([each for each in given if each.end == "started" and each.waited is not None])
+    if not episodes:
         return Accuracy(pool)
-    before_90 = sum(waited <= shown.p90 for shown, waited in real) / len(real)
-    within = sum(shown.p10 <= waited <= shown.p90 for shown, waited in real) / len(real)
-    errors = sorted(abs(waited - shown.p50) for shown, waited in real)
-    middle = (errors[(len(errors) - 1) // 2] + errors[len(errors) // 2]) / 2
-    rough = len(real) >= FEWEST_JUDGED and not COVERED[0] <= before_90 <= COVERED[1]
-    return Accuracy(pool, len(real), before_90, within, middle, rough)
+    real = [
+        (each.shown, each.waited or 0.0, 1 / len(episode) / len(episodes)) for episode in episodes for each in episode
+    ]
+    before_90 = sum(weight for shown, waited, weight in real if waited <= shown.p90)
+    within = sum(weight for shown, waited, weight in real if shown.p10 <= waited <= shown.p90)
+    middle = _median([(abs(waited - shown.p50), weight) for shown, waited, weight in real])
+    plain = _worse_than_plain(episodes)
+    low, high = COVERED
+    covers = before_90 >= low - 1e-9 and (before_90 <= high or len(episodes) < EPISODES)
+    rough = len(episodes) < FEWEST_EPISODES or plain or not covers
+    return Accuracy(pool, len(real), len(episodes), min(before_90, 1.0), min(within, 1.0), middle, plain, rough)
+
+
+def busy_episodes(given: Iterable[Given]) -> list[list[Given]]:
+    """Group forecasts by busy episode and return the last `EPISODES`; `given` in the order in which they came true."""
+    found: deque[list[Given]] = deque(maxlen=EPISODES)
+    until = -math.inf
+    for each in given:
+        joined = each.running.timestamp()
+        if is_new_episode(joined, until, found[-1][0].running.timestamp() if found else -math.inf):
+            found.append([])
+        found[-1].append(each)
+        until = max(until, joined + (each.waited or 0.0))
+    return list(found)
+
+
+def _worse_than_plain(episodes: Sequence[Sequence[Given]]) -> bool:
+    """Whether the median of the waits known at the join missed by less than what was shown, in log time."""
+    joins = [
+        (each.running.timestamp(), number, each)
+        for number, some in enumerate(episodes)
+        for each in some
+        if not each.hour
+    ]
+    joins.sort(key=lambda join: join[0])
+    over = deque(sorted((joined + (each.waited or 0.0), each.waited or 0.0) for joined, _, each in joins))
+    known: list[float] = []
+    gains: dict[int, list[float]] = {}
+    for joined, number, each in joins:
+        while over and over[0][0] <= joined:
+            insort(known, over.popleft()[1])
+        if known:
+            plain = (known[(len(known) - 1) // 2] + known[len(known) // 2]) / 2
+            waited = log_time(each.waited or 0.0)
+            gain = abs(log_time(plain) - waited) - abs(log_time(each.shown.p50) - waited)
+            gains.setdefault(number, []).append(gain)
+    return len(gains) >= FEWEST_EPISODES and fmean(map(fmean, gains.values())) < 0
+
+
+def _median(weighted: Sequence[tuple[float, float]]) -> float:
+    """Return the weighted median, the mean of two where it lies between them; the weights add up to 1."""
+    ordered, left = sorted(weighted), 0.5
+    for at, (value, weight) in enumerate(ordered):
+        left -= weight
+        if abs(left) <= 1e-9 and at + 1 < len(ordered):
+            return (value + ordered[at + 1][0]) / 2
+        if left <= 0:
+            return value
+    return ordered[-1][0]
 
 
 def with_likely(
@@ -222,7 +282,7 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
     shown = likely.shown
     p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
     most = None if at_most is None else at_most.total_seconds()
-    found = limited(replace(shown, p10=p10, p50=p50, p90=p90), most, likely.trust)
+    found = limited(replace(shown, p10=p10, p50=p50, p90=p90), most, likely.limit_is_p90)
     return [timedelta(seconds=each) for each in (found.p10, found.p50, found.p90)]
 
 

@@ -1,10 +1,11 @@
-"""The likely wait: the line is played forward, the worlds are read, and the interval learns from what came true.
+"""The likely wait: the line is simulated, and what earlier forecasts taught changes the interval.
 
 Values in, values out; times are seconds. Not here: the upper limit (``forecast.py``), what is told (``outlook.py``).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -12,16 +13,8 @@ import numpy as np
 
 from hub_extensions.core.queue.curves import FloatArray
 from hub_extensions.core.queue.durations import DurationHistory
-from hub_extensions.core.queue.interval import (
-    PLAY_ALONE,
-    Correction,
-    Moves,
-    Trust,
-    corrected,
-    limited,
-    read,
-    with_first,
-)
+from hub_extensions.core.queue.episodes import BusyEpisodes, Lessons
+from hub_extensions.core.queue.interval import quantiles
 from hub_extensions.core.queue.outlook import FEW, Likely
 from hub_extensions.core.queue.play import SimulationState, Waiting, Wish, always, play
 
@@ -43,18 +36,20 @@ class Waits:
 def likely_waits(
     state: SimulationState,
     histories: Mapping[str, DurationHistory],
-    corrections: Mapping[str, Correction],
+    episodes: Mapping[str, BusyEpisodes],
     *,
     seed: int,
     asks: Sequence[Wish] = (),
     at_most: Mapping[str, float] | None = None,
     go_on: Callable[[], bool] = always,
+    now: float = math.inf,
 ) -> Waits:
     """The likely wait of each ticket, and of each of `asks` if it came last.
 
     Args:
-        histories: pool -> what its uses taught. corrections: pool -> what came true of its forecasts.
+        histories: pool -> what its uses taught. episodes: pool -> what came true of its forecasts.
         at_most: ticket -> seconds that are enforced. go_on: asked now and then.
+        now: by the clock of the joins in `episodes`; infinite: not known, so the first in line does not count.
 
     Raises:
         GivenUp: `go_on` says no.
@@ -77,7 +72,7 @@ def likely_waits(
     for ticket in state.waiting:
         if ticket.id in pool_of:
             firsts.setdefault(pool_of[ticket.id], ticket)
-    views = {pool: _PoolView.of(corrections.get(pool), firsts.get(pool), pool in nameless) for pool in pools}
+    views = {pool: _PoolView.of(episodes.get(pool), firsts.get(pool), now, pool in nameless) for pool in pools}
     most = at_most or {}
     waits: dict[str, Likely | None] = {ticket.id: None for ticket in state.waiting}
     for ticket in state.waiting:
@@ -94,50 +89,39 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """What came true in a pool, as it changes what is played there now.
+    """What changes the forecasts of a pool now.
 
     Attributes:
-        first: the first in line. behind: P90 of the whole wait of whoever is behind him, where his is surely better.
-        nameless: people are not told apart, so the median is also of what the pool's curve plays.
-        with_first: they are, and the mean with what the first in line has waited is surely the better median.
+        first: the first in line, if anybody waits.
+        nameless: people are not told apart, so the quantiles are also of what is simulated by the pool's curve.
     """
 
-    moves: Moves | None
-    trust: Trust
+    lessons: Lessons
     first: Waiting | None
-    behind: float | None
+    now: float
     nameless: bool
-    with_first: bool = False
 
     @staticmethod
-    def of(correction: Correction | None, first: Waiting | None, nameless: bool) -> _PoolView:
-        """Of a pool; without a correction the play stands alone."""
-        if correction is None:
-            return _PoolView(None, PLAY_ALONE, first, None, nameless)
-        behind = None if first is None else correction.p90_behind(first.waited)
-        helps = first is not None and not nameless and correction.first_helps
-        return _PoolView(correction.moves(), correction.trust, first, behind, nameless, helps)
+    def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
+        """Return the view of a pool; `episodes` is None if none of its forecasts came true yet."""
+        return _PoolView(Lessons() if episodes is None else episodes.lessons, first, now, nameless)
 
     def likely(
-        self, played: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
+        self, starts: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
     ) -> Likely | None:
-        """What is told of these worlds; None: too many of them never start. `ticket`: None for who would come last."""
-        others = by_curve if self.nameless else None
-        found = read(np.sort(played).tolist(), () if others is None else np.sort(others).tolist())
+        """Return the forecast, or None if too many simulated lines never reach the start.
+
+        Args:
+            most: the limit that is enforced, if any. ticket: None for somebody who would come last.
+        """
+        others = by_curve if self.nameless and by_curve is not None else ()
+        found = quantiles(np.sort(starts).tolist(), np.sort(others).tolist() if len(others) else ())
         if found is None:
             return None
-        shown = corrected(found, self.moves, None, self.trust)
-        if self.first is None or ticket is self.first:
-            return Likely(found, limited(shown, most, self.trust), self.trust)
+        ahead = None if self.first is None or ticket is self.first else self.now - self.first.waited
         waited = 0.0 if ticket is None else ticket.waited
-        if self.with_first:
-            shown = with_first(shown, self.first.waited, waited)
-        shown = limited(shown, most, self.trust)
-        if self.behind is None:
-            return Likely(found, shown, self.trust)
-        by_first = replace(self.trust, limit=0.0, first=True)  # the limit has had its share of the median
-        shown = limited(replace(shown, p90=self.behind - waited), most, by_first)
-        return Likely(found, shown, replace(self.trust, first=True))
+        shown = self.lessons.shown(found, most, ahead, self.now, waited)
+        return Likely(found, shown, self.lessons.limit_is_p90)
 
 
 def _middle(worlds: FloatArray) -> float:

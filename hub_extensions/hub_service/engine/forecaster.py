@@ -260,7 +260,7 @@ class Forecaster:
         if view is None or view.finished < FEW:
             return None
         at_most = None if verdict.forecast.at_most is None else verdict.forecast.at_most.total_seconds()
-        shown = limited(likely.shown, at_most, likely.trust)
+        shown = limited(likely.shown, at_most, likely.limit_is_p90)
         return Given(
             id=secrets.token_hex(8),
             ticket=ticket.id,

@@ -15,7 +15,6 @@ from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Progress
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import MATURED
 from hub_extensions.core.queue.model import Availability, Ticket, Verdict
 from hub_extensions.core.queue.outlook import (
     FEW,
@@ -174,6 +173,8 @@ class Foresight:
                     found.median_error,
                     found.rough,
                     finished,
+                    found.episodes,
+                    found.worse_than_plain,
                 )
                 for found, finished in pools
             ),
@@ -222,7 +223,7 @@ class Foresight:
         self.records.setdefault(given.pool, deque(maxlen=LAST)).append(given)
         self._judged.pop(given.pool, None)
         if given.hour == 0:
-            self.joins.setdefault(given.pool, deque(maxlen=MATURED)).append(given)
+            self.joins.setdefault(given.pool, deque(maxlen=LAST)).append(given)
 
     def hear(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
         """A server says when it is done; whether that counts.

@@ -7,12 +7,19 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hub_extensions.core.queue.interval import CLIP, FEWEST_MATURED, HIGH, MATURED, UNIT, Interval
-from hub_extensions.tools.backtest.boosting import Boosted
+from hub_extensions.core.queue.interval import HIGH, Interval, log_time, shifted
 from hub_extensions.tools.backtest.world import LogSession, Running, World
 
 TSAFRIR = "user's last two, played"
 LIMITS = "limits, played"
+PAST_MEAN = "past mean, played"
+LAST_FIFTY = "median of the last 50"
+MATURED = 150
+"""Errors of a simple method from which its interval is made."""
+FEWEST_MATURED = 20
+"""With fewer it has none: a 0.9 quantile of less than 20 is a guess."""
+CLIP = 2.5
+"""Its interval is at most so much log time wide, to either side."""
 
 _Life = Callable[[LogSession], float]
 
@@ -27,17 +34,11 @@ class Baselines:
     lives: dict[str, deque[float]] = field(default_factory=dict)
     lived: float = 0.0
     count: int = 0
-    seen: dict[int, list[float]] = field(default_factory=dict)
-    rows: list[tuple[list[float], float]] = field(default_factory=list)
-    boosted: Boosted | None = None
 
-    def started(self, session: LogSession, wait: float) -> None:
+    def started(self, wait: float) -> None:
         """Somebody who waited is given a GPU."""
         self.waits.append(wait)
         self.all_waits.append(wait)
-        state = self.seen.pop(session.number, None)
-        if state is not None:
-            self.rows.append((state, math.log1p(wait / 60)))
 
     def ended(self, session: LogSession, lasted: float, now: float) -> None:
         """A use is over."""
@@ -46,33 +47,20 @@ class Baselines:
         self.lived += lasted
         self.count += 1
 
-    def fit(self) -> None:
-        """Boosting learns once, from the history."""
-        if len(self.rows) >= 50:
-            self.boosted = Boosted([row for row, _ in self.rows], [wait for _, wait in self.rows])
-
-    def see(self, world: World, session: LogSession, now: float) -> None:
-        """Somebody joins the line: boosting learns from it when his wait is over."""
-        self.seen[session.number] = self._state(world, session, now)
-
     def predict(self, world: World, session: LogSession, now: float) -> dict[str, float]:
         """Name -> the wait in seconds."""
         last = self.waits[-1] if self.waits else 0.0
         ahead = len(world.waiting) - 1
         rate = len(self.ends) / max(1.0, now - self.ends[0]) if self.ends else 0.0
-        found = {
-            "median of the last 50": sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0,
+        return {
+            LAST_FIFTY: sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0,
             "last to enter service": last,
             "head of line": now - world.waiting[0].submit if ahead else last,
             "queue / completion rate": (ahead + 1) / rate if rate else last,
             LIMITS: self._planned(world, now, session, _limit),
-            "past mean, played": self._planned(world, now, session, lambda s: self._mean()),
+            PAST_MEAN: self._planned(world, now, session, lambda s: self._mean()),
             TSAFRIR: self._planned(world, now, session, self._last_two),
         }
-        if self.boosted is not None:
-            guess = self.boosted.of(self._state(world, session, now))
-            found["boosting on the state"] = math.expm1(max(0.0, guess)) * 60
-        return found
 
     def bound(self) -> float | None:
         """QBETS: with 95 % confidence at least 90 % of the waits are shorter."""
@@ -99,7 +87,8 @@ class Baselines:
 
         return world.planned(now, left, whole, session.number)
 
-    def _state(self, world: World, session: LogSession, now: float) -> list[float]:
+    def state(self, world: World, session: LogSession, now: float) -> list[float]:
+        """The state of the line, as boosting sees it at a join."""
         asked = sum(each.devices * each.slices for each in world.waiting)
         head = now - world.waiting[0].submit if world.waiting else 0.0
         return [
@@ -123,7 +112,7 @@ class PointCorrection:
 
     def matured(self, point: float, waited: float) -> None:
         """What was said came true."""
-        self._errors.append(_log(waited) - _log(point))
+        self._errors.append(log_time(waited) - log_time(point))
 
     def around(self, point: float) -> Interval:
         """The point is the median; with few errors it is all there is."""
@@ -131,16 +120,8 @@ class PointCorrection:
         if count < FEWEST_MATURED:
             return Interval(point, point, point)
         ordered, at = sorted(self._errors), math.ceil(HIGH * (count + 1)) - 1
-        p10, p90 = (_seconds(_log(point) + max(-CLIP, min(CLIP, by))) for by in (ordered[-1 - at], ordered[at]))
+        p10, p90 = (shifted(point, max(-CLIP, min(CLIP, by))) for by in (ordered[-1 - at], ordered[at]))
         return Interval(min(p10, point), point, max(p90, point))
-
-
-def _log(seconds: float) -> float:
-    return math.log1p(max(0.0, seconds) / UNIT)
-
-
-def _seconds(log: float) -> float:
-    return max(0.0, math.expm1(log) * UNIT)
 
 
 def _limit(session: LogSession) -> float:

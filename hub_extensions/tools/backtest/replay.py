@@ -1,33 +1,48 @@
-"""A log is played on a pool event by event; at each join that has to wait, everybody says how long.
-
-The forecast is asked as the service asks it: who holds what since when, who waits, what ended before. Nothing of the
-future is handed on, but for `progress`: that share of those who run reports its end, within 10 %.
-"""
+"""What would have been shown at the joins of a recorded log: some of it teaches, the rest counts."""
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
-from hub_extensions.core.queue.foretell import Foreteller, alike
+from hub_extensions.core.queue.episodes import RULES, BusyEpisodes, Rules
 from hub_extensions.core.queue.interval import Interval
-from hub_extensions.core.queue.outlook import Likely, Stay
-from hub_extensions.core.queue.play import HeldShares, SimulationState, Waiting, Wish
-from hub_extensions.tools.backtest.baselines import LIMITS, Baselines, PointCorrection
-from hub_extensions.tools.backtest.limit import bound_of
+from hub_extensions.tools.backtest.baselines import LAST_FIFTY, PointCorrection
+from hub_extensions.tools.backtest.boosting import Boosted
 from hub_extensions.tools.backtest.log import Log, ReplayPool
-from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
+from hub_extensions.tools.backtest.recording import RecordedWait, Recorder
 
-HISTORY = 0.6
-"""The share of the log that is history alone (the protocol)."""
-WARM_UP = 0.1
-"""Before that end forecasts begin to be made, so that the first that count can be corrected."""
-POOL = "pool"
-REPORTED = 0.1
-"""A progress report is off by at most this."""
+FEWEST_ROWS = 50
+"""Waits from which boosting learns, at least."""
+BOOSTING, BOUND = "boosting on the state", "bound of the waits (QBETS)"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Where a log is cut.
+
+    Attributes:
+        first: the share of its sessions that are history alone. warm_up: the share, before that, from which on
+            forecasts are made that do not count.
+    """
+
+    first: float
+    warm_up: float
+
+    @property
+    def name(self) -> str:
+        """As the reports call it: ``60/40, warm-up 10 %``."""
+        return f"{100 * self.first:.0f}/{100 - 100 * self.first:.0f}, warm-up {100 * self.warm_up:.0f} %"
+
+    def of(self, log: Log) -> tuple[int, int]:
+        """The numbers of the first session that counts and of the first for which a forecast is made."""
+        sessions = len(log.sessions)
+        return int(self.first * sessions), math.ceil(int(self.first * sessions) - self.warm_up * sessions)
+
+
+PROTOCOL = Cut(0.6, 0.1)
+CUTS = (PROTOCOL, Cut(0.6, 0.3), Cut(0.5, 0.1), Cut(0.7, 0.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,29 +59,8 @@ class ScoredForecast:
     bound: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What everybody said to one who waits; `episode` -1: it does not count. `others_told`: after their correction."""
-
-    episode: int
-    likely: list[Likely]
-    others: dict[str, Interval]
-    others_shown: dict[str, Interval]
-    took: float
-    bound: float | None
-    limits: float | None
-
-
-@dataclass
-class _Forecaster:
-    """The product's forecast with one seed, and its record of what came true."""
-
-    seed: int
-    foreteller: Foreteller
-
-
 class Replay:
-    """One log on one pool.
+    """One log on one pool, as the forecast would have met it.
 
     Args:
         first: the place in the log of the first session whose forecast counts, where nothing is foretold before it;
@@ -82,143 +76,100 @@ class Replay:
         every: int = 1,
         first: int | None = None,
     ) -> None:
-        self._log, self._pool, self._progress, self._every = log, pool, progress, every
-        self._world = World(pool.gpus, pool.slices, pool.policy)
-        self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
-        histories: dict[str, DurationHistory] = {}  # the seeds learn the same of them
-        self._ours = [_Forecaster(seed, Foreteller(histories)) for seed in seeds]
-        self._others = Baselines()
-        self._corrections: dict[str, PointCorrection] = {}
-        self._asked: dict[int, _Asked] = {}
-        limits = [session.limit for session in log.sessions]
-        self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
-        self._episode = 0
-        self._first = int(HISTORY * len(log.sessions)) if first is None else first
-        self._warm_up = WARM_UP * len(log.sessions) if first is None else 0.0
-        self._reports = {
-            session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
-            for session in log.sessions
-            if random.Random(f"report {session.number}").random() < progress
-        }
-        self.shown: list[ScoredForecast] = []
+        self._log = log
+        self._first, self._since = PROTOCOL.of(log) if first is None else (first, first)
+        self._recorder = Recorder(log, pool, seeds, self._since, progress, every)
 
     def run(self) -> list[ScoredForecast]:
-        """All of it; what was told of the last part, and came true."""
-        first, queued = self._first, 0
-        for session in self._log.sessions:
-            self._until(session.submit)
-            if session.number == first:
-                self._others.fit()
-            if not self._world.fits_ever(session):
-                continue
-            if not self._world.waiting:
-                self._episode += 1
-            self._world.waiting.append(session)
-            if self._start(session.submit, asked=session):
-                continue
-            queued += 1
-            if session.number >= first - self._warm_up:
-                if queued % self._every == 0:
-                    self._ask(session, counts=session.number >= first)
-            else:
-                self._others.see(self._world, session, session.submit)
-        self._until(NEVER)
-        return self.shown
+        """Return what was shown of the last part, and came true."""
+        return shown(self._log, self._recorder.run(), self._first, self._since)
 
-    def _until(self, moment: float) -> None:
-        world = self._world
-        while world.next_end() <= moment and world.next_end() < NEVER:
-            now = world.next_end()
-            while world.next_end() <= now:
-                over = world.end().session
-                self._others.ended(over, over.duration, now)
-                self._ours[0].foreteller.learn([_stay(over)])
-            self._start(now)
 
-    def _start(self, now: float, asked: LogSession | None = None) -> bool:
-        """Whoever may; whether the one who just asked did."""
-        started = self._world.start(now, lambda session: session.duration)
-        for session in started:
-            if session is not asked:
-                self._others.started(session, now - session.submit)
-                self._came_true(session, now - session.submit)
-        return asked in started
+def shown(
+    log: Log, waits: Sequence[RecordedWait], first: int, since: int, rules: Rules = RULES
+) -> list[ScoredForecast]:
+    """Return the forecasts that count.
 
-    def _came_true(self, session: LogSession, wait: float) -> None:
-        asked = self._asked.pop(session.number, None)
-        if asked is None:
-            return
-        for ours, each in zip(self._ours, asked.likely, strict=True):
-            ours.foreteller.matured(POOL, each.played, wait, asked.limits, session.submit)
-        for name, point in asked.others.items():
-            self._corrections.setdefault(name, PointCorrection()).matured(point.p50, wait)
-        if asked.episode >= 0:
-            shown = tuple(each.shown for each in asked.likely)
-            raw = tuple(each.played for each in asked.likely)
-            self.shown.append(
-                ScoredForecast(
-                    session.number, asked.episode, wait, shown, raw, asked.others_shown, asked.took, asked.bound
-                )
-            )
-
-    def _ask(self, session: LogSession, *, counts: bool) -> None:
-        now = session.submit
-        played = {name: Interval(at, at, at) for name, at in self._others.predict(self._world, session, now).items()}
-        shown = {
-            name: self._corrections.get(name, PointCorrection()).around(point.p50) for name, point in played.items()
-        }
-        bound = self._others.bound()
-        if bound is not None:
-            median = played["median of the last 50"].p50
-            shown["bound of the waits (QBETS)"] = Interval(0.0, median, max(median, bound))
-        limits = played[LIMITS].p50 if self._pool.policy == "strict" and session.limit is not None else None
-        began = time.process_time()
-        likely = [self._forecast(ours, session, now, limits) for ours in self._ours]
-        took = (time.process_time() - began) / len(likely)
-        if all(each is not None for each in likely):
-            known = [each for each in likely if each is not None]
-            bound = None
-            if counts and self._longest is not None and self._pool.policy == "strict":
-                bound = bound_of(self._world, self._longest, now)
-            episode = self._episode if counts else -1
-            self._asked[session.number] = _Asked(episode, known, played, shown, took, bound, limits)
-
-    def _forecast(self, ours: _Forecaster, session: LogSession, now: float, limits: float | None) -> Likely | None:
-        name = str(session.number)
-        most = {} if limits is None else {name: limits}
-        return ours.foreteller.waits(self._state(now), ours.seed, (), most).tickets[name]
-
-    def _state(self, now: float) -> SimulationState:
-        held = tuple(self._held(running, now) for running in self._world.running.values())
-        waiting = tuple(
-            Waiting(str(each.number), (Wish(POOL, each.slices, _holder(each), each.devices),), now - each.submit)
-            for each in self._world.waiting
+    Args:
+        waits: in the order in which they were over. first: the number of the first session that counts.
+        since: of the first for which a forecast is made: before it nothing is known of how good forecasts are.
+    """
+    ours, others = our_forecasts(waits, since, rules), other_forecasts(log, waits, first, since)
+    return [
+        ScoredForecast(
+            each.number,
+            each.episode,
+            each.real,
+            ours[each.number],
+            each.simulated,
+            others[each.number],
+            each.took,
+            each.at_most,
         )
-        return SimulationState({POOL: self._devices}, held, waiting, whole=self._pool.slices)
-
-    def _held(self, running: Running, now: float) -> HeldShares:
-        session, age = running.session, now - running.since
-        left = None
-        if session.number in self._reports:
-            left = Left((session.duration - age) * self._reports[session.number], REPORTED / 2)
-        shares = tuple((self._devices[place], session.slices) for place in running.places)
-        return HeldShares(str(session.number), _holder(session, age, left), shares)
+        for each in waits
+        if each.number >= first and each.simulated
+    ]
 
 
-def _stay(session: LogSession) -> Stay:
-    return Stay(
-        str(session.number),
-        session.user,
-        POOL,
-        session.devices,
-        session.slices,
-        session.submit,
-        session.duration,
-        session.limit is not None and session.duration >= session.limit,
-        limit=session.limit,
-    )
+def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> dict[int, tuple[Interval, ...]]:
+    """Return what is shown at each join, by number and seed."""
+    episodes: list[BusyEpisodes] = []
+    found: dict[int, tuple[Interval, ...]] = {}
+    for wait, over in _in_time(waits, since):
+        if over:
+            for each, simulated in zip(episodes, wait.simulated, strict=True):
+                each.matured(simulated, wait.real, wait.limits, wait.joined)
+            continue
+        episodes = episodes or [BusyEpisodes(rules) for _ in wait.simulated]
+        found[wait.number] = tuple(
+            each.lessons.shown(simulated, wait.limits, wait.first_joined, wait.joined)
+            for each, simulated in zip(episodes, wait.simulated, strict=True)
+        )
+    return found
 
 
-def _holder(session: LogSession, age: float | None = None, left: Left | None = None) -> UseHolder:
-    kind = alike(session.devices, session.slices, session.limit)
-    return UseHolder(session.user, kind, session.submit, age, session.limit, left)
+def other_forecasts(log: Log, waits: Sequence[RecordedWait], first: int, since: int) -> dict[int, dict[str, Interval]]:
+    """Return what the simple methods say at each join, by number and name, each with an interval by its last errors."""
+    boosted = _boosted(log, waits, first, since)
+    corrections: dict[str, PointCorrection] = {}
+    found: dict[int, dict[str, Interval]] = {}
+    for wait, over in _in_time(waits, since):
+        points = dict(wait.points)
+        if boosted is not None:
+            points[BOOSTING] = math.expm1(max(0.0, boosted.of(wait.state))) * 60
+        for name, point in points.items():
+            correction = corrections.setdefault(name, PointCorrection())
+            if over:
+                correction.matured(point, wait.real)
+            elif wait.number >= first:
+                found.setdefault(wait.number, {})[name] = correction.around(point)
+        if not over and wait.number >= first and wait.bound is not None:
+            median = points[LAST_FIFTY]
+            found[wait.number][BOUND] = Interval(0.0, median, max(median, wait.bound))
+    return found
+
+
+def _in_time(waits: Sequence[RecordedWait], since: int) -> Iterator[tuple[RecordedWait, bool]]:
+    """Yield each wait for which a forecast is made at its join, and again, with True, when it is over."""
+    asked = [each for each in waits if each.number >= since and each.simulated]
+    over = iter(asked)
+    ended = next(over, None)
+    for wait in sorted(asked, key=lambda each: each.number):
+        while ended is not None and ended.started <= wait.joined:
+            yield ended, True
+            ended = next(over, None)
+        yield wait, False
+    while ended is not None:
+        yield ended, True
+        ended = next(over, None)
+
+
+def _boosted(log: Log, waits: Sequence[RecordedWait], first: int, since: int) -> Boosted | None:
+    """Boosting learns once, from what was over before forecasts count."""
+    if not 0 < first < len(log.sessions):
+        return None
+    moment = log.sessions[first].submit
+    rows = [each for each in waits if each.number < since and each.started <= moment]
+    if len(rows) < FEWEST_ROWS:
+        return None
+    return Boosted([each.state for each in rows], [math.log1p(each.real / 60) for each in rows])

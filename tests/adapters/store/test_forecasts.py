@@ -66,13 +66,13 @@ async def test_of_who_left_nothing_came_true(store: Store, end: str) -> None:
     assert (await store.load()).forecasts == () and await store.matured_forecasts() == ()
 
 
-async def test_of_each_pool_the_last_200_count_and_the_last_150_joins(store: Store) -> None:
-    joins = [over(replace(OPEN, id=f"j{n:03}", at=NOON + n * timedelta(seconds=1))) for n in range(160)]
-    hours = [over(replace(OPEN, id=f"h{n:03}", hour=1, at=NOON + n * HOUR)) for n in range(1, 211)]
+async def test_of_each_pool_the_last_2000_count_and_the_last_2000_joins(store: Store) -> None:
+    joins = [over(replace(OPEN, id=f"j{n:04}", at=NOON + n * timedelta(seconds=1))) for n in range(2010)]
+    hours = [over(replace(OPEN, id=f"h{n:04}", hour=1, at=NOON + n * HOUR)) for n in range(1, 2011)]
     other = over(replace(OPEN, id="other", pool="mig-1g.5gb", at=NOON - 100 * HOUR))
     await store.commit(Changes(forecasts=(*joins, *hours, other)))
     found = [given.id for given in await store.matured_forecasts()]
-    assert found == ["other", *(f"j{n:03}" for n in range(10, 160)), *(f"h{n:03}" for n in range(11, 211))]
+    assert found == ["other", *(f"j{n:04}" for n in range(10, 2010)), *(f"h{n:04}" for n in range(11, 2011))]
 
 
 async def test_a_year_later_they_are_gone(store: Store) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
@@ -94,25 +95,81 @@ def test_a_place_that_ends_first_is_the_reason_whatever_is_usual() -> None:
     assert code(with_likely(bound, LIKELY, VIEW).reason) == "place-ends-first"
 
 
-def test_forecasts_are_judged_by_what_came_true() -> None:
-    found = accuracy_of("p", [given(50.0), given(200.0), given(250.0), given(900.0)])
-    assert (found.matured, found.coverage_90, found.coverage_80, found.median_error) == (4, 0.75, 0.5, 100.0)
-    assert not found.rough
-    assert accuracy_of("p", [given(200.0), given(250.0), given(900.0)]).median_error == 50.0
+DAY = timedelta(days=1)
+
+
+def episode(number: int, *waited: float, middle: float = 200.0, hour: int = 0) -> list[Given]:
+    """The waits of one busy time: all begin at the same moment, and the last is over before the next day."""
+    shown = Interval(middle / 2, middle, 1.5 * middle)
+    return [
+        replace(given(each), id=f"{number}.{place}", running=NOW + number * DAY, shown=shown, hour=hour)
+        for place, each in enumerate(sorted(waited))
+    ]
+
+
+def test_each_busy_time_counts_once() -> None:
+    """One has a hundred tickets that are all beyond P90, three have one each that is not."""
+    rows = [*episode(0, *[900.0] * 100), *episode(1, 50.0), *episode(2, 200.0), *episode(3, 250.0)]
+    found = accuracy_of("p", rows)
+    assert (found.matured, found.episodes) == (103, 4)
+    assert (found.coverage_90, found.coverage_80) == (pytest.approx(0.75), pytest.approx(0.5))
+    assert found.median_error == 100.0  # of 0, 50, 150 and 700 seconds
+    trebled = accuracy_of("p", [row for row in rows for _ in range(3)])
+    assert replace(trebled, matured=103, coverage_90=0.75, coverage_80=0.5) == replace(
+        found, coverage_90=0.75, coverage_80=0.5
+    )
 
 
 def test_who_left_is_no_error() -> None:
-    assert accuracy_of("p", [given(None, "left"), given(None, "changed"), given(None, "")]).matured == 0
+    found = accuracy_of("p", [given(None, "left"), given(None, "changed"), given(None, "")])
+    assert (found.matured, found.episodes, found.coverage_90, found.rough) == (0, 0, None, True)
 
 
 @pytest.mark.parametrize(
-    ("hits", "misses", "rough"),
-    [(0, 49, False), (0, 50, True), (40, 10, False), (39, 11, True), (97, 3, False), (98, 2, True), (50, 0, True)],
+    ("busy", "tickets", "rough"),
+    [(0, 0, True), (1, 500, True), (7, 30, True), (8, 1, False), (8, 30, False), (50, 1, True)],
 )
-def test_fifty_that_miss_too_often_or_too_seldom_are_rough(hits: int, misses: int, rough: bool) -> None:
-    assert accuracy_of("p", [given(150.0)] * hits + [given(900.0)] * misses).rough is rough
+def test_with_fewer_than_eight_busy_times_a_forecast_is_rough(busy: int, tickets: int, rough: bool) -> None:
+    """Of fifty that are all covered P90 is too high."""
+    rows = [row for number in range(busy) for row in episode(number, *[200.0] * tickets)]
+    assert accuracy_of("p", rows).rough is rough
 
 
-def test_only_the_last_two_hundred_count() -> None:
-    found = accuracy_of("p", [given(900.0)] * 500 + [given(150.0)] * 180 + [given(900.0)] * 20)
-    assert (found.matured, found.coverage_90, found.rough) == (200, 0.9, False)
+@pytest.mark.parametrize(
+    ("hits", "misses", "rough"), [(16, 4, False), (15, 5, True), (45, 5, False), (49, 1, True), (39, 11, True)]
+)
+def test_a_p90_that_covers_too_few_busy_times_or_too_many_is_rough(hits: int, misses: int, rough: bool) -> None:
+    rows = [row for number in range(hits) for row in episode(number, 200.0)]
+    rows += [row for number in range(misses) for row in episode(100 + number, 900.0)]
+    assert accuracy_of("p", rows).rough is rough
+
+
+@pytest.mark.parametrize(("times", "worse"), [(1.0, False), (1.2, False), (10.0, True), (50.0, True)])
+def test_a_record_that_is_worse_than_its_plain_median_is_rough(times: float, worse: bool) -> None:
+    """Waits are of 10 to 80 minutes, of which the median knows nothing; P90 covers them all."""
+    waits = [(number, 600.0 * 2 ** (number % 4)) for number in range(20)]
+    rows = [row for number, waited in waits for row in episode(number, *[waited] * 3, middle=times * waited)]
+    found = accuracy_of("p", rows)
+    assert found.worse_than_plain is worse and found.rough is worse and found.coverage_90 == 1.0
+    trebled = accuracy_of("p", [row for row in rows for _ in range(3)])
+    assert trebled.worse_than_plain is worse
+
+
+def test_the_plain_median_knows_only_what_was_over_at_the_join() -> None:
+    """In each busy time all wait twice as long as in the one before; the forecast is a fifth off, the median a half."""
+    rows = [row for number in range(12) for row in episode(number, *[60 * 2.0**number] * 5, middle=48 * 2.0**number)]
+    assert not accuracy_of("p", rows).worse_than_plain
+
+
+def test_forecasts_of_each_full_hour_are_of_the_busy_time_of_their_ticket() -> None:
+    first = replace(given(8000.0), running=NOW)
+    later = replace(given(4400.0), id="later", hour=1, running=NOW + timedelta(hours=1))
+    assert accuracy_of("p", [first, later]).episodes == 1
+
+
+def test_only_the_last_fifty_busy_times_count() -> None:
+    rows = [row for number in range(80) for row in episode(number, *[900.0] * 5)]
+    rows += [row for number in range(100, 145) for row in episode(number, 200.0)]
+    rows += [row for number in range(200, 205) for row in episode(number, 900.0)]
+    found = accuracy_of("p", rows)
+    assert (found.matured, found.episodes, found.coverage_90) == (50, 50, pytest.approx(0.9))

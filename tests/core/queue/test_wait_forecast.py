@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.queue.curves import PastUse, kaplan_meier
 from hub_extensions.core.queue.durations import Draws, DurationHistory, Left, UseHolder
+from hub_extensions.core.queue.episodes import BusyEpisodes
 from hub_extensions.core.queue.forecast import WaitForecast
-from hub_extensions.core.queue.interval import Correction, Interval, read, with_first
+from hub_extensions.core.queue.interval import Interval, log_time, quantiles
 from hub_extensions.core.queue.outlook import PoolView, with_likely
 from hub_extensions.core.queue.play import (
     Brake,
@@ -141,7 +142,7 @@ def full(devices: int = 3, waiting: int = 2, names: str = "u{}") -> SimulationSt
 def waits(
     line: SimulationState, seed: int = 1, past: DurationHistory | None = None, **more: object
 ) -> dict[str, Interval | None]:
-    found = likely_waits(line, {"p": past or history()}, {"p": Correction()}, seed=seed, **more)  # type: ignore[arg-type]
+    found = likely_waits(line, {"p": past or history()}, {"p": BusyEpisodes()}, seed=seed, **more)  # type: ignore[arg-type]
     return {name: likely and likely.shown for name, likely in found.tickets.items()}
 
 
@@ -178,12 +179,10 @@ def test_the_interval_is_in_order_and_below_what_is_enforced(
     devices: int, waiting: int, most: float, seed: int
 ) -> None:
     line = full(devices, waiting)
-    correction = Correction()
+    episodes = BusyEpisodes()
     for number in range(40):
-        correction.matured(Interval(10.0, 60.0, 600.0), 100.0 * number)
-    found = likely_waits(
-        line, {"p": history()}, {"p": correction}, seed=seed, at_most={w.id: most for w in line.waiting}
-    )
+        episodes.matured(Interval(10.0, 60.0, 600.0), 100.0 * number, None, 1e6 * number)
+    found = likely_waits(line, {"p": history()}, {"p": episodes}, seed=seed, at_most={w.id: most for w in line.waiting})
     for likely in found.tickets.values():
         assert likely is not None
         assert 0 <= likely.shown.p10 <= likely.shown.p50 <= likely.shown.p90 <= most
@@ -206,6 +205,44 @@ def test_each_life_is_drawn_as_often_as_it_is_likely_whatever_the_seed_is() -> N
 def test_a_use_that_its_limit_ended_says_that_the_next_runs_to_its_limit() -> None:
     past = DurationHistory(PastUse("ada", "gpu", float(n), HOUR, at_limit=True) for n in range(40))
     assert np.median(Draws(past, [], 200, 1).life(person(limit=5 * HOUR))) > 4 * HOUR
+
+
+LIMIT = 5 * HOUR
+
+
+@pytest.mark.parametrize("by_curve", [False, True])
+@pytest.mark.parametrize("age", [None, 0.0, HOUR, LIMIT - 1, LIMIT, 2 * LIMIT])
+@pytest.mark.parametrize(
+    "uses",
+    [
+        [PastUse("ada", "gpu", float(n), 9 * HOUR) for n in range(40)],  # longer than the limit
+        [PastUse(f"u{n % 9}", "gpu", float(n), LIMIT, at_limit=True) for n in range(40)],
+        [PastUse("ben", "other", float(n), LIMIT) for n in range(40)],  # exactly as long, and not ended by it
+    ],
+)
+def test_who_is_predicted_to_reach_the_limit_ends_exactly_there(
+    uses: list[PastUse], age: float | None, by_curve: bool
+) -> None:
+    """Alone and together with others (drawn at once by the pool's curve); whoever is beyond it ends now."""
+    past, holder = DurationHistory(uses), person(age=age, limit=LIMIT)
+    ends = max(LIMIT, age or 0.0)
+    assert set(Draws(past, [], 200, 1, by_curve).life(holder).tolist()) == {ends}
+    for lives in Draws(past, [], 200, 1, by_curve).lives([holder, person("cyd", age=age, limit=LIMIT)]):
+        assert set(lives.tolist()) == {ends}
+
+
+def test_who_is_not_predicted_to_reach_the_limit_varies_below_it() -> None:
+    """One half lasts to the limit: so many end there to the second, and the others around what they repeat."""
+    past = DurationHistory(PastUse("ada", "gpu", float(n), (4.8 * HOUR, LIMIT)[n % 2], n % 2 == 1) for n in range(40))
+    lives = Draws(past, [], 200, 1).life(person(limit=LIMIT))
+    assert 0.3 < (lives == LIMIT).mean() < 0.85 and lives.max() == LIMIT
+    assert len(set(lives[lives < LIMIT].tolist())) > 20
+
+
+@pytest.mark.parametrize("left", [HOUR, HOUR + 1, 9 * HOUR])
+def test_who_reports_an_end_beyond_the_limit_ends_exactly_there(left: float) -> None:
+    holder = person(age=4 * HOUR, limit=LIMIT, left=Left(left, 0.2))
+    assert set(Draws(history(), [], 200, 1).life(holder).tolist()) == {LIMIT}
 
 
 def test_a_known_end_is_taken_as_it_is() -> None:
@@ -333,73 +370,50 @@ def test_who_still_runs_counts_as_lasting_longer() -> None:
     assert masses.sum() == pytest.approx(1) and masses[lives > 2].sum() > 0.5
 
 
-def test_an_interval_learns_from_what_came_true() -> None:
-    correction, shown = Correction(), Interval(60.0, 120.0, 240.0)
-    assert correction.correct(shown) == shown
-    for _ in range(30):
-        correction.matured(shown, 2400.0)
-    assert correction.correct(shown).p90 == pytest.approx(2400.0)
-    punctual = Correction()
-    for _ in range(30):
-        punctual.matured(shown, 240.0)
-    assert punctual.correct(shown).p90 == pytest.approx(240.0)
-
-
-SINCE = (50 * HOUR, 30 * HOUR, 0.0)
+NOW = 1000 * HOUR
+SINCE = (20 * HOUR, 10 * HOUR, 0.0)
 """How long those in line have waited."""
 
 
-def behind_the_first(pairs: int) -> tuple[SimulationState, Correction]:
-    """Three in line, after so many waits that were twice as long as that of the first at the join."""
-    correction, line = Correction(), full(waiting=3)
-    for number in range(pairs):
-        ahead, joined = (1.0, 10.0)[number % 2] * HOUR, number * 1000 * HOUR
-        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 1.5 * ahead, joined=joined)
-        correction.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 2 * ahead, joined=joined + ahead)
+def busy(until: float) -> BusyEpisodes:
+    """A busy episode in which everybody waits for 20 hours, where 3 are simulated; the last wait ends then."""
+    found = BusyEpisodes()
+    for number in range(9):
+        ended = until - 10 * HOUR * (8 - number)
+        found.matured(Interval(HOUR, 3 * HOUR, 9 * HOUR), 20 * HOUR, None, ended - 20 * HOUR)
+    return found
+
+
+def test_the_median_counts_the_first_in_line_as_long_as_the_line_was_not_empty() -> None:
+    """Also where people are not told apart; never for the first in line."""
+    line = full(waiting=3)
     waiting = tuple(replace(each, waited=by) for each, by in zip(line.waiting, SINCE, strict=True))
-    return replace(line, waiting=waiting), correction
-
-
-def test_who_is_behind_somebody_is_told_by_how_long_the_first_has_waited() -> None:
-    """From 41 waits on that were twice as long as that of the first at the join, it is surely better than the play."""
-    line, correction = behind_the_first(42)
-    asks = (Wish("p", WHOLE, person()),)
-    found = likely_waits(line, {"p": history()}, {"p": correction}, seed=1, asks=asks)
-    first, second, third = (found.tickets[f"w{n}"] for n in range(3))
-    asked = found.asks[0]
-    assert first is not None and second is not None and third is not None and asked is not None
-    assert second.shown.p90 == pytest.approx(70 * HOUR, rel=0.01)  # of the hundred hours, thirty are over
-    assert third.shown.p90 == asked.shown.p90 == pytest.approx(100 * HOUR, rel=0.01)
-    assert first.shown.p90 < 40 * HOUR and not first.trust.first and second.trust.first
-    told = likely_waits(line, {"p": history()}, {"p": correction}, seed=1, at_most={"w1": 2 * HOUR}).tickets["w1"]
-    assert told is not None and told.shown.p50 <= told.shown.p90 <= 2 * HOUR
-
-
-def test_the_median_counts_the_first_in_line_where_he_surely_helps_and_people_are_told_apart() -> None:
-    line, correction = behind_the_first(20)
+    line, asks = replace(line, waiting=waiting), (Wish("p", WHOLE, person()),)
     for users in (10, 1):
-        found = likely_waits(line, {"p": history(users=users, each=40 // users)}, {"p": correction}, seed=1).tickets
-        for name, waited in zip(("w0", "w1", "w2"), SINCE, strict=True):
-            likely = found[name]
-            assert likely is not None
-            plain = correction.correct(likely.played)
-            helped = with_first(plain, 50 * HOUR, waited) if users == 10 and name != "w0" else plain
-            assert likely.shown.p50 == pytest.approx(helped.p50)
-            assert (likely.shown.p50 == plain.p50) is (helped is plain)
+        past = {"p": history(users=users, each=40 // users)}
+        for until, counts in ((NOW - 19 * HOUR, True), (NOW - 20 * HOUR, False), (NOW - 30 * HOUR, False)):
+            found = likely_waits(line, past, {"p": busy(until)}, seed=1, now=NOW, asks=asks)
+            shown = [*(found.tickets[f"w{n}"] for n in range(3)), found.asks[0]]
+            for place, likely in enumerate(shown):
+                assert likely is not None
+                assert (likely.shown.p50 != likely.played.p50) is (counts and place > 0)
+            last = shown[2]
+            if counts and last is not None:
+                both = (log_time(last.played.p50) + log_time(20 * HOUR)) / 2
+                assert log_time(last.shown.p50) == pytest.approx(both)
+
+
+def test_without_a_clock_nothing_of_the_busy_episode_counts() -> None:
+    found = likely_waits(full(), {"p": history()}, {"p": busy(NOW)}, seed=1).tickets["w1"]
+    assert found is not None and found.shown.p50 == found.played.p50
 
 
 def test_what_is_told_is_never_beyond_what_is_enforced() -> None:
     bound = WaitForecast(False, None, None, None, timedelta(minutes=3), None)
-    found = likely_waits(full(), {"p": history()}, {"p": Correction()}, seed=1).tickets
+    found = likely_waits(full(), {"p": history()}, {"p": BusyEpisodes()}, seed=1).tickets
     view = PoolView(finished=30, held=3, people=4, ending=1)
     assert with_likely(bound, found["w0"], view).p90 == timedelta(minutes=3)
     assert with_likely(bound, None, view) == bound
-
-
-def test_quantiles_lie_between_the_worlds() -> None:
-    found = read([100.0 * n for n in range(11)])
-    assert found is not None and (found.p10, found.p50, found.p90) == (100, 500, 900)
-    assert read([]) is None and read([float("inf")] * 3) is None
 
 
 @pytest.mark.parametrize(
@@ -409,26 +423,7 @@ def test_fewer_worlds_are_played_where_many_lives_have_to_be_drawn(servers: int,
     assert draws_for(servers) == worlds
 
 
-@pytest.mark.parametrize(("waited", "expected"), [(3600.0, 1800.0), (300.0, 400.0)])
-def test_where_uses_last_to_their_limit_it_is_the_p90(waited: float, expected: float) -> None:
-    correction, played = Correction(), Interval(240.0, 300.0, 360.0)
-    for _ in range(20):
-        correction.matured(played, waited, 3600.0)
-    shown = correction.correct(played, 1800.0)
-    assert shown.p50 <= shown.p90 <= expected and (shown.p90 == 1800.0) is (waited == 3600.0)
-
-
-@many(100)
-@given(st.lists(st.tuples(st.floats(0, 1e5), st.one_of(st.none(), st.floats(0, 1e5))), max_size=60), st.floats(0, 1e5))
-def test_a_limit_is_never_exceeded_whatever_came_true(rows: list[tuple[float, float | None]], most: float) -> None:
-    correction = Correction()
-    for waited, limit in rows:
-        correction.matured(Interval(10.0, 600.0, 6000.0), waited, limit)
-    shown = correction.correct(Interval(10.0, 600.0, 6000.0), most)
-    assert 0 <= shown.p10 <= shown.p50 <= shown.p90 <= most
-
-
-def test_where_nobody_is_distinguished_the_median_is_of_a_second_play_by_the_pool_alone() -> None:
+def test_where_nobody_is_distinguished_all_is_of_a_second_play_by_the_pool_too() -> None:
     """One person's last uses were long: it holds the device, and what the pool was like counts as much."""
     uses = [PastUse("one", "gpu", n * HOUR, 600.0) for n in range(60)] + [
         PastUse("one", "gpu", 100 * HOUR + n, 9000.0) for n in range(8)
@@ -446,7 +441,7 @@ def test_where_nobody_is_distinguished_the_median_is_of_a_second_play_by_the_poo
         assert past.distinguishes_people is (name == "told apart")
         found[name] = likely_waits(line, {"p": past}, {}, seed=1, asks=(Wish("p", WHOLE, person("x")),))
         both = [play(line, {"p": past}, 1, (), lambda: True, curve).starts["w"].tolist() for curve in ((), ("p",))]
-        expected = read(*both) if name == "alone" else read(both[0])
+        expected = quantiles(*both) if name == "alone" else quantiles(both[0])
         likely = found[name].tickets["w"]
         assert likely is not None and likely.played == expected
     assert found["alone"].asks[0] is not None

@@ -161,7 +161,7 @@ def test_the_forecast_reports_of_every_pool_that_it_knows_or_was_judged_by() -> 
     assert seen.foresight.report(seen.clock).pools == () and seen.foresight.report(seen.clock).age_seconds is None
     seen.foresight.remember(Changes(forecasts=(came_true(waited=2400.0), came_true("h", pool="older", waited=60.0))))
     found = {each.pool: (each.matured, each.finished, each.rough) for each in seen.foresight.report(seen.clock).pools}
-    assert found == {SMALL.pool: (1, 0, False), "older": (1, 0, False)}
+    assert found == {SMALL.pool: (1, 0, True), "older": (1, 0, True)}
     seen.computed(pools={SMALL.pool: VIEW, "z": VIEW}, took=0.25)
     seen.hands.pass_time(MINUTE)
     report = seen.foresight.report(seen.clock)

@@ -1,0 +1,196 @@
+"""A log is played on a pool event by event; at each join that has to wait, everybody is asked for the wait.
+
+The forecast is asked as the service asks it: who holds what since when, who waits, what ended before. Nothing of the
+future is handed on, but for `progress`: that share of those who run reports its end, within 10 %. What is simulated and
+what came true is recorded first. What is shown follows from the record (``replay.py``), so other rules and other cuts
+of the log need no second simulation.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
+from hub_extensions.core.queue.foretell import Foreteller, alike
+from hub_extensions.core.queue.interval import Interval
+from hub_extensions.core.queue.outlook import Stay
+from hub_extensions.core.queue.play import HeldShares, SimulationState, Waiting, Wish
+from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
+from hub_extensions.tools.backtest.limit import bound_of
+from hub_extensions.tools.backtest.log import Log, ReplayPool
+from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
+
+POOL = "pool"
+REPORTED = 0.1
+"""A progress report is off by at most this."""
+
+
+@dataclass(slots=True)
+class RecordedWait:
+    """One wait of the log, and what was said at the join. Seconds.
+
+    Attributes:
+        number: of the session. episode: of the busy episode, from the first who waits to an empty line.
+        first_joined: when the first in line joined; None: it is the first itself.
+        state: of the line, as boosting sees it.
+        simulated: with each seed; empty: nobody was asked.
+        points: what the simple methods say. bound: of the waits, as in QBETS. limits: of the limits, if they are known.
+        at_most: what the service would prove. took: seconds of a processor.
+        started: when it was over.
+    """
+
+    number: int
+    episode: int
+    joined: float
+    first_joined: float | None
+    state: list[float]
+    simulated: tuple[Interval, ...] = ()
+    points: Mapping[str, float] = field(default_factory=dict)
+    bound: float | None = None
+    limits: float | None = None
+    at_most: float | None = None
+    took: float = 0.0
+    started: float = NEVER
+
+    @property
+    def real(self) -> float:
+        """How long the wait was."""
+        return self.started - self.joined
+
+
+class Recorder:
+    """One log on one pool.
+
+    Args:
+        since: the number of the first session at whose join everybody is asked.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        pool: ReplayPool,
+        seeds: tuple[int, ...],
+        since: int,
+        progress: float = 0.0,
+        every: int = 1,
+    ) -> None:
+        self._log, self._pool, self._since, self._every = log, pool, since, every
+        self._world = World(pool.gpus, pool.slices, pool.policy)
+        self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
+        histories: dict[str, DurationHistory] = {}  # the seeds learn the same of them
+        self._ours = [(seed, Foreteller(histories)) for seed in seeds]
+        self._others = Baselines()
+        self._waiting: dict[int, RecordedWait] = {}
+        limits = [session.limit for session in log.sessions]
+        self._longest = max((each for each in limits if each is not None), default=None) if all(limits) else None
+        self._episode = 0
+        self._reports = {
+            session.number: random.Random(f"{session.number}").uniform(1 - REPORTED, 1 + REPORTED)
+            for session in log.sessions
+            if random.Random(f"report {session.number}").random() < progress
+        }
+        self._recorded: list[RecordedWait] = []
+
+    def run(self) -> list[RecordedWait]:
+        """Play all of the log; return its waits in the order in which they were over."""
+        queued = 0
+        for session in self._log.sessions:
+            self._until(session.submit)
+            if not self._world.fits_ever(session):
+                continue
+            if not self._world.waiting:
+                self._episode += 1
+            self._world.waiting.append(session)
+            if self._start(session.submit, asked=session):
+                continue
+            queued += 1
+            head = self._world.waiting[0]
+            wait = RecordedWait(
+                session.number,
+                self._episode,
+                session.submit,
+                None if head is session else head.submit,
+                self._others.state(self._world, session, session.submit),
+            )
+            self._waiting[session.number] = wait
+            if session.number >= self._since and queued % self._every == 0:
+                self._ask(session, wait)
+        self._until(NEVER)
+        return self._recorded
+
+    def _until(self, moment: float) -> None:
+        world = self._world
+        while world.next_end() <= moment and world.next_end() < NEVER:
+            now = world.next_end()
+            while world.next_end() <= now:
+                over = world.end().session
+                self._others.ended(over, over.duration, now)
+                self._ours[0][1].learn([_stay(over)])
+            self._start(now)
+
+    def _start(self, now: float, asked: LogSession | None = None) -> bool:
+        """Start whoever may; return whether the one who just asked did."""
+        started = self._world.start(now, lambda session: session.duration)
+        for session in started:
+            if session is not asked:
+                self._others.started(now - session.submit)
+                wait = self._waiting.pop(session.number)
+                wait.started = now
+                self._recorded.append(wait)
+        return asked in started
+
+    def _ask(self, session: LogSession, wait: RecordedWait) -> None:
+        now = session.submit
+        wait.points = self._others.predict(self._world, session, now)
+        wait.bound = self._others.bound()
+        if self._pool.policy == "strict" and session.limit is not None:
+            wait.limits = wait.points[LIMITS]
+        began = time.process_time()
+        state = self._state(now)
+        likely = [
+            foreteller.waits(state, seed, now=now).tickets[str(session.number)] for seed, foreteller in self._ours
+        ]
+        wait.took = (time.process_time() - began) / len(likely)
+        known = tuple(each.played for each in likely if each is not None)
+        if len(known) == len(likely):
+            wait.simulated = known
+            if self._longest is not None and self._pool.policy == "strict":
+                wait.at_most = bound_of(self._world, self._longest, now)
+
+    def _state(self, now: float) -> SimulationState:
+        held = tuple(self._held(running, now) for running in self._world.running.values())
+        waiting = tuple(
+            Waiting(str(each.number), (Wish(POOL, each.slices, _holder(each), each.devices),), now - each.submit)
+            for each in self._world.waiting
+        )
+        return SimulationState({POOL: self._devices}, held, waiting, whole=self._pool.slices)
+
+    def _held(self, running: Running, now: float) -> HeldShares:
+        session, age = running.session, now - running.since
+        left = None
+        if session.number in self._reports:
+            left = Left((session.duration - age) * self._reports[session.number], REPORTED / 2)
+        shares = tuple((self._devices[place], session.slices) for place in running.places)
+        return HeldShares(str(session.number), _holder(session, age, left), shares)
+
+
+def _stay(session: LogSession) -> Stay:
+    return Stay(
+        str(session.number),
+        session.user,
+        POOL,
+        session.devices,
+        session.slices,
+        session.submit,
+        session.duration,
+        session.limit is not None and session.duration >= session.limit,
+        limit=session.limit,
+    )
+
+
+def _holder(session: LogSession, age: float | None = None, left: Left | None = None) -> UseHolder:
+    kind = alike(session.devices, session.slices, session.limit)
+    return UseHolder(session.user, kind, session.submit, age, session.limit, left)
