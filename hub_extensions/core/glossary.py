@@ -19,7 +19,7 @@ WORDS = {
     "line": "if you joined now",
     "likely": "likely",
     "most": "at most",
-    "few": "few data yet",
+    "few": "not enough data yet",
     "idle": "is idle",
 }
 """As they stand in our texts; a catalogue has each as it stands in its own."""

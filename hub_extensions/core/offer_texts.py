@@ -143,10 +143,10 @@ def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """``likely 25 min to 1 h 10 min``, and whether that is rough; empty where it is not known."""
+    """``likely 25 min to 1 h 10 min (rough)``, ``likely roughly 15 min to 2 h``; empty where it is not known."""
     if wait.p10_seconds is None or wait.p90_seconds is None:
         return ""
-    text = likely(wait.p10_seconds, wait.p90_seconds, t)
+    text = likely(wait.p10_seconds, wait.p90_seconds, t, wide=wait.wide)
     return t("%1 (rough)", text) if wait.note == ROUGH else text
 
 
@@ -160,14 +160,14 @@ def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:
     reason = wait.reason
     if reason is not None and reason.reason == "place-ends-first":
         return t("your place ends after %1 h", f"{float(reason.params['hours']):g}")
-    return t("few data yet") if wait.note == FEW_DATA else t("wait not known")
+    return t("not enough data yet") if wait.note == FEW_DATA else t("wait not known")
 
 
 def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """The likely range, or that there are few data yet; without a limit, too, what is said instead of a figure."""
+    """The likely range, or that there is not enough data yet; without a limit, what is shown instead of a figure."""
     guess = likely_text(wait, t)
     if guess or wait.at_most_seconds is not None:
-        return guess or (t("few data yet") if wait.note == FEW_DATA else "")
+        return guess or (t("not enough data yet") if wait.note == FEW_DATA else "")
     return no_figure(wait, t)
 
 

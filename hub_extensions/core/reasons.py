@@ -71,7 +71,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
         "{title}: {ending:number} of {total:number} in use usually end within the hour.",
     ),
     "usually-longer": "{title}: those in use usually go on for more than an hour.",
-    "few-data": "Few data yet: how long people keep it is not known.",
+    "few-data": "Not enough data yet: how long people keep it is not known.",
     # the end of a server
     "idle": "Idle for {idle:duration}.",
     "idle-at-first": "Idle for {idle:duration}. The first {grace:duration} after a start do not count.",

@@ -67,8 +67,33 @@ def stepped(seconds: float, *, up: bool | None = None) -> float:
     return float(60 * step * whole)
 
 
-def likely(low: float, high: float, t: Catalogue = ENGLISH) -> str:
-    """From 10 to 90 %: ``likely 25–50 min``, ``likely 25 min to 1 h 10 min``, ``likely about 5 min``. Whole steps."""
+WIDE = 3
+"""An interval is wide if its upper end is more than so many times the lower one."""
+COARSE_MINUTES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
+"""The ends that are shown of a wide interval; beyond a day whole days."""
+
+
+def coarse(seconds: float, *, up: bool) -> float:
+    """Round one end of a wide interval: to the step above, or to the one below (0 below the first)."""
+    minutes = max(0.0, seconds) / 60
+    if minutes > COARSE_MINUTES[-1]:
+        days = minutes / COARSE_MINUTES[-1]
+        return 86400.0 * (math.ceil(days) if up else math.floor(days))
+    if up:
+        return 60.0 * next(step for step in COARSE_MINUTES if step >= minutes)
+    return 60.0 * max((step for step in COARSE_MINUTES if step <= minutes), default=0)
+
+
+def likely(low: float, high: float, t: Catalogue = ENGLISH, *, wide: bool = False) -> str:
+    """From 10 to 90 %: ``likely 25–50 min``, ``likely 25 min to 1 h 10 min``, ``likely about 5 min``. Whole steps.
+
+    Args:
+        wide: the ends are far apart: ``likely roughly 15 min to 2 h``.
+    """
+    if wide:
+        if low <= 0:
+            return t("likely within %1", t("roughly %1", about(max(high, MINUTE), t)))
+        return t("likely %1 to %2", t("roughly %1", about(low, t)), about(high, t))
     if low <= 0:
         return t("likely within %1", about(max(high, MINUTE), t))
     if about(low) == about(high):

@@ -295,7 +295,7 @@ export function secondsLeft(countdown: Countdown | null | undefined, now: number
   return Math.max(0, (Date.parse(countdown.stops_at) - now) / 1000);
 }
 
-/** "starts now", "2 in line, likely 25 min to 1 h 10 min, wait at most 2 h 10 min", "few data yet", "unknown". */
+/** "starts now", "2 in line, likely 25 min to 1 h 10 min, wait at most 2 h 10 min", "not enough data yet", "unknown". */
 export function waitText(offer: OfferState, trans: TranslationBundle): string {
   const { wait } = offer;
   if (wait.now) {
@@ -309,7 +309,7 @@ export function waitText(offer: OfferState, trans: TranslationBundle): string {
   if (likely !== '') {
     parts.push(likely);
   } else if (wait.note === 'few-data') {
-    parts.push(trans.__('few data yet'));
+    parts.push(trans.__('not enough data yet'));
   }
   if (wait.at_most_seconds !== null) {
     parts.push(trans.__('wait at most %1', duration(wait.at_most_seconds, trans, true)));
@@ -319,19 +319,20 @@ export function waitText(offer: OfferState, trans: TranslationBundle): string {
   return parts.join(', ');
 }
 
-/** The likely range, whose ends are whole steps: "likely 25 min to 1 h 10 min (rough)"; "" where it is not known. */
+/** The likely range, whose ends are whole steps: "likely 25 min to 1 h 10 min (rough)", "likely roughly 15 min to 2 h"; "" where it is not known. */
 function likelyWords(wait: Wait, trans: TranslationBundle): string {
   if (wait.p10_seconds === null || wait.p90_seconds === null) {
     return '';
   }
+  const roughly = (text: string) => (wait.wide ? trans.__('roughly %1', text) : text);
   const from = duration(wait.p10_seconds, trans);
   const to = duration(Math.max(wait.p90_seconds, 60), trans, true);
   const words =
     wait.p10_seconds <= 0
-      ? trans.__('likely within %1', to)
-      : from === to
+      ? trans.__('likely within %1', roughly(to))
+      : from === to && !wait.wide
         ? trans.__('likely about %1', to)
-        : trans.__('likely %1 to %2', from, to);
+        : trans.__('likely %1 to %2', roughly(from), to);
   return wait.note === 'rough' ? trans.__('%1 (rough)', words) : words;
 }
 

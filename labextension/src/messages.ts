@@ -220,4 +220,5 @@ export interface Wait {
   as_of: string | null;
   soon: number[];
   note: string;
+  wide: boolean;
 }

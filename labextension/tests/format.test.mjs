@@ -276,12 +276,19 @@ test('a likely wait that begins at once has one figure, and a rough one says so'
   );
 });
 
-test('few data yet are said instead of a range, beside a limit that is enforced', () => {
+test('a wide likely wait says so', () => {
+  const wide = offer({ p10_seconds: 900, p90_seconds: 7200, wide: true });
+  assert.equal(plain(waitText(wide, trans)), 'likely roughly 15 min to 2 h');
+  const soon = offer({ p10_seconds: 0, p90_seconds: 2700, wide: true, note: 'rough' });
+  assert.equal(plain(waitText(soon, trans)), 'likely within roughly 45 min (rough)');
+});
+
+test('"not enough data yet" is said instead of a range, beside a limit that is enforced', () => {
   const few = { note: 'few-data' };
-  assert.equal(waitText(offer(few, 1), trans), '1 in line, few data yet');
+  assert.equal(waitText(offer(few, 1), trans), '1 in line, not enough data yet');
   assert.equal(
     plain(waitText(offer({ ...few, at_most_seconds: 7800 }), trans)),
-    'few data yet, wait at most 2 h 10 min'
+    'not enough data yet, wait at most 2 h 10 min'
   );
 });
 

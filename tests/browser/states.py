@@ -257,7 +257,7 @@ STATES: dict[str, tuple[Callable[[], Push], str]] = {
         ),
         "runs again, without the GPU that it had",
     ),
-    "few-data": (lambda: push(reading(), server=server(waits=FEW_DATA)), "few data yet"),
+    "few-data": (lambda: push(reading(), server=server(waits=FEW_DATA)), "not enough data yet"),
     "rough": (lambda: push(reading(), server=server(waits=ROUGH)), "(rough)"),
     "countdown": (
         lambda: push(

@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.core.messages import Wait
 from hub_extensions.core.offer_texts import default_title, free_text, gives, pill_text
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.wording import about, at_most, duration, gib, likely, ordinal, stepped
+from hub_extensions.core.wording import about, at_most, coarse, duration, gib, likely, ordinal, stepped
 from tests.fakes.service import an_offer
 
 
@@ -53,6 +53,32 @@ def test_a_length_that_is_estimated_is_rounded(seconds: float, words: str) -> No
 )
 def test_an_interval_has_two_figures_at_most(low: float, high: float, words: str) -> None:
     assert likely(low, high) == words
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "words"),
+    [
+        (900, 7200, "likely roughly 15 min to 2 h"),
+        (300, 1800, "likely roughly 5 min to 30 min"),
+        (5400, 86_400, "likely roughly 1 h 30 min to 24 h"),
+        (0, 2700, "likely within roughly 45 min"),
+        (0, 0, "likely within roughly 1 min"),  # a limit is nearer than the first step
+    ],
+)
+def test_a_wide_likely_wait_is_roughly_told(low: float, high: float, words: str) -> None:
+    assert likely(low, high, wide=True) == words
+
+
+@pytest.mark.parametrize(
+    ("minutes", "below", "above"),
+    [
+        (0, 0, 5), (0.1, 0, 5), (4.99, 0, 5), (5, 5, 5), (5.01, 5, 10), (12, 10, 15), (16, 15, 30), (31, 30, 45),
+        (46, 45, 60), (61, 60, 90), (91, 90, 120), (121, 120, 180), (181, 180, 240), (241, 240, 360), (361, 360, 480),
+        (481, 480, 720), (721, 720, 1440), (1440, 1440, 1440), (1441, 1440, 2880), (2880, 2880, 2880),
+    ],
+)  # fmt: skip
+def test_the_ends_of_a_wide_wait_are_rounded_outwards(minutes: float, below: int, above: int) -> None:
+    assert (coarse(60 * minutes, up=False), coarse(60 * minutes, up=True)) == (60 * below, 60 * above)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ class Wait:
         reason: why this long; None: nothing is to be said.
         as_of: when the quantiles were computed; None: they are not known, or follow from now.
         soon: the probability to start within 15 min, 1 h and 4 h, in steps of 0.05; empty: not known.
-        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: they missed often of late.
+        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: there were few busy times yet, or
+            the quantiles missed often of late.
+        wide: P90 is more than three times P10; both are rounded to coarse steps, and texts say "roughly".
     """
 
     now: bool
@@ -32,6 +34,7 @@ class Wait:
     as_of: datetime | None = None
     soon: tuple[float, ...] = ()
     note: str = ""
+    wide: bool = False
 
 
 @dataclass(frozen=True, slots=True)

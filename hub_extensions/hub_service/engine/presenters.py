@@ -35,7 +35,7 @@ from hub_extensions.core.queue.cordons import Closing
 from hub_extensions.core.queue.forecast import WaitForecast, unknown
 from hub_extensions.core.queue.model import Answer, Availability, Lease, Ticket, Verdict
 from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.core.wording import stepped
+from hub_extensions.core.wording import WIDE, coarse, stepped
 from hub_extensions.hub_service.engine.clock import RunningClock
 
 VOID = "void"
@@ -43,17 +43,25 @@ VOID = "void"
 
 
 def wait(forecast: WaitForecast) -> Wait:
-    """A forecast on the wire: what is likely in whole steps, outwards, so that nobody counts on a minute."""
+    """A forecast on the wire: what is likely in whole steps, outwards, so that nobody counts on a minute.
+
+    Where P90 is more than three times P10, the steps are coarse.
+    """
 
     def seconds(value: timedelta | None) -> float | None:
         return None if value is None else value.total_seconds()
 
     p10, p50, p90, most = (seconds(each) for each in (forecast.p10, forecast.p50, forecast.p90, forecast.at_most))
+    wide = False
     if not forecast.now and p10 is not None and p50 is not None and p90 is not None:
-        p90 = min(stepped(p90, up=True), math.inf if most is None else most)
-        p10 = min(stepped(p10, up=False), p90)
+        wide = p90 > WIDE * p10
+        low, high = (
+            (coarse(p10, up=False), coarse(p90, up=True)) if wide else (stepped(p10, up=False), stepped(p90, up=True))
+        )
+        p90 = min(high, math.inf if most is None else most)
+        p10 = min(low, p90)
         p50 = min(max(stepped(p50), p10), p90)
-    return Wait(forecast.now, p10, p50, p90, most, forecast.reason, forecast.as_of, forecast.soon, forecast.note)
+    return Wait(forecast.now, p10, p50, p90, most, forecast.reason, forecast.as_of, forecast.soon, forecast.note, wide)
 
 
 def offer_state(stands: Availability, closing: Closing | None = None) -> OfferState:

@@ -38,10 +38,12 @@ COUNTERS = {
 
 
 FORECAST = {
-    "matured": ("matured", "Wait forecasts that came true, 200 at most."),
-    "coverage_90": ("coverage_p90", "Share of them that started before P90; 0.9 is meant."),
+    "matured": ("matured", "Wait forecasts that came true, of the last 50 busy times."),
+    "episodes": ("busy_times", "Busy times, from the first who waits to an empty line, that the forecasts were of."),
+    "coverage_90": ("coverage_p90", "Share of them that started before P90, each busy time once; 0.9 is meant."),
     "coverage_80": ("coverage_p10_p90", "Share of them that started between P10 and P90; 0.8 is meant."),
     "median_error_seconds": ("median_error_seconds", "Median of how far the middle of a forecast was off."),
+    "worse_than_plain": ("worse_than_plain", "1: the median of earlier waits would have been the better guess."),
     "rough": ("rough", "1: form and waiting page say that the forecast is rough."),
     "finished": ("finished_uses", "Finished uses that the forecast has learned from."),
 }

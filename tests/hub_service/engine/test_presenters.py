@@ -18,7 +18,7 @@ from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Answer as Says
 from hub_extensions.core.queue.model import Availability, Ticket, TicketState, Verdict, WantedOffer
 from hub_extensions.core.reasons import Reason
-from hub_extensions.core.wording import stepped
+from hub_extensions.core.wording import coarse, stepped
 from hub_extensions.hub_service.engine import presenters
 from hub_extensions.hub_service.engine.clock import RunningClock
 from tests.core.queue.test_admission import CPU, GPU, HALF, LARGE, QUARTER, SMALL, lease, small
@@ -59,8 +59,30 @@ def test_a_likely_wait_is_told_in_steps_outwards_and_never_beyond_the_limit(
     assert 0 <= told.p10_seconds <= told.p50_seconds <= told.p90_seconds
     assert told.p10_seconds <= p10.total_seconds() and told.p90_seconds >= p90.total_seconds()
     assert told.at_most_seconds is None or told.p90_seconds <= told.at_most_seconds
-    assert told.p10_seconds in (stepped(told.p10_seconds), told.at_most_seconds)
+    assert told.wide is (p90 > 3 * p10)
+    step = coarse(told.p10_seconds, up=False) if told.wide else stepped(told.p10_seconds)
+    assert told.p10_seconds in (step, told.at_most_seconds)
     assert (told.soon, told.as_of, told.note) == ((0.5,), NOW, "rough")
+
+
+@pytest.mark.parametrize(
+    ("p10", "p90", "most", "told"),
+    [
+        (10, 30, None, (10, 30, False)),
+        (10, 31, None, (10, 45, True)),
+        (10, 31, 40, (10, 40, True)),  # never beyond the limit
+        (0, 4, None, (0, 5, True)),
+        (0, 0, None, (0, 0, False)),
+        (17, 100, None, (15, 120, True)),
+        (61, 1441, None, (60, 2880, True)),
+    ],
+)
+def test_a_wait_that_may_be_three_times_as_long_is_told_in_coarse_steps(
+    p10: int, p90: int, most: int | None, told: tuple[int, int, bool]
+) -> None:
+    limit = None if most is None else most * MINUTE
+    found = presenters.wait(WaitForecast(False, p10 * MINUTE, p10 * MINUTE, p90 * MINUTE, limit, None))
+    assert (found.p10_seconds, found.p90_seconds, found.wide) == (60 * told[0], 60 * told[1], told[2])
 
 
 def test_how_an_offer_stands_is_told_figure_by_figure() -> None:

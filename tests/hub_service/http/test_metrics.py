@@ -75,14 +75,14 @@ async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(s
 
 
 async def test_how_good_the_forecast_is_is_told_by_pool(service: Running) -> None:
-    known = ForecastRecord("mig-1g.5gb", 60, 0.75, 0.5, 300.0, True, 84)
+    known = ForecastRecord("mig-1g.5gb", 60, 0.75, 0.5, 300.0, True, 84, 9, True)
     young = ForecastRecord("gpu", 0, None, None, None, False, 3)
     service.engine.forecast = ForecastReport((known, young), NOON, 12.5, 0.4)
     numbers = await scraped(service)
     told = {name.removeprefix("jupyterhub_gpu_forecast_"): value for (name, pool), value in numbers.items() if
             pool == "mig-1g.5gb" and "forecast" in name}  # fmt: skip
     assert told == {"matured": 60, "coverage_p90": 0.75, "coverage_p10_p90": 0.5, "median_error_seconds": 300,
-                    "rough": 1, "finished_uses": 84}  # fmt: skip
+                    "busy_times": 9, "worse_than_plain": 1, "rough": 1, "finished_uses": 84}  # fmt: skip
     assert numbers["jupyterhub_gpu_forecast_matured", "gpu"] == 0
     assert ("jupyterhub_gpu_forecast_coverage_p90", "gpu") not in numbers
     assert numbers["jupyterhub_gpu_forecast_age_seconds", ""] == 12.5

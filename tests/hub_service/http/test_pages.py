@@ -278,10 +278,11 @@ async def test_a_server_that_is_not_counted_down_says_when_it_would_stop(service
 async def test_an_admin_reads_how_good_the_forecast_is_and_when_it_is_told_as_rough(service: Running) -> None:
     service.engine.forecast = ForecastReport(
         (
-            ForecastRecord("mig-1g.5gb", 60, 0.75, 0.5, 300.0, True, 84),
-            ForecastRecord("mig-2g.10gb", 200, 0.9, 0.81, 90.0, False, 400),
-            ForecastRecord("gpu", 4, 1.0, 1.0, 60.0, False, 30),
-            ForecastRecord("mig-3g.20gb", 0, None, None, None, False, 3),
+            ForecastRecord("mig-1g.5gb", 60, 0.75, 0.5, 300.0, True, 84, 9),
+            ForecastRecord("mig-2g.10gb", 200, 0.9, 0.81, 90.0, False, 400, 31),
+            ForecastRecord("mig-4g.20gb", 200, 0.9, 0.81, 90.0, True, 400, 31, True),
+            ForecastRecord("gpu", 150, 1.0, 1.0, 60.0, True, 30, 1),
+            ForecastRecord("mig-3g.20gb", 0, None, None, None, True, 3),
         ),
         NOON,
         12.5,
@@ -291,15 +292,41 @@ async def test_an_admin_reads_how_good_the_forecast_is_and_when_it_is_told_as_ro
     section = text.split('<section id="forecast"')[1].split("</section>")[0]
     rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in section.split("<tbody>")[1].split("</tr>")[:-1]]
     assert rows == [
-        ["mig-1g.5gb", "84", "60", "75 %", "50 %", "5 min", "told as rough"],
-        ["mig-2g.10gb", "400", "200", "90 %", "81 %", "2 min", "told as it is"],
-        ["gpu", "30", "4", "100 %", "100 %", "1 min", "few yet: 4 of 50"],
-        ["mig-3g.20gb", "3", "0", "not known", "not known", "not known", "few yet: 0 of 50"],
+        ["mig-1g.5gb", "84", "60", "9", "75 %", "50 %", "5 min", "marked as rough: P90 covers too few or too many"],
+        ["mig-2g.10gb", "400", "200", "31", "90 %", "81 %", "2 min", "shown as it is"],
+        [
+            "mig-4g.20gb",
+            "400",
+            "200",
+            "31",
+            "90 %",
+            "81 %",
+            "2 min",
+            "marked as rough: the median of earlier waits was closer",
+        ],
+        ["gpu", "30", "150", "1", "100 %", "100 %", "1 min", "marked as rough: 1 of 8 busy times"],
+        [
+            "mig-3g.20gb",
+            "3",
+            "0",
+            "0",
+            "not known",
+            "not known",
+            "not known",
+            "not enough data yet: 3 of 20 finished uses",
+        ],
     ]
     assert "They took 0.4 s to compute." in section
     listed = json.loads((await service.ask("GET", "api/forecasts", "admin-token")).body)
-    assert [pool["pool"] for pool in listed["pools"]] == ["mig-1g.5gb", "mig-2g.10gb", "gpu", "mig-3g.20gb"]
-    assert "How good the wait forecast is" not in await page(service, "ada-token")
+    assert [pool["pool"] for pool in listed["pools"]] == [
+        "mig-1g.5gb",
+        "mig-2g.10gb",
+        "mig-4g.20gb",
+        "gpu",
+        "mig-3g.20gb",
+    ]
+    assert "How good is the forecast here?" in text
+    assert "How good is the forecast here?" not in await page(service, "ada-token")
 
 
 async def test_likely_waits_say_of_when_they_are(service: Running) -> None:
@@ -516,10 +543,11 @@ def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
         wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 1 h 10 min, wait at most 2 h 10 min"
     )
     assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25 min to 1 h 10 min (rough)"
-    assert (
-        wait_text(Wait(False, None, None, None, 7800, None, note="few-data")) == "few data yet, wait at most 2 h 10 min"
-    )
-    assert wait_text(Wait(False, None, None, None, None, None, note="few-data")) == "few data yet"
+    wide = Wait(False, 900, 2400, 7200, 7800, None, note="rough", wide=True)
+    assert wait_text(wide) == "likely roughly 15 min to 2 h (rough), wait at most 2 h 10 min"
+    few = Wait(False, None, None, None, 7800, None, note="few-data")
+    assert wait_text(few) == "not enough data yet, wait at most 2 h 10 min"
+    assert wait_text(Wait(False, None, None, None, None, None, note="few-data")) == "not enough data yet"
     assert wait_text(Wait(False, None, None, None, None, None)) == "wait not known"
 
 

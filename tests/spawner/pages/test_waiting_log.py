@@ -62,9 +62,9 @@ async def test_a_likely_range_that_moves_is_an_event_and_its_time_only_every_fiv
         "likely 25 min to 1 h 5 min",
         "likely 25 min to 1 h 5 min",
         "likely 25 min to 1 h 5 min (rough)",
-        "few data yet",
+        "not enough data yet",
     ]
-    assert "few data yet" in json.dumps(events), "the hub writes them as JSON"
+    assert "not enough data yet" in json.dumps(events), "the hub writes them as JSON"
     assert events[0]["gpu"]["wait"]["as_of"] == "2026-01-01T00:00:00Z"  # type: ignore[index]
 
 

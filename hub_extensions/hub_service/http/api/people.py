@@ -152,7 +152,7 @@ class Forecasts(JsonRoute):
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """The last 200 of each pool that came true."""
+        """The last 50 busy episodes of each pool."""
         self.only_queries()
         self.answer(self.engine.forecasts())
 

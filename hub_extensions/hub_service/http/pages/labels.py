@@ -12,7 +12,8 @@ from datetime import datetime
 
 from hub_extensions.core.culling.sources import WHO
 from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence
-from hub_extensions.core.queue.outlook import FEWEST_JUDGED
+from hub_extensions.core.queue.episodes import FEWEST_EPISODES
+from hub_extensions.core.queue.outlook import FEW
 from hub_extensions.core.translation import ENGLISH, Catalogue
 from hub_extensions.core.wording import about
 
@@ -90,10 +91,14 @@ def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
 
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
-    """Whether a pool's forecast is told as it is."""
-    if record.matured < FEWEST_JUDGED:
-        return t("few yet: %1 of %2", record.matured, FEWEST_JUDGED)
-    return t("told as rough") if record.rough else t("told as it is")
+    """How a pool's forecast is shown, and why it is marked as rough."""
+    if record.finished < FEW:
+        return t("not enough data yet: %1 of %2 finished uses", record.finished, FEW)
+    if record.episodes < FEWEST_EPISODES:
+        return t("marked as rough: %1 of %2 busy times", record.episodes, FEWEST_EPISODES)
+    if record.worse_than_plain:
+        return t("marked as rough: the median of earlier waits was closer")
+    return t("marked as rough: P90 covers too few or too many") if record.rough else t("shown as it is")
 
 
 def measurer(source: str, t: Catalogue = ENGLISH) -> str:
