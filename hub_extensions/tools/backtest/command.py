@@ -8,9 +8,10 @@ from pathlib import Path
 
 from rich.console import Console
 
+from hub_extensions.core.queue.episodes import FEWEST_EPISODES
 from hub_extensions.tools.backtest.log import BacktestRefused, Log, ReplayPool, read_logs
 from hub_extensions.tools.backtest.replay import Replay, ScoredForecast
-from hub_extensions.tools.backtest.report import as_json, picture, summary, table
+from hub_extensions.tools.backtest.report import as_json, few_episodes, picture, summary, table
 from hub_extensions.tools.backtest.scores import Run, score_run
 
 
@@ -55,6 +56,10 @@ def backtest(options: BacktestOptions, console: Console) -> None:
     if not runs:
         raise BacktestRefused("There is nothing to compare: nobody had to wait.")
     console.print(table(runs))
+    few = few_episodes(runs)
+    if few:
+        names = ", ".join(run.pool for run in few)
+        console.print(f"Fewer than {FEWEST_EPISODES} busy episodes, not in the means: {names}.", markup=False)
     for figure in summary(runs):
         console.print(str(figure), markup=False)
     if options.json_file is not None:

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
+from hub_extensions.core.queue.episodes import FEWEST_EPISODES
 from hub_extensions.tools.backtest.baselines import TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import Ratios, geometric_mean, geometric_means, spread
 from hub_extensions.tools.backtest.replay import ScoredForecast
@@ -21,8 +22,9 @@ REDRAWN = ("last_two", "best_other", "best_loss")
 def table(runs: Sequence[Run]) -> Table:
     """One row a run, hours; beside our figures those of others, and in brackets how sure the ratio is (90 %)."""
     found = Table(
-        "pool", "waits", "mean wait", "MAE", "last two", "ratio (90 %)", "best other", "ratio (90 %)", "P90 loss",
-        "best other", "ratio (90 %)", "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off", "at most / real", "p95 ms",
+        "pool", "waits", "busy episodes", "mean wait", "MAE", "last two", "ratio (90 %)", "best other", "ratio (90 %)",
+        "P90 loss", "best other", "ratio (90 %)", "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off",
+        "at most / real", "p95 ms",
         box=None, pad_edge=False,
     )  # fmt: skip
     for run in runs:
@@ -30,6 +32,7 @@ def table(runs: Sequence[Run]) -> Table:
         found.add_row(
             run.pool,
             str(run.forecasts),
+            str(run.episodes),
             *(f"{value:.2f}" for value in (run.mean_wait, run.ours.mae, last_two)),
             _with_spread(run.ours.mae / last_two, spread(run.last_two)),
             f"{run.best_mae:.2f}",
@@ -61,8 +64,16 @@ class Summary:
         return f"{self.name}: {_with_spread(self.value, self.sure)}"
 
 
+def few_episodes(runs: Sequence[Run]) -> list[Run]:
+    """Runs whose ratios say little; none where all are so."""
+    few = [run for run in runs if run.episodes < FEWEST_EPISODES]
+    return few if len(few) < len(runs) else []
+
+
 def summary(runs: Sequence[Run]) -> list[Summary]:
-    """Geometric means of ratios, and coverage by forecast."""
+    """Geometric means of ratios with the worst beside them, and coverage by forecast; without `few_episodes`."""
+    few = few_episodes(runs)
+    runs = [run for run in runs if run not in few]
     found: list[Summary] = []
     users, none = [run for run in runs if run.has_users], [run for run in runs if not run.has_users]
     played = [run for run in users if TSAFRIR in run.others]
@@ -73,8 +84,12 @@ def summary(runs: Sequence[Run]) -> list[Summary]:
         if some:
             errors = [run.ours.mae / run.best_mae for run in some]
             found.append(_mean_ratio(f"MAE / best other, {name}", errors, [run.best_other for run in some]))
+            found.append(Summary(f"MAE / best other, {name}, worst pool", max(errors)))
+            fixed = [run.ours.mae / run.simple.mae for run in some if run.simple.mae]
+            found.append(Summary(f"MAE / one fixed simple method, {name}", geometric_mean(fixed)))
             losses = [run.ours.pinball_90 / run.best_pinball for run in some]
             found.append(_mean_ratio(f"P90 loss / best other, {name}", losses, [run.best_loss for run in some]))
+            found.append(Summary(f"P90 loss / best other, {name}, worst pool", max(losses)))
     found.append(Summary("P90 covers, all", _by_forecast([(run.ours.coverage_90, run.forecasts) for run in runs])))
     found.append(Summary("P90 covers, worst run", min(run.ours.coverage_90 for run in runs)))
     reported = [run.ours.mae / run.without_reports for run in runs if run.without_reports]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
 from hub_extensions.core.queue.interval import SOON, Interval
-from hub_extensions.tools.backtest.baselines import TSAFRIR
+from hub_extensions.tools.backtest.baselines import PAST_MEAN, TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import Ratios, resampled
 from hub_extensions.tools.backtest.replay import ScoredForecast
 
@@ -39,6 +39,7 @@ class Run:
             other's; of P90 loss to the best other's.
         bound_ratio: "at most" of the limits to the real wait, the median; None: nothing is enforced.
         without_reports: our MAE of the same run where nobody reports his end; None: nobody does.
+        episodes: busy episodes that the forecasts were of.
     """
 
     pool: str
@@ -55,6 +56,12 @@ class Run:
     best_loss: Ratios
     bound_ratio: float | None = None
     without_reports: float | None = None
+    episodes: int = 0
+
+    @property
+    def simple(self) -> Score:
+        """One simple method that is fixed beforehand: the user's last two with users, the past mean without."""
+        return self.others[TSAFRIR if self.has_users else PAST_MEAN]
 
     @property
     def best_mae(self) -> float:
@@ -87,6 +94,7 @@ def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -
         resampled(forecasts, min(names, key=lambda name: others[name].mae), _off),
         resampled(forecasts, min(names, key=lambda name: others[name].pinball_90), _loss_90),
         _bound_ratio(forecasts),
+        episodes=len({each.episode for each in forecasts}),
     )
 
 
@@ -97,8 +105,8 @@ def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
     return Score(
         sum(errors) / count / HOUR,
         errors[count // 2] / HOUR,
-        sum(_pinball(0.5, forecast.p50, real) for forecast, real in pairs) / count / HOUR,
-        sum(_pinball(0.9, forecast.p90, real) for forecast, real in pairs) / count / HOUR,
+        sum(pinball(0.5, forecast.p50, real) for forecast, real in pairs) / count / HOUR,
+        sum(pinball(0.9, forecast.p90, real) for forecast, real in pairs) / count / HOUR,
         sum(real <= forecast.p90 for forecast, real in pairs) / count,
         sum(forecast.p10 <= real <= forecast.p90 for forecast, real in pairs) / count,
         sum(forecast.p90 - forecast.p50 for forecast, _ in pairs) / count / HOUR,
@@ -111,7 +119,8 @@ def mean_score(scores: Sequence[Score]) -> Score:
     return Score(*(sum(each) / len(scores) for each in zip(*map(astuple, scores), strict=True)))
 
 
-def _pinball(share: float, forecast: float, real: float) -> float:
+def pinball(share: float, forecast: float, real: float) -> float:
+    """Return the loss of a quantile: what lies beyond it costs `share`, what is left of it the rest."""
     return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
 
 
@@ -120,7 +129,7 @@ def _off(forecast: Interval, real: float) -> float:
 
 
 def _loss_90(forecast: Interval, real: float) -> float:
-    return _pinball(0.9, forecast.p90, real)
+    return pinball(0.9, forecast.p90, real)
 
 
 def _bound_ratio(forecasts: Sequence[ScoredForecast]) -> float | None:

@@ -1,0 +1,93 @@
+"""The protocol by which constants are chosen: on logs that are made up, so that nothing of a real log is tuned to."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from benchmarks.forecast_protocol import (
+    MIDDLES,
+    P90S,
+    REGIMES,
+    Key,
+    Played,
+    Ratios,
+    best_middle,
+    best_p90,
+    derived,
+    figures,
+    played,
+    ratios,
+    synthetic,
+)
+from hub_extensions.core.queue.episodes import RULES, Rules
+from hub_extensions.tools.backtest.log import Log
+from hub_extensions.tools.backtest.replay import CUTS, PROTOCOL, Replay
+
+
+def made(regime: str, sessions: int = 200, seed: int = 1) -> Played:
+    name, log, pool = synthetic(regime, random.Random(seed), sessions)
+    return played(log, pool, name, None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("regime", REGIMES)
+def test_in_no_regime_does_the_record_spoil_the_simulation(regime: str) -> None:
+    """What is shown after all cuts: the middle stays near the simulation's, and P90 covers."""
+    one = made(regime)
+    for cut in CUTS:
+        known = figures(one, cut)
+        assert known is not None
+        found = ratios(one, cut, known, RULES)
+        shown = found.simple * known.simple.mae
+        assert shown <= 1.3 * known.raw.mae + 0.02
+        assert found.covers >= min(0.75, known.raw.coverage_90)
+
+
+@pytest.mark.slow
+def test_the_protocol_scores_what_the_backtest_scores() -> None:
+    one = made("stationary")
+    known = figures(one, PROTOCOL)
+    shown = Replay(one.log, one.pool, (1,)).run()
+    assert known is not None and known.waits == len(shown)
+    errors = sum(abs(each.ours[0].p50 - each.real) for each in shown) / len(shown) / 3600
+    assert ratios(one, PROTOCOL, known, RULES).simple * known.simple.mae == pytest.approx(errors)
+
+
+def row(best: float, loss: float, covers: float) -> Ratios:
+    return Ratios(1.0, best, 1.0, loss, covers, {}, {})
+
+
+def test_constants_are_chosen_by_the_logs_in_hand_alone() -> None:
+    """Each log likes another candidate; P90 that covers too few in one of them is not chosen."""
+    keys: list[Key] = [("a", PROTOCOL), ("b", PROTOCOL)]
+    likes = {"a": (MIDDLES[0], P90S[0]), "b": (MIDDLES[2], P90S[5])}
+    table: dict[Rules, dict[Key, Ratios]] = {
+        rules: {
+            key: row(0.5 if rules == likes[key[0]][0] else 1.0, 0.5 if rules == likes[key[0]][1] else 1.0, 0.9)
+            for key in keys
+        }
+        for rules in {*MIDDLES, *P90S}
+    }
+    for key in keys:
+        assert (best_middle(table, [key]), best_p90(table, [key])) == likes[key[0]]
+    table[P90S[0]][keys[0]] = row(1.0, 0.1, 0.79)
+    assert best_p90(table, [keys[0]]) != P90S[0]
+
+
+def test_derived_logs_are_the_same_sessions_otherwise() -> None:
+    _, log, pool = synthetic("stationary", random.Random(2), 200)
+    logs = [Log(log.name, log.sessions, (pool,))]
+    size, thinned, weeks, back = (made for _, made, _ in derived(logs, 4, random.Random(3)))
+    lives = Counter(each.duration for each in log.sessions)
+    assert size.sessions == log.sessions and 100 < len(thinned.sessions) < 200
+    assert not Counter(each.duration for each in thinned.sessions) - lives
+    for other in (weeks, back):
+        assert Counter(each.duration for each in other.sessions) == lives
+        submits = [each.submit for each in other.sessions]
+        assert submits == sorted(submits) and [each.number for each in other.sessions] == list(range(200))
+    assert [each.duration for each in back.sessions] == [each.duration for each in log.sessions][::-1]
+    again = [made.sessions for _, made, _ in derived(logs, 4, random.Random(4))]
+    assert again[1] != thinned.sessions
