@@ -33,6 +33,7 @@ def made(regime: str, sessions: int = 200, seed: int = 1) -> Played:
 
 
 @pytest.mark.slow
+@pytest.mark.whole
 @pytest.mark.parametrize("regime", REGIMES)
 def test_in_no_regime_does_the_record_spoil_the_simulation(regime: str) -> None:
     """What is shown after all cuts: the middle stays near the simulation's, and P90 covers."""
@@ -48,7 +49,7 @@ def test_in_no_regime_does_the_record_spoil_the_simulation(regime: str) -> None:
 
 @pytest.mark.slow
 def test_the_protocol_scores_what_the_backtest_scores() -> None:
-    one = made("stationary")
+    one = made("new course")
     known = figures(one, PROTOCOL)
     shown = Replay(one.log, one.pool, (1,)).run()
     assert known is not None and known.waits == len(shown)
