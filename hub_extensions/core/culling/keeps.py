@@ -24,7 +24,8 @@ def keep(
 
     It never moves an end to the front. Where the lifetime ends a server at work, its end moves by
     `policy.extend_lifetime`, if the policy lets it. Refused, with the reason, where it would move nothing, or little
-    because another end comes soon after: no countdown, an end that is fixed, a sign-out, an account in doubt, none left.
+    because another end comes soon after: no countdown, an end that is fixed, a sign-out, an account in doubt, none
+    left.
 
     Args:
         evidence: what is known of the server just now. pressed: when its user pressed *keep*, for whatever server.

@@ -142,10 +142,10 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
 def _gpus_by_python(release: Release) -> Iterator[Finding]:
     """The same, as the admin's own Python sets it, and what its hooks add."""
     for path, code in python_of(release):
-        for resource, count in gpus_set(code, SPAWNERS, _RESOURCES, _GPU.fullmatch).items():
+        for resource, count in gpus_set(code, SPAWNERS, _RESOURCES, is_gpu_resource).items():
             text = f"Every server would ask for {resource}: {count}, whatever its user chose."
             yield found(release, "gpu-for-all", path, text, _OF_THE_OFFER)
-        for section, hook, resource in gpus_of_hooks(code, SPAWNERS, _GPU.fullmatch):
+        for section, hook, resource in gpus_of_hooks(code, SPAWNERS, is_gpu_resource):
             text = f"c.{section}.{hook} asks for {resource} by itself: it is left out, the GPU comes with the offer."
             if hook == "modify_pod_hook":
                 text = f"c.{section}.{hook} adds {resource} after the offer has set its own: outside of every lease."
