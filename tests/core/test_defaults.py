@@ -40,10 +40,14 @@ def defaults() -> Iterator[tuple[str, object]]:
 def test_where_nobody_said_anything_it_is_no_and_none() -> None:
     assert {name: value for name, value in defaults() if value} == {
         **dict.fromkeys(("NodeFacts.ready", "PoolSurvey.known", "Device.usable", "DeviceState.present"), True),
-        **dict.fromkeys(("GpuOffer.memory_enforced", "HeldShares.frees", "App.prefix"), True),
+        **dict.fromkeys(("Sight.whole", "JudgedGroups.is_known"), True),
+        **dict.fromkeys(("GpuOffer.memory_enforced", "HeldShares.frees", "App.prefix", "Accuracy.rough"), True),
         **dict.fromkeys(("TemplateFacts.count", "DeviceKind.replicas", "Pool.replicas", "PodGpu.devices"), 1),
         **dict.fromkeys(("UsageRecord.devices", "OpenUse.devices", "Wish.devices"), 1),
         **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times"), 1),
         "SimulationState.whole": 1000,
+        "Rules.shift_counts": 20,
+        "Rules.batches": 2,
+        "Rules.limit_after": 8,  # of the forecast's interval
         "RuleWindow.ends": 24 * 60,
     }

@@ -106,7 +106,7 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
                 **dict.fromkeys(
                     (
                         "idle_minutes", "idle_minutes_by_offer", "warn_minutes", "keep_minutes", "keeps_per_day",
-                        "lifetime_hours", "grace_minutes", "unopened_minutes", "cpu_idle_minutes",
+                        "lifetime_hours", "grace_minutes", "unopened_minutes", "cpu_idle_minutes", "cpu_lifetime_hours",
                         "extend_lifetime_hours", "extend_lifetime_times", "holds_memory_minutes", "never_used_minutes",
                         "after_run_minutes", "wanted_minutes", "drain_seconds", "stop_deadline_minutes",
                     ),

@@ -222,6 +222,9 @@ class EngineInMemory:
         self.told.append(("signed-out", report))
         return messages.DrainState(report.left_seconds)
 
+    async def without_session(self, told: messages.WithoutSessions) -> None:
+        self.told.append(("without-session", told))
+
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
         for state in self.queue.values():

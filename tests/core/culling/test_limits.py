@@ -19,7 +19,7 @@ from hub_extensions.core.culling import (
     keeps_left,
     observe,
     settle,
-    why_not_extended,
+    why_not_kept,
 )
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
@@ -148,7 +148,7 @@ def test_no_keep_moves_the_lifetime_of_a_cpu_only_server(extensions: int) -> Non
     facts = replace(FACTS, offer=OfferId("cpu"), lease=None)
     decision = decide(AT_WORK, policy, now)
     assert decision.cause is Cause.LIFETIME and not decision.can_keep
-    assert why_not_extended(facts, policy, decision) is None
+    assert why_not_kept(facts, policy, decision) is None
     refused = kept_by(facts, policy, now)
     assert isinstance(refused, Reason) and refused.message == "The time limit of 24 h ends. That end cannot be moved."
 
