@@ -32,6 +32,7 @@ from hub_extensions.core.messages import (
     FailedStart,
     FormState,
     Notice,
+    OfferClosing,
     OfferState,
     ServerState,
     TicketStatus,
@@ -99,6 +100,10 @@ NO_GPU = replace(an_offer("cpu", free=None, total=None, gib=None), description=c
 NOT_KNOWN = replace(WHOLE, free=None, wait=replace(LONG, p10_seconds=None, at_most_seconds=None,
                                                    reason=explain("not-known-which-free")))  # fmt: skip
 TITLES = {OfferId("mig-1g.5gb"): "Small GPU", OfferId("mig-2g.10gb"): "Medium GPU"}
+CLOSED = replace(full(MEDIUM), closed=OfferClosing(1, True, NOW, "a new fan"))
+NOTICES = (Notice(NOW - timedelta(hours=3), "", "Your server was stopped: its GPU was idle for 30 min."),
+           Notice(NOW - timedelta(hours=1), "", "An administrator wrote: “The exam begins at 14:00.”"),
+           Notice(NOW, "", "Your server was stopped: an administrator needs its GPU."))  # fmt: skip
 OF_A_COURSE = "Course notebooks: small is enough."
 MANY = tuple(replace(WHOLE, title=f"Course {number}", description=OF_A_COURSE) for number in range(8))
 
@@ -226,6 +231,7 @@ STATES: dict[str, Callable[[], str]] = {
     "form-2": spawn(form(SMALL, NO_GPU, peak_memory_bytes=3 * 2**30)),
     "form-5": spawn(form(SMALL, full(MEDIUM), LARGE, NOT_KNOWN, NO_GPU)),
     "form-12": spawn(form(SMALL, full(MEDIUM), LARGE, *MANY, NO_GPU)),
+    "form-notices": spawn(form(SMALL, CLOSED, LARGE, full(WHOLE), NO_GPU, notices=NOTICES)),
     "form-failed": spawn(form(SMALL, MEDIUM, NO_GPU, failed=(FAILURE,))),
     "form-full": spawn(form(full(SMALL, 3), full(MEDIUM), NO_GPU), notice_hint="yes"),
     "form-unknown": spawn(form(SMALL, MEDIUM, NO_GPU), away_since="2026-11-20T14:02:00Z"),
@@ -315,6 +321,35 @@ def test_two_offers_and_the_button_are_in_reach_on_a_phone(tab: Page) -> None:
         pill, share = row.locator(".gpu-pill").bounding_box(), row.locator(".gpu-share").bounding_box()
         assert pill and share and pill["y"] < share["y"] < pill["y"] + pill["height"], "no line for itself"
         assert free and pill["height"] == free["height"], "one line, also of a longer wait"
+
+
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (640, 700)])
+def test_start_stands_below_every_row_wherever_one_has_scrolled_to(tab: Page, width: int, height: int) -> None:
+    """On a phone, and at twice the size."""
+    show(tab, STATES["form-12"]())
+    look(tab, "light", width)
+    tab.set_viewport_size({"width": width, "height": height})
+    start, last = tab.locator("#spawn_form [type=submit]"), tab.locator(".gpu-row").last
+    for scrolled in (0, 300, 100_000):
+        tab.evaluate("top => scrollTo(0, top)", scrolled)
+        button, row = start.bounding_box(), last.bounding_box()
+        assert button and row and button["y"] >= row["y"] + row["height"], scrolled
+
+
+def test_a_message_is_closed_for_good_and_the_earlier_ones_are_folded(tab: Page) -> None:
+    show(tab, STATES["form-notices"]())
+    tab.evaluate("localStorage.clear()")
+    show(tab, STATES["form-notices"]())
+    visible = tab.locator("[data-notice]:visible")
+    assert visible.count() == 1 and "needs its GPU" in visible.inner_text()
+    tab.get_by_text("2 earlier messages").click()
+    assert visible.count() == 3
+    for left in (2, 1, 0):
+        tab.locator(".gpu-close:visible").first.click()
+        assert visible.count() == left
+    assert not tab.get_by_text("2 earlier messages").is_visible(), "nothing is folded any more"
+    show(tab, STATES["form-notices"]())
+    assert tab.locator(".gpu-notices [data-notice]:visible, .gpu-notices summary:visible").count() == 0
 
 
 def test_without_a_choice_nothing_can_be_started_and_the_button_says_so(tab: Page) -> None:
