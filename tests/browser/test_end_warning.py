@@ -240,6 +240,18 @@ def test_the_panel_opens_by_itself_at_the_first_visit_and_never_again(
     expect(panel).to_be_hidden()
 
 
+def test_the_panel_does_not_open_by_itself_where_it_would_be_cut_off(
+    browser: Browser, server: UserServer, own_settings: Path
+) -> None:
+    own_settings.unlink(missing_ok=True)
+    with a_tab(browser, 800, 600) as page:
+        page.goto(f"{server.url}lab?reset&token={LOGIN_TOKEN}")
+        expect(page.locator(".jp-gpu-Status button")).to_contain_text("4.75")
+        page.wait_for_function("window.jupyterapp?.restored.then(() => true)")
+        expect(page.locator("#jupyterhub-gpu-panel")).to_be_hidden()
+        assert not own_settings.exists() or "opened" not in own_settings.read_text(), "it opens once there is room"
+
+
 def test_settings_change_interval_unit_and_status_bar_while_the_page_is_open(
     page: Page, server: UserServer, live: Connections, own_settings: Path
 ) -> None:
