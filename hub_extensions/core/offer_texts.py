@@ -111,11 +111,15 @@ def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
     """The sign and the text for how many are free: ``("●", "2 of 5 free")``, or ``full``. The sign never stands alone.
 
+    What an administrator has closed is called so.
+
     Args:
         ahead: how many would get it before its reader. What is free is theirs first: ``2 of 5 free, 1 ahead``.
     """
     if offer.id == CPU:
         return "●", t("always")
+    if offer.closed is not None and offer.closed.all:
+        return "○", t("closed by an administrator")
     if offer.free is None:
         return "?", t("not known")
     text = t("%1 free", offer.free) if offer.total is None else t("%1 of %2 free", offer.free, offer.total)
@@ -125,15 +129,10 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """As `free_text`; what is full has its wait beside it: ``full · about 12 min``, ``full, wait not known``.
-
-    What an administrator has closed is called so.
-    """
+    """As `free_text`; what is full has its wait beside it: ``full · about 12 min``, ``full, wait not known``."""
     sign, text = free_text(offer, ahead, t)
-    wait = offer.wait
-    if offer.closed is not None and offer.closed.all:
-        return "○", t("closed by an administrator")
-    if offer.free != 0 or offer.total == 0 or wait.now:
+    wait, closed = offer.wait, offer.closed is not None and offer.closed.all
+    if offer.free != 0 or offer.total == 0 or wait.now or closed:
         return sign, text
     if likely_text(wait) and wait.p50_seconds is not None:
         return sign, t("full · about %1", about(max(wait.p50_seconds, MINUTE), t))

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.messages import Wait
+from hub_extensions.core.messages import OfferClosing, Wait
 from hub_extensions.core.offer_texts import default_title, free_text, gives, pill_text
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.wording import about, at_most, coarse, duration, gib, likely, ordinal, stepped
@@ -139,6 +139,8 @@ def test_what_is_free_has_a_sign_that_is_no_colour_and_who_came_first_is_said() 
     assert free_text(replace(one, wait=replace(wait, now=True)), 1) == ("●", "2 of 5 free")
     assert free_text(replace(one, free=0), 1) == ("○", "full")
     assert free_text(replace(one, free=0, total=0), 1) == ("○", "none there now")
+    closed = OfferClosing(5, True, None, "a fan")
+    assert free_text(replace(one, free=0, closed=closed), 1) == ("○", "closed by an administrator")
     assert free_text(replace(one, free=None), 1) == ("?", "not known")
     assert free_text(replace(one, id=OfferId("cpu"), free=None), 0) == ("●", "always")
 

@@ -109,6 +109,9 @@ def test_three_people_each_see_their_own_apps_and_an_app_that_is_down_says_so(br
     ada, ben = a_page(browser, lab, "ada"), a_page(browser, lab, "ben", "dark")
     apps = ada.get_by_role("region", name="Apps").get_by_role("link")
     expect(apps).to_have_text(["DDask dashboard ● up", "MMLflow ● up", "TTensorBoard ○ down for 3 d"])
+    for drawn, count in ((".disc", 2), (".ring", 1)):
+        expect(ada.locator(f"#apps {drawn}")).to_have_count(count)
+        assert ada.locator(f"#apps {drawn}").first.evaluate("it => getComputedStyle(it).fontSize") == "0px", "no glyph"
     expect(ada.get_by_role("link", name="TensorBoard down for 3 d", exact=True)).to_be_visible()
     expect(ben.get_by_role("region", name="Apps").get_by_role("link")).to_have_count(1)
     assert "MLflow" not in ben.content()
