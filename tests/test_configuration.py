@@ -68,7 +68,7 @@ FITTING: dict[str, Any] = {
     "c.GpuOffers.groups": {"gpu": ["thesis"]},
     "c.GpuOffers.default_offer": "cpu",
     "c.GpuOffers.hidden": ["mig-1g.5gb"],
-    "c.GpuOffers.resources": {"gpu": "nvidia.com/a100"},
+    "c.GpuOffers.resources": {"nvidia.com/a100": "gpu"},
     "c.GpuOffers.simulate": "two-whole",
     "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
     **{f"c.GpuCulling.{limit}_minutes": 12.5 for limit in ("holds_memory", "never_used", "wanted")},

