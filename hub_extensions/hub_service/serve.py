@@ -30,7 +30,7 @@ from hub_extensions.adapters.procfs import marked
 from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
 from hub_extensions.adapters.simulated.layouts import LayoutError, load_layout
 from hub_extensions.adapters.store import DatabaseLock, Store, StoreUnavailable
-from hub_extensions.adapters.store.copies import empty_beside_older, sqlite_file
+from hub_extensions.adapters.store.copies import empty_beside_older, has_no_room, sqlite_file
 from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.local_leases import Gpus
@@ -89,17 +89,27 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
         NoticeTexts.of(settings)
     except TemplateProblem as problem:
         raise SettingsError(str(problem)) from problem
-    stand_in, sockets = StandIn(), list[socket.socket]()
+    stand_in, sockets, read_only = StandIn(), list[socket.socket](), ""
+    told = ""
     try:
         if settings.culling.policy_file:  # before it waits for anything
             read_policy_file(settings.culling.policy_file, settings.culling)
         while not lifetime.stopping.is_set():
             try:
-                async with _answering(settings, lifetime, remote, stand_in, sockets) as started:
+                async with _answering(settings, lifetime, remote, stand_in, sockets, read_only) as started:
                     if started:
                         log.info("answering at %s", settings.url)
-                        await lifetime.stopping.wait()
+                        await (_wait_for_room(settings, lifetime) if read_only else lifetime.stopping.wait())
+                read_only = ""
             except (StoreUnavailable, LayoutError, CannotServe) as problem:
+                full = isinstance(problem, StoreUnavailable) and await asyncio.to_thread(_has_no_room, settings)
+                if full and not read_only:
+                    read_only = f"The disk is full, so nothing can be changed. {problem}"
+                    if read_only != told:
+                        log.critical("%s What is there is shown until there is room.", read_only)
+                    told = read_only
+                    continue
+                read_only = ""
                 if str(problem) != stand_in.reason:
                     log.critical("%s", problem)
                 stand_in.answer(sockets, str(problem))
@@ -125,12 +135,14 @@ async def _answering(
     remote: RemoteSettings | None,
     stand_in: StandIn,
     sockets: list[socket.socket],
+    read_only: str = "",
 ) -> AsyncIterator[bool]:
     """Everything open; False: told to stop while waiting for a lock or the port.
 
     Args:
         stand_in: answers until the service does.
         sockets: the listening sockets of an earlier attempt; this one puts its own there.
+        read_only: why the store is only read; "" otherwise.
     """
     # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
     gc.set_threshold(20_000, 20, 50)
@@ -155,7 +167,10 @@ async def _answering(
         file = sqlite_file(settings.store_url)
         if file is not None and (lost := empty_beside_older(file, settings.folder)):
             log.warning("%s", lost)
-        store = await asyncio.to_thread(Store.open, settings.store_url)
+        if read_only:
+            store = await asyncio.to_thread(Store.open_read_only, settings.store_url, read_only)
+        else:
+            store = await asyncio.to_thread(Store.open, settings.store_url)
         opened.callback(store.close)
         if in_database is not None:
             store.guard = in_database.guard
@@ -180,6 +195,18 @@ async def _answering(
         opened.callback(server.stop)
         opened.callback(parts.closing.set)
         yield True
+
+
+def _has_no_room(settings: Settings) -> bool:
+    file = sqlite_file(settings.store_url)
+    return file is not None and has_no_room(file)
+
+
+async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
+    """Until the store can be written again, or we are told to stop."""
+    while not lifetime.stopping.is_set() and await asyncio.to_thread(_has_no_room, settings):
+        with contextlib.suppress(asyncio.TimeoutError):
+            await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())
 
 
 async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer, lifetime: Lifetime) -> None:

@@ -112,6 +112,8 @@ class OrdersHeard:
 class EngineInMemory:
     """Tickets wait for ever; `told` is everything it was told; `servers` are the servers it knows."""
 
+    read_only = ""
+
     def __init__(self) -> None:
         self.queue: dict[str, messages.TicketStatus] = {}
         self.ended_by: list[str] = []

@@ -6,6 +6,8 @@ Not here: when a copy is made (the engine), and PostgreSQL, whose own tools do a
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -27,6 +29,8 @@ restart."""
 NEARLY_FULL = 0.1
 """Of a volume: with less free space than this (or than a GiB of a large one) minutes are not kept, so that hub and
 service can go on writing what they cannot do without."""
+ROOM = 256 * 1024
+"""Bytes that a store has to be able to write when it is opened: its log, and the log's index."""
 MIB = 2**20
 BESIDE = ("", "-wal", "-shm")
 _NO_DAMAGE = ("locked", "busy", "unable to open", "readonly", "disk i/o", "full")
@@ -135,6 +139,22 @@ def is_nearly_full(file: Path) -> bool:
     except OSError:
         return False
     return space.free < min(NEARLY_FULL * space.total, 1024 * MIB)
+
+
+def has_no_room(file: Path) -> bool:
+    """The disk of `file`, or its account's share of it, is full: a small file beside it cannot be written."""
+    probe = file.with_name(f"{file.name}.room")
+    try:
+        with probe.open("wb") as written:
+            written.write(bytes(ROOM))
+            written.flush()
+            os.fsync(written.fileno())
+    except OSError as problem:
+        return problem.errno in (errno.ENOSPC, errno.EDQUOT)
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
+    return False
 
 
 def copy_to(source: Path, target: Path, left_out: Collection[str] = ()) -> None:

@@ -9,9 +9,11 @@ Not here: schemas (``schema_upgrade.py``), and what is written.
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine
@@ -88,6 +90,28 @@ def make_engine(url: URL, *, echo: bool = False, reading: bool = False) -> Engin
     engine = sa.create_engine(url, echo=echo, connect_args={"timeout": BUSY_SECONDS}, **pool)
     sa.event.listen(engine, "connect", _tune_sqlite)
     sa.event.listen(engine, "begin", _begin_reading if reading else _begin_sqlite)
+    return engine
+
+
+def make_read_only_engine(url: URL) -> Engine:
+    """An engine for one thread on an SQLite file whose disk is full: it reads, and writes nothing beside the file.
+
+    The index of the write-ahead log is kept in memory, which SQLite does for whoever locks the file for himself.
+    Without a log the file is taken to be unchanging, since an open would make one.
+    """
+    file = Path(str(url.database))
+
+    def connect() -> sqlite3.Connection:
+        log = file.with_name(f"{file.name}-wal")
+        mode = "mode=rw" if log.exists() and log.stat().st_size else "mode=ro&immutable=1"
+        address = f"file:{quote(str(file.absolute()))}?{mode}"
+        connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+        for pragma in ("locking_mode=EXCLUSIVE", "query_only=ON"):
+            connection.execute(f"PRAGMA {pragma}").close()
+        return connection
+
+    engine = sa.create_engine(url, creator=connect, poolclass=QueuePool, pool_size=1)
+    sa.event.listen(engine, "begin", _begin_reading)
     return engine
 
 

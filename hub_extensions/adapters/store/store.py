@@ -22,10 +22,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store import deliveries, forecasts, history, queue, servers, usage
 from hub_extensions.adapters.store.copies import copy_of_today, is_nearly_full, refuse_damaged
-from hub_extensions.adapters.store.database import make_engine, parse_url, where
-from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
+from hub_extensions.adapters.store.database import make_engine, make_read_only_engine, parse_url, where
+from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow, Stored
-from hub_extensions.adapters.store.schema_upgrade import migrate
+from hub_extensions.adapters.store.schema_upgrade import migrate, refuse_other
 from hub_extensions.adapters.timeouts import unbroken
 from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
@@ -50,10 +50,12 @@ class Store:
     Attributes:
         guard: asked in every transaction of changes, before it writes; what it raises keeps them out.
         nearly_full: at the last look its volume had little space left.
+        read_only: why nothing can be written before it is opened again; "" otherwise.
     """
 
     guard: Callable[[Connection], None] | None = None
     nearly_full = False
+    read_only = ""
 
     def __init__(self, engine: Engine, thread: ThreadPoolExecutor) -> None:
         """Use `Store.open`. `engine` is used in `thread` only."""
@@ -74,10 +76,24 @@ class Store:
             StoreTooNew: a newer version wrote it.
             StoreUnavailable: it cannot be opened, read or written.
         """
-        engine = make_engine(parse_url(url), echo=echo)
+        return cls._opened_by(make_engine(parse_url(url), echo=echo), _prepare)
+
+    @classmethod
+    def open_read_only(cls, url: str, why: str) -> Store:
+        """Open the SQLite file of `url`, whose disk is full: it is read, and every change is refused because of `why`.
+
+        Raises:
+            StoreUnavailable: it cannot be read, another process has it, or it is not of this version.
+        """
+        store = cls._opened_by(make_read_only_engine(parse_url(url)), _prepare_reading)
+        store.read_only = store._state = why
+        return store
+
+    @classmethod
+    def _opened_by(cls, engine: Engine, prepare: Callable[[Engine], None]) -> Store:
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpu-store")
         try:
-            thread.submit(_prepare, engine).result()
+            thread.submit(prepare, engine).result()
         except Exception as error:
             thread.submit(engine.dispose).result()
             thread.shutdown()
@@ -98,6 +114,7 @@ class Store:
         """
         if changes.empty:
             return
+        self._refuse_changes()
         mark = uuid.uuid4().hex
         marked = Changes(meta={_LAST_COMMIT: mark})
 
@@ -114,6 +131,10 @@ class Store:
             servers.write(connection, marked)
 
         await self._do(write, arrived=lambda connection: servers.meta(connection).get(_LAST_COMMIT) == mark)
+
+    def _refuse_changes(self) -> None:
+        if self.read_only:
+            raise StoreUnavailable(self.read_only)
 
     def _has_no_room_for_minutes(self) -> bool:
         was, self.nearly_full = self.nearly_full, self._file is not None and is_nearly_full(self._file)
@@ -172,6 +193,8 @@ class Store:
     async def prune(self, now: datetime) -> None:
         """Remove samples and notices after 30 days; after 12 months usage, ended tickets, journal and forecasts."""
 
+        self._refuse_changes()
+
         def remove(connection: Connection) -> None:
             samples, records = now - SAMPLES_KEPT, now - RECORDS_KEPT
             queue.prune(connection, records)
@@ -183,6 +206,8 @@ class Store:
 
     async def forget_user(self, user: str) -> None:
         """A user was deleted: records become a numbered nobody's; tickets, facts, notices and journal rows go."""
+
+        self._refuse_changes()
 
         def forget(connection: Connection) -> None:
             queue.forget(connection, user)
@@ -239,7 +264,7 @@ class Store:
             if unavailable is error:
                 raise
             raise unavailable from error
-        self._state = "ok"
+        self._state = self.read_only or "ok"
         return result
 
     def _run(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None) -> T:
@@ -283,6 +308,14 @@ def _prepare(engine: Engine) -> None:
         except sqlite3.OperationalError as error:
             raise StoreUnavailable(f"The file {file} (database_url) cannot be read now: {error}.") from error
     migrate(engine)
+
+
+def _prepare_reading(engine: Engine) -> None:
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+    if found != "ok":
+        raise StoreUnavailable(f"{where(engine.url).capitalize()} (database_url) is damaged. {WAY_OUT}")
+    refuse_other(engine)
 
 
 def _load(connection: Connection) -> Stored:

@@ -133,29 +133,34 @@ class Engine:
         state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance, settings)
         state.policies.read_first()
         state.foresight.past.learn((await store.usage()).uses)
-        await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
+        state.store_problem = store.read_only
+        if not store.read_only:
+            await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
         engine = cls(settings, store, state, hub, gpus, apart)
         await engine.watcher.refresh()
         return engine
 
     def start(self) -> None:
-        """Begin to refresh, decide, reconcile and publish."""
+        """Begin to refresh, decide, reconcile and publish; with a store that is only read, to refresh and publish."""
         settings_file = self.settings.culling.policy_file
+        deciding = (
+            ("deciding about idle servers", self.culler.run),
+            ("watching stops", self.failed_stops.run),
+            ("comparing with the hub", self.reconciler.run),
+            ("bringing servers back", self.returns.run),
+            ("forecasting waits", self.forecaster.run),
+            *self.notifier.loops(),
+            *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
+            ("forgetting what is old", self._prune_old),
+        )
         self._loops = [
             asyncio.ensure_future(self._run_loop(what, work))
             for what, work in (
                 ("refreshing the leases", self.watcher.run),
                 ("asking Prometheus", self._ask_prometheus),
-                ("deciding about idle servers", self.culler.run),
-                ("watching stops", self.failed_stops.run),
-                ("comparing with the hub", self.reconciler.run),
-                ("bringing servers back", self.returns.run),
                 ("publishing", self.queue.publish_changes),
-                ("forecasting waits", self.forecaster.run),
-                *self.notifier.loops(),
                 *([("reading the policy file", self._read_policies)] if settings_file else []),
-                *([("ending orphans", self.orphans.run)] if self.orphans.mark else []),
-                ("forgetting what is old", self._prune_old),
+                *(() if self.store.read_only else deciding),
             )
         ]
 
@@ -470,6 +475,11 @@ class Engine:
         if facts is None or facts.lease is None:
             return False
         return self.state.foresight.hear((user, server), report, facts.started, self.state.clock)
+
+    @property
+    def read_only(self) -> str:
+        """Why nothing can be changed: the store is only read, because its disk is full; "" otherwise."""
+        return self.store.read_only
 
     def health(self) -> messages.Health:
         """How the service is; `ready` is all a stranger may see."""

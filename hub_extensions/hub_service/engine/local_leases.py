@@ -413,6 +413,8 @@ class LocalLeases:
     # -------------------------------------------------------------- left-overs
 
     def _end_leftovers(self, lease: Lease, marked: Sequence[Process]) -> None:
+        if self.state.store.read_only:
+            return
         now = self.state.clock.elapsed()  # the machine's clock: a hub that is away saves nobody from a signal
         first = lease.id not in self._ending_since
         kill = now - self._ending_since.setdefault(lease.id, now) >= TERM_THEN_KILL_SECONDS

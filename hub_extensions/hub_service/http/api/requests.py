@@ -40,3 +40,11 @@ class Ready:
     """What ``health`` says to anybody."""
 
     ready: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotReady:
+    """What ``health`` says to anybody while the service cannot start, or only shows what is there; `store`: why."""
+
+    ready: bool
+    store: str

@@ -11,7 +11,7 @@ from hub_extensions.adapters.jupyterhub_api import HubAway
 from hub_extensions.core.access import ApiAction
 from hub_extensions.core.signing import clock_problem
 from hub_extensions.hub_service.http.api.base import JsonRoute
-from hub_extensions.hub_service.http.api.requests import Ready
+from hub_extensions.hub_service.http.api.requests import NotReady, Ready
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.metrics import registry
 
@@ -28,7 +28,9 @@ class HealthRoute(JsonRoute):
         clock = None if ahead is None else clock_problem(ahead) or "as the hub's"
         health = replace(self.engine.health(), clock=clock)
         status = 200 if health.ready else 503
-        self.answer(health if await self._may_see_more() else Ready(health.ready), status)
+        read_only = self.engine.read_only
+        for_anybody: Ready | NotReady = NotReady(False, read_only) if read_only else Ready(health.ready)
+        self.answer(health if await self._may_see_more() else for_anybody, status)
 
     async def _may_see_more(self) -> bool:
         if self.signed is not None:
