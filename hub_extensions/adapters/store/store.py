@@ -314,7 +314,7 @@ def _prepare_reading(engine: Engine) -> None:
     with engine.connect() as connection:
         found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
     if found != "ok":
-        raise StoreUnavailable(f"{where(engine.url).capitalize()} (database_url) is damaged. {WAY_OUT}")
+        raise StoreUnavailable(f"The file {engine.url.database} (database_url) is damaged. {WAY_OUT}")
     refuse_other(engine)
 
 

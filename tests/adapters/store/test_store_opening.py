@@ -17,7 +17,7 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from hub_extensions.adapters.store import Store, StoreTooNew, StoreUnavailable
+from hub_extensions.adapters.store import Changes, Store, StoreTooNew, StoreUnavailable
 from hub_extensions.adapters.store.database import make_engine, network_file_system, parse_url
 from hub_extensions.adapters.store.schema import METADATA
 from hub_extensions.adapters.store.schema_upgrade import COPIES, MIGRATIONS, VERSION_TABLE, copy_before, migrate
@@ -318,3 +318,30 @@ broken line
 )
 def test_a_network_file_system_is_told_from_a_local_disk(path: str, kind: str | None) -> None:
     assert network_file_system(Path(path), MOUNTS.splitlines()) == kind
+
+
+async def test_a_store_that_is_only_read_shows_what_is_there_and_takes_no_change(tmp_path: Path) -> None:
+    file = tmp_path / "gpu.sqlite"
+    url = f"sqlite:///{file}"
+    store = Store.open(url)
+    await store.commit(Changes(meta={"a": "1"}))
+    for has_log in (True, False):
+        if has_log:
+            crashed = tmp_path / "crashed"
+            crashed.mkdir()
+            for end in ("", "-wal"):
+                shutil.copy(f"{file}{end}", crashed / f"gpu.sqlite{end}")
+        else:
+            store.close()
+            crashed = tmp_path
+        before = sorted(each.name for each in crashed.iterdir())
+        reading = Store.open_read_only(f"sqlite:///{crashed}/gpu.sqlite", "The disk is full.")
+        assert (await reading.load()).meta == {"a": "1"} and reading.state == "The disk is full."
+        for change in (reading.commit(Changes(meta={"a": "2"})), reading.forget_user("ada")):
+            with pytest.raises(StoreUnavailable, match=r"^The disk is full\.$"):
+                await change
+        assert sorted(each.name for each in crashed.iterdir()) == before
+        reading.close()
+    (tmp_path / "gpu.sqlite").write_bytes(b"")
+    with pytest.raises(StoreUnavailable, match="schema none"):
+        Store.open_read_only(url, "The disk is full.")
