@@ -78,8 +78,10 @@ _VIRTUAL = re.compile(
     r"GRID[ -](?!K\d)(?:.+)|(?:NVIDIA[ -])?.+-(?:\d-)?\d+(?:Q|C|CME|A|B\d?)(?:-SHARED)?", re.IGNORECASE
 )
 """vGPU profiles: ``GRID-T4-8Q``, ``NVIDIA-A100-3-20C``, ``NVIDIA-A16-2B4``. GRID K1, K2 and K520 were real cards."""
-_VIRTUAL_MACHINES = re.compile(r"g\d+f\..+|gr\d+f\..+|Standard_NV(?:6|12|18)ads_A10_v5", re.IGNORECASE)
-"""Machines that are sold with a part of a card (AWS g6f, Azure NVadsA10 v5)."""
+_VIRTUAL_MACHINES = re.compile(
+    r"g\d+f\..+|gr\d+f\..+|Standard_NV(?:6|12|18)ads_A10_v5|g4-standard-(?:6|12|24)", re.IGNORECASE
+)
+"""Machines that are sold with a part of a card (AWS g6f, Azure NVadsA10 v5, Google's small G4)."""
 _SLICES = 7
 _FOUR_SLICES = re.compile(r"\bA30\b|RTX-PRO-6000", re.IGNORECASE)
 """Cards of four compute slices; the others that can be cut have seven (NVIDIA MIG user guide)."""
@@ -537,15 +539,19 @@ def _product_name(value: str) -> str:
 def _machine_family(value: str) -> str:
     """What machines with the same cards have in common: ``g5`` of ``g5.2xlarge``, ``NCas_T4_v3`` of ``NC8as_T4_v3``.
 
-    A machine that is sold with a part of a card is of its own kind.
+    ``VM.GPU.A10`` of ``VM.GPU.A10.2`` at Oracle. A machine that is sold with a part of a card is of its own kind, and
+    so is one of another maker: what the first word of its name says is not known.
     """
     if _VIRTUAL_MACHINES.fullmatch(value):
         return value
     azure = re.fullmatch(r"(Standard_[A-Z]+)\d+(?:-\d+)?([a-z]*_.*)", value)
     if azure is not None:
         return azure[1] + azure[2]
+    oracle = re.fullmatch(r"((?:VM|BM)\.GPU.*)\.\d+", value)
     google = re.fullmatch(r"([a-z]\d+[a-z]*-[a-z]+)-\d+g?", value)
-    return google[1] if google is not None else value.partition(".")[0]
+    amazon = re.fullmatch(r"([a-z]+\d[a-z0-9-]*)\.[a-z0-9-]+", value)
+    found = oracle or google or amazon
+    return value if found is None else found[1]
 
 
 def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
@@ -632,11 +638,13 @@ def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
         return replace(kind, mechanism=Mechanism.HAMI)
     sharing, replicas = _sharing(node)
     places = _places(node, resource, cards, replicas)
-    if resource.endswith(SHARED) or label.endswith("-SHARED") or sharing or places > replicas:
+    is_more = bool(cards) and node.allocatable[resource] > (cards or 0)
+    if resource.endswith(SHARED) or label.endswith("-SHARED") or sharing or is_more:
         by = Mechanism.MPS if sharing == "mps" else Mechanism.TIME_SLICING
         return replace(kind, base=kind.base + SHARED, mechanism=by, replicas=places)
     virtual, told = _is_virtual(node), bool(label or partition or cards or GKE_ACCELERATOR in node.labels)
-    return replace(kind, virtual=virtual, doubted=not virtual and (not told or replicas > 1))
+    doubted = not told or replicas > 1 or (not cards and any(name in node.labels for name in COUNT_LABELS))
+    return replace(kind, virtual=virtual, doubted=not virtual and doubted)
 
 
 def _sharing(node: NodeFacts) -> tuple[str, int]:

@@ -82,6 +82,8 @@ def left_out(*nodes: NodeFacts, **offers: Any) -> str:
          "mig-1g.5gb.shared", Mechanism.TIME_SLICING, 21, 3),
         ({"gpu": 4}, gfd("NVIDIA-A10G", 1), "gpu.shared", Mechanism.TIME_SLICING, 4, 4),
         ({"gpu": 10}, gfd("NVIDIA-A10G", 4), "gpu.shared", Mechanism.TIME_SLICING, 10, 3),
+        ({"gpu": 8}, gfd("NVIDIA-L40S", 2, 4), "gpu.shared", Mechanism.TIME_SLICING, 8, 4),
+        ({"gpu": 4}, gfd(A100, 2, 4), "gpu.shared", Mechanism.TIME_SLICING, 4, 4),
         ({"gpu": 4}, {TYPE: "g5.xlarge", "karpenter.k8s.aws/instance-gpu-name": "a10g",
                       "karpenter.k8s.aws/instance-gpu-count": "1"}, "gpu.shared", Mechanism.TIME_SLICING, 4, 4),
         ({"gpu": 14}, gfd(f"{A100}-MIG-1g.10gb", 7), "mig-1g.10gb.shared", Mechanism.TIME_SLICING, 14, 2),
@@ -133,7 +135,8 @@ def test_shared_cards_and_whole_ones_that_no_label_tells_apart_are_told_apart_by
 @pytest.mark.parametrize(
     "labels",
     [{}, {TYPE: "g5.xlarge"}, {"kubernetes.azure.com/accelerator": "nvidia"}, {"accelerator": "v100"},
-     gfd(A100, 2, 4), {"k8s.amazonaws.com/accelerator": "nvidia-tesla-t4"}],
+     gfd(A100, 4, 4), gfd(A100, 0), gfd(A100, 4) | {"nvidia.com/gpu.count": "four"},
+     {"k8s.amazonaws.com/accelerator": "nvidia-tesla-t4"}, {TYPE: "VM.GPU.A10.4"}],
 )  # fmt: skip
 def test_without_evidence_nothing_is_promised_and_the_administrator_reads_why(labels: dict[str, str]) -> None:
     nodes = [a_node(name, {"gpu": 4}, labels) for name in ("a", "b")]
@@ -165,6 +168,7 @@ def test_a_count_of_the_cards_is_evidence(labels: dict[str, str]) -> None:
         gfd("NVIDIA-A10", 1, **{"vgpu.host-driver-version": "550.90"}),
         {TYPE: "Standard_NV6ads_A10_v5"},
         {TYPE: "g6f.xlarge"},
+        {TYPE: "g4-standard-12"},
     ],
 )  # fmt: skip
 def test_a_part_of_a_card_that_a_hypervisor_gives_is_no_card_of_ones_own(labels: dict[str, str]) -> None:
@@ -195,6 +199,11 @@ def test_a_card_of_ones_own_is_not_taken_for_a_virtual_one(product: str) -> None
         ({TYPE: "Standard_NC8as_T4_v3"}, {TYPE: "Standard_NC24ads_A100_v4"},
          {"gpu@standard-ncas-t4-v3", "gpu@standard-ncads-a100-v4"}),
         ({TYPE: "a2-highgpu-1g"}, {TYPE: "a2-ultragpu-1g"}, {"gpu@a2-highgpu", "gpu@a2-ultragpu"}),
+        ({TYPE: "VM.GPU.A10.2"}, {TYPE: "VM.GPU2.1"}, {"gpu@vm-gpu-a10", "gpu@vm-gpu2"}),
+        ({TYPE: "BM.GPU4.8"}, {TYPE: "BM.GPU.H100.8"}, {"gpu@bm-gpu4", "gpu@bm-gpu-h100"}),
+        ({TYPE: "ecs.gn6i-c4g1.xlarge"}, {TYPE: "ecs.gn7-c12g1.3xlarge"},
+         {"gpu@ecs-gn6i-c4g1-xlarge", "gpu@ecs-gn7-c12g1-3xlarge"}),
+        ({TYPE: "g.a100.small"}, {TYPE: "g.t4.small"}, {"gpu@g-a100-small", "gpu@g-t4-small"}),
         ({"karpenter.k8s.aws/instance-gpu-name": "t4"}, {"karpenter.k8s.aws/instance-gpu-name": "a10g"},
          {"gpu@t4", "gpu@a10g"}),
         ({"accelerator": "nvidia", "gpu-type": "v100"}, {"accelerator": "nvidia", "gpu-type": "a100"},
@@ -220,6 +229,7 @@ def test_cards_that_a_label_tells_apart_are_pools_of_their_own(
         ({TYPE: "g4dn.xlarge"}, {TYPE: "g4dn.12xlarge"}),
         ({TYPE: "Standard_NC4as_T4_v3"}, {TYPE: "Standard_NC64as_T4_v3"}),
         ({TYPE: "g2-standard-4"}, {TYPE: "g2-standard-8"}),
+        ({TYPE: "VM.GPU.A10.1"}, {TYPE: "VM.GPU.A10.2"}),
         ({"nvidia.com/gpu.present": "true"}, {"accelerator": "nvidia"}),
         (T4 | {TYPE: "n1-standard-4"}, T4 | {TYPE: "n1-standard-8"}),
     ],
