@@ -32,6 +32,8 @@ class Account(Enum):
     GONE = "gone"
 
 
+TOO_MANY = 429
+"""The status of an answer that only says: not so often."""
 MUST_ACT = "must-act"
 """In place of the provider's own word: the person has to do something there, so a sign-in helps."""
 _ACT = frozenset({
@@ -44,7 +46,7 @@ _ACT_DETAILS = frozenset({
 """Of Entra ID (``suberror``) and Google (``error_subtype``), beside ``invalid_grant``."""
 _ACT_WORDS = re.compile(
     r"not fully set up|no longer has requested consent|required action|multi-?factor|has not consented|"
-    r"password (has |is )?expired",
+    r"password (has |is )?expired|consent (is )?required",
     re.IGNORECASE,
 )
 _REFUSED = frozenset({"invalid_grant", "bad_refresh_token", "bad_verification_code"})
@@ -77,7 +79,7 @@ def no_of_tokens(status: int, answered: Mapping[str, Any]) -> ProviderNo:
     """Judge an answer of the token address that brings no tokens."""
     code, words = _error_of(answered)
     details = {answered.get("suberror"), answered.get("error_subtype")} - {None}
-    if status >= 500:
+    if status >= 500 or status == TOO_MANY:
         return ProviderNo(About.NOBODY, code, words)
     if code in _ACT or (code == "invalid_scope" and _ACT_WORDS.search(words)):
         return ProviderNo(About.PERSON, MUST_ACT, words)
@@ -185,7 +187,9 @@ def account_of_record(status: int, record: object, account: str) -> Account | No
     words = " ".join(each for each in (message, *texts) if isinstance(each, str))
     if _NO_SUCH_CODES & {code, record.get("errorCode")}:
         return Account.GONE
-    about_user = re.search(r"\buser\b", words, re.IGNORECASE) is not None or account.casefold() in words.casefold()
+    about_user = (
+        re.search(r"\buser(?:Key)?\b", words, re.IGNORECASE) is not None or account.casefold() in words.casefold()
+    )
     elsewhere = re.search(r"\b(realm|tenant|client|application|route|path|url)\b", words, re.IGNORECASE)
     return Account.GONE if _NO_SUCH.search(words) and about_user and not elsewhere else None
 

@@ -32,7 +32,8 @@ Not here: the table of pins, and the hub's own lists of whom it lets in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Set
+import re
+from collections.abc import Callable, Collection, Mapping, Set, Sized
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum
@@ -116,7 +117,7 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
     name = claim_at(claims, path)
     if name is None or name == "":
         return SignOnRefusal("no-name", f"The provider says no name ({path}).", {"claim": path})
-    if not isinstance(name, str) or not _is_name(name) or "/" in name:
+    if not isinstance(name, str) or not _is_name(name) or "/" in name or name in (".", ".."):
         problem = f"The hub takes no user of this name ({path}): {shown(name)}."
         return SignOnRefusal("bad-name", problem, {"claim": path})
     return name
@@ -181,10 +182,12 @@ def claimed_groups(
             said = claim(dict(claims))
         except Exception as problem:  # noqa: BLE001  whatever the admin's own function does
             return _unreadable(f"the function groups_claim raised {type(problem).__name__}")
+        if (said is None or (isinstance(said, Sized) and not said)) and _has_left_out(claims):
+            return ClaimedGroups(None, GroupsProblem.LEFT_OUT)
     if isinstance(said, str):
         said = said.strip()
-        if said[:1] in ("[", "{"):
-            return _unreadable(f"a text that looks like a list: {shown(said)}")
+        if problem_words := _looks_like_several(said, {*names, *kept}):
+            return _unreadable(problem_words)
         said = [said] if said else None  # ADFS writes one group as a text
     if said is ABSENT or said is None:
         return ClaimedGroups(None, GroupsProblem.MISSING)
@@ -193,6 +196,8 @@ def claimed_groups(
     strange = next((each for each in said if not isinstance(each, str)), None)
     if strange is not None or None in said:
         return _unreadable(f"a list with {_KINDS.get(type(strange), type(strange).__name__)} in it")
+    if len(said) == 1 and (one := next(iter(said)).strip())[:1] + one[-1:] in ("[]", "{}"):
+        return _unreadable(f"a list with a text that looks like a list: {shown(one)}")
     if len(said) > MOST_GROUPS:
         return _unreadable(f"a list of {len(said)} groups, more than {MOST_GROUPS}")
     found = {names.get(one, one) for one in said}
@@ -205,6 +210,28 @@ _KINDS = {dict: "an object", bool: "true or false", int: "a number", float: "a n
 
 def _unreadable(shape: str) -> ClaimedGroups:
     return ClaimedGroups(None, GroupsProblem.UNREADABLE, shape)
+
+
+_SEVERAL = re.compile(r"[^,;|\n]+(?:[,;|\n][^,;|\n]+)+")
+
+
+def _looks_like_several(text: str, known: Set[str]) -> str:
+    """How a text looks that is no name of one group; "" if it may be one.
+
+    The name of an entry in a directory (``CN=thesis,OU=uni``) has commas, and a name may have spaces.
+    """
+    if text in known:
+        return ""
+    if text[:1] in ("[", "{"):
+        return f"a text that looks like a list: {shown(text)}"
+    if "=" not in text and _SEVERAL.fullmatch(text):
+        return f"a text that looks like several groups, which a function as groups_claim can take apart: {shown(text)}"
+    return ""
+
+
+def _has_left_out(claims: Claims) -> bool:
+    """Whether the provider left any claim out as too large: which one a function reads is not known."""
+    return bool(claims.get("_claim_names")) or claims.get("hasgroups") in (True, "true", "True")
 
 
 def _is_left_out(claims: Claims, path: str) -> bool:

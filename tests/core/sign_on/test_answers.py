@@ -39,6 +39,7 @@ BOILERPLATE = (
         (401, {"error": "consent_required"}, About.PERSON, MUST_ACT),
         (403, {"error": "mfa_required", "mfa_token": "x"}, About.PERSON, MUST_ACT),
         (400, {"error": "invalid_grant", "suberror": "basic_action"}, About.PERSON, MUST_ACT),
+        (400, {"error": "invalid_grant", "error_description": "Consent required"}, About.PERSON, MUST_ACT),
         (400, {"error": "invalid_grant", "suberror": "bad_token"}, About.PERSON, "invalid_grant"),
         (400, {"error": "invalid_grant", "error_subtype": "invalid_rapt"}, About.PERSON, MUST_ACT),
         (400, {"error": "invalid_grant", "error_description": "Account is not fully set up"}, About.PERSON, MUST_ACT),
@@ -53,6 +54,7 @@ BOILERPLATE = (
         (400, {"error": "invalid_client", "error_description": "User disabled"}, About.CLIENT, "invalid_client"),
         (400, {"error": "unauthorized_client", "error_description": "Client disabled"}, About.CLIENT, None),
         (401, {"error": "access_denied"}, About.CLIENT, "access_denied"),
+        (429, {"error": "invalid_grant", "error_description": "Too many requests"}, About.NOBODY, "invalid_grant"),
         (401, {}, About.CLIENT, ""),
         (401, {"error": "deleted_client"}, About.CLIENT, "deleted_client"),
         (200, {"error": "incorrect_client_credentials"}, About.CLIENT, "incorrect_client_credentials"),
@@ -139,6 +141,10 @@ def test_whom_a_no_of_the_user_information_is_about(
         (404, {"message": "404 User Not Found"}, Account.GONE),
         (200, {"id": "u-1", "active": False}, Account.DISABLED),
         (404, {"detail": "Resource u-1 not found", "status": "404"}, Account.GONE),
+        # Google
+        (200, {"id": "u-1", "suspended": True}, Account.DISABLED),
+        (404, {"error": {"code": 404, "message": "Resource Not Found: userKey"}}, Account.GONE),
+        (404, {"error": {"code": 404, "message": "Resource Not Found: groupKey"}}, None),
         # not about this account, or about nobody
         (200, {"id": "u-2", "enabled": False}, None),
         (200, {"enabled": "false", "id": "u-1"}, Account.THERE),

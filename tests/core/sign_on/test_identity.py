@@ -81,6 +81,8 @@ def test_a_name_is_taken_as_the_provider_writes_it(claims: dict[str, Any], path:
         ({"n": "x" * 300}, "n", "bad-name"),
         ({"n": " ada"}, "n", "bad-name"),
         ({"n": 5}, "n", "bad-name"),
+        ({"n": ".."}, "n", "bad-name"),
+        ({"n": "."}, "n", "bad-name"),
         ({"n": ["ada"]}, "n", "bad-name"),
         ({"n": {"name": "ada"}}, "n", "bad-name"),
     ],
@@ -112,6 +114,15 @@ def test_no_name_and_a_name_that_the_hub_does_not_take_are_refused(
         ({"groups": "   "}, "groups", None),
         ({"groups": '["thesis", "hub-admins"]'}, "groups", None),
         ({"groups": "[thesis, hub-admins]"}, "groups", None),
+        ({"groups": "thesis,hub-admins"}, "groups", None),
+        ({"groups": "thesis; staff"}, "groups", None),
+        ({"groups": "thesis|staff"}, "groups", None),
+        ({"groups": "thesis\nstaff"}, "groups", None),
+        ({"groups": ["Physics, staff"]}, "groups", {"Physics, staff"}),
+        ({"groups": ["[IT] staff"]}, "groups", {"[IT] staff"}),
+        ({"groups": ['["thesis"]']}, "groups", None),
+        ({"groups": ["CN=thesis,OU=uni"]}, "groups", {"CN=thesis,OU=uni"}),
+        ({"groups": "Domain Users"}, "groups", {"Domain Users"}),
         ({"groups": {"thesis": True}}, "groups", None),
         ({"groups": [{"name": "thesis"}]}, "groups", None),
         ({"groups": True}, "groups", None),
@@ -151,6 +162,8 @@ def test_groups_are_those_of_the_claim_or_unknown(claims: dict[str, Any], path: 
         ({"groups": [{"name": "thesis"}]}, "unreadable", "a list with an object in it"),
         ({"groups": ["thesis", None]}, "unreadable", "a list with null in it"),
         ({"groups": '["thesis"]'}, "unreadable", "a text that looks like a list"),
+        ({"groups": ['["thesis"]']}, "unreadable", "a list with a text that looks like a list"),
+        ({"groups": "thesis,staff"}, "unreadable", "a text that looks like several groups"),
         ({"groups": ["g"] * 2001}, "unreadable", "2001 groups"),
     ],
 )
@@ -176,6 +189,21 @@ def test_why_no_groups_are_named_and_which_shape_the_claim_has(
 def test_a_function_finds_the_groups_in_any_shape(function: Any, expected: set[str] | None) -> None:
     claims = {"teams": [{"name": "gpu"}, {"name": "lab"}], "urn:zitadel:roles": {"thesis": {"1": "site.example"}}}
     assert groups_of(claims, function, names={}, kept=()) == expected
+
+
+def test_one_text_that_a_setting_names_is_one_group_whatever_is_in_it() -> None:
+    claims, name = {"groups": "Physics, staff"}, "Physics, staff"
+    assert groups_of(claims, "groups", names={name: "physics"}, kept=()) == {"physics"}
+    assert groups_of(claims, "groups", names={}, kept=(name,)) == {name}
+    assert groups_of(claims, "groups", names={}, kept=()) is None
+
+
+@pytest.mark.parametrize("marker", [{"_claim_names": {"groups": "src1"}}, {"hasgroups": True}])
+@pytest.mark.parametrize("found", [None, [], frozenset()])
+def test_a_function_that_finds_nothing_where_the_provider_left_a_claim_out(marker: dict[str, Any], found: Any) -> None:
+    told = claimed_groups(marker, lambda claims: found, names={}, kept=())
+    assert (told.names, told.problem) == (None, GroupsProblem.LEFT_OUT)
+    assert groups_of(marker, lambda claims: ["gpu"], names={}, kept=()) == {"gpu"}
 
 
 MISSING = ClaimedGroups(None, GroupsProblem.MISSING)
