@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, timezone
 
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.gpu.mig import MigProfile
+from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import GPU, OfferId
 from hub_extensions.core.usage import UseEnd
@@ -48,14 +48,19 @@ LONGEST_NUMBER = 12
 _NEVER = ("", "Unknown", "None", "N/A", "(null)")
 _NO_LIMIT = ("", "UNLIMITED", "PARTITION_LIMIT", "INVALID", "NONE", "N/A")
 _GPUS = re.compile(
-    r"(?:^|,)(?:gres[/:])?gpu(?::(?P<kind>[^=,:()]*[^=,:()0-9][^=,:()]*))?(?:[=:](?P<count>\d+))?(?:\([^)]*\))?(?=,|$)",
+    r"(?:^|,)(?:gres[/:])?(?:gpu|7696487)(?::(?P<kind>[^=,:()]*[^=,:()0-9][^=,:()]*|\d+(?=[=:]\d)))?"
+    r"(?:[=:](?P<count>\d+))?(?:\([^)]*\))?(?=,|$)",
     re.IGNORECASE,
 )
-"""``gres/gpu=2`` and ``gres/gpu:a100=2`` of TRES, ``gpu:2``, ``gpu:a100:2(IDX:0-1)`` and ``gpu`` of GRES."""
+"""``gres/gpu=2`` and ``gres/gpu:a100=2`` of TRES, ``gpu:2``, ``gpu:a100:2(IDX:0-1)`` and ``gpu`` of GRES; the number is
+how an old database names ``gpu``."""
+_SHARE = re.compile(r"(?:^|,)(?:gres[/:])?(?:shard|mps)[=:](?!0+(?:,|$))", re.IGNORECASE)
 _PROFILE = re.compile(
-    r"(?:^|[_.:-])(?P<compute>\d+c[._])?(?P<slices>\d+)g[._](?P<gb>\d+)gb(?P<more>(?:[+._]me)?)$", re.I
+    r"(?:^|[_.:-])(?P<compute>\d+c[._])?(?P<slices>\d+g)[._]?(?P<gb>\d+gb)(?P<more>[+._-](?:me|gfx)(?:[._]all)?)?$",
+    re.I,
 )
-"""The MIG profile in the name of a kind: ``1g.5gb``, ``a100_1g.5gb``, ``nvidia_a100_3g.20gb``, ``1g.10gb+me``."""
+"""The MIG profile in the name of a kind: ``1g.5gb``, ``a100_1g.5gb``, ``nvidia_a100_3g.20gb``, ``1g.10gb+me``,
+``a100_mig_1g5gb``."""
 _N = r"\d{1,12}"
 _LENGTH = re.compile(rf"(?:(?P<days>{_N})-)?(?:(?P<hours>{_N}):)?(?P<minutes>{_N}):(?P<seconds>{_N})(?:\.\d+)?")
 _ENDS = {
@@ -65,6 +70,8 @@ _ENDS = {
     ("NODE_FAIL", "NF"): UseEnd.NODE_LOST,
     ("PREEMPTED", "PR", "REQUEUED", "RQ"): UseEnd.RECLAIMED,
 }
+_GO_ON = ("RUNNING", "R", "PENDING", "PD", "SUSPENDED", "S", "COMPLETING", "CG", "CONFIGURING", "CF")
+"""States of jobs that are not over, whatever the end says: ``sacct -T`` writes the end of the time asked about."""
 
 
 def looks_like(first: str) -> bool:
@@ -88,7 +95,9 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
             continue
         sign = between[0]
         fields = line.split(sign)
-        if len(fields) not in (len(names), len(names) + 1):  # sacct -p ends each line with one more
+        if len(fields) == len(names) + 1 and not fields[-1].strip():
+            fields.pop()  # sacct -p ends each line with one more
+        if len(fields) != len(names):
             text = (
                 f"{len(fields)} fields, and the header names {len(names)}. A name with a line break, or a {sign}, does"
                 " that."
@@ -136,14 +145,17 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
     if "." in job:
         notes.leave_out("steps of jobs")
         return None
-    if row.values["Start"].strip() in _NEVER or row.values.get("End", "-").strip() in _NEVER:
+    state = (row.values.get("State", "").split() or [""])[0].upper()
+    is_on = state in _GO_ON or row.values.get("End", "-").strip() in _NEVER
+    if is_on or row.values["Start"].strip() in _NEVER:
         notes.leave_out("jobs that have not run, or run still")
         return None
     count, kind, profile = _gpus(row.values["AllocTRES"])
     if count > MOST_DEVICES:
         raise row.bad("AllocTRES", f"more than {MOST_DEVICES:,} GPUs.")
     if not count:
-        notes.leave_out("jobs without a GPU")
+        has_share = _SHARE.search(row.values["AllocTRES"].strip()) is not None
+        notes.leave_out("jobs with a share of a GPU (shard or mps)" if has_share else "jobs without a GPU")
         return None
     first = "Start" if row.values["Submit"].strip() in _NEVER else "Submit"
     asked = _time(row, first)
@@ -153,7 +165,6 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
     pool = row.how.pool or OfferId(GPU)
     if profile is not None and pool.base == GPU:
         pool = OfferId(profile.resource)
-    state = (row.values.get("State", "").split() or [""])[0].rstrip("+").upper()
     held = (ended - began).total_seconds()
     key = f"sacct/{row.text('Cluster') or row.how.label}/{job}"
     record = UsageRecord(
@@ -165,7 +176,7 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
         share=WHOLE,
         devices=count,
         ended=ended,
-        end=next((end for names, end in _ENDS.items() if state in names), UseEnd.UNKNOWN).value,
+        end=_end(state),
         groups=tuple(filter(None, (row.text("Group"),))),
         choice=row.text("Partition"),
         device_class=kind,
@@ -180,6 +191,15 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
         source="sacct",
     )
     return ImportedSession(row.line, record, key)  # by the id alone it was known to versions before
+
+
+def _end(state: str) -> str:
+    """How it ended; ``OUT_OF_ME+`` is a state that a narrow column cut off."""
+    begin = state[:-1] if state.endswith("+") else None
+    for names, end in _ENDS.items():
+        if state in names or (begin and any(name.startswith(begin) for name in names)):
+            return end.value
+    return UseEnd.UNKNOWN.value
 
 
 def _time(row: ImportRow, column: str, after: datetime | None = None) -> datetime:
@@ -217,8 +237,13 @@ def _profile(kind: str) -> MigProfile | None:
     found = _PROFILE.search(kind)
     if found is None:
         return None
-    compute = int(found["compute"][:-2]) if found["compute"] else None
-    return MigProfile(int(found["slices"]), int(found["gb"]), "me" if found["more"] else "", compute=compute)
+    more = found["more"] or ""
+    front = f"{(found['compute'] or '').replace('_', '.')}{found['slices']}.{found['gb']}"
+    sign = "-" if more.startswith("-") else "+"
+    try:
+        return MigProfile.parse(f"{front}{sign + more[1:].replace('_', '.') if more else ''}".lower())
+    except MigProfileError:
+        return None
 
 
 def _limit(row: ImportRow) -> float | None:

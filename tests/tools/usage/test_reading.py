@@ -271,6 +271,14 @@ def test_a_recycled_id_is_another_session_and_the_same_row_is_the_same() -> None
         ("gpu:1g.5gb:2", 2, "1g.5gb", "mig-1g.5gb"),
         ("gres:gpu:v100:4", 4, "v100", "gpu"),
         ("craynetwork:1,gpu:1", 1, "", "gpu"),
+        ("gres/gpu:4090=2", 2, "4090", "gpu"),
+        ("gpu:4090:2", 2, "4090", "gpu"),
+        ("7696487:2", 2, "", "gpu"),
+        ("gres/gpu:a100_mig_1g5gb=1", 1, "a100_mig_1g5gb", "mig-1g.5gb"),
+        ("gres/gpu:1g.24gb+gfx=1", 1, "1g.24gb+gfx", "mig-1g.24gb.gfx"),
+        ("gres/gpu:1g.12gb+me.all=1", 1, "1g.12gb+me.all", "mig-1g.12gb.me.all"),
+        ("gres/gpu:2g.24gb-me=1", 1, "2g.24gb-me", "mig-2g.24gb-me"),
+        ("gres/gpu:0g.0gb=1", 1, "0g.0gb", "gpu"),
     ],
 )
 def test_what_a_job_had_is_read_as_each_version_of_slurm_writes_it(
@@ -287,6 +295,25 @@ def test_what_a_job_had_is_read_as_each_version_of_slurm_writes_it(
 def test_a_job_without_a_gpu_is_left_out(tres: str) -> None:
     jobs, notes = read(sacct.sessions, SACCT, JOB.replace("cpu=8,gres/gpu:a100=2,gres/gpu=2", tres))
     assert jobs == [] and notes.left_out == {"jobs without a GPU": 1}
+
+
+@pytest.mark.parametrize("tres", ["gres/shard=4", "cpu=8,gres/mps=50", "mps:50"])
+def test_a_job_with_a_share_of_a_gpu_is_not_called_one_without(tres: str) -> None:
+    jobs, notes = read(sacct.sessions, SACCT, JOB.replace("cpu=8,gres/gpu:a100=2,gres/gpu=2", tres))
+    assert jobs == [] and notes.left_out == {"jobs with a share of a GPU (shard or mps)": 1}
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "R", "SUSPENDED", "COMPLETING"])
+def test_a_job_that_is_not_over_is_left_out_though_an_end_is_written(state: str) -> None:
+    elapsed = (SHORT.replace("End", "Elapsed"), PLAIN.replace("2026-01-05T12:30:00", "02:00:00"))
+    for header, row in ((SHORT, PLAIN), elapsed):
+        jobs, notes = read(sacct.sessions, header, row.replace("COMPLETED", state))
+        assert jobs == [] and notes.left_out == {"jobs that have not run, or run still": 1}
+
+
+def test_a_name_with_the_separator_in_it_is_named_and_nothing_is_read_in_the_wrong_column() -> None:
+    said = refused(sacct.sessions, f"JobName|{SHORT}", f"train|v2|{PLAIN}")
+    assert "line 2" in said and "A name with a line break, or a |, does that" in said
 
 
 def test_a_pool_of_pieces_that_is_named_holds_for_every_kind() -> None:
@@ -356,6 +383,8 @@ def test_a_file_of_sacct_that_cannot_be_read_is_named_with_what_to_do(first: str
         ("REQUEUED", "reclaimed"),
         ("PREEMPTED", "reclaimed"),
         ("CANCELLED+", "user"),
+        ("OUT_OF_ME+", "failed"),
+        ("NODE_FAI+", "node-lost"),
         ("TO", "lifetime"),
         ("NF", "node-lost"),
     ],
