@@ -27,8 +27,11 @@ from hub_extensions.tools.helm_check.model import (
 SHARED = ("hub.extraConfig", "hub.extraFiles", "singleuser.extraFiles", "singleuser.extraEnv", "hub.services")
 """Mappings in which each entry belongs to whoever wrote it: one file's entry should not take another's place."""
 
-PLACEHOLDER = re.compile(r"(?i)\bexample\.(?:org|com|net)\b|\bYOUR-[A-Z]+\b")
-"""What our own files have in the place of a site's names."""
+PLACEHOLDER = re.compile(
+    r"(?i)\bexample\.(?:org|com|net|edu)\b|\bYOUR-[A-Z]+\b|\byour[-_]?(?:domain|host)|\bTENANT[-_]ID\b|"
+    r"\bCHANGE[-_]?ME\b"
+)
+"""What our own files, and those of others, have in the place of a site's names."""
 
 MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
 

@@ -13,7 +13,13 @@ from typing import Any, TypeGuard
 
 from hub_extensions.configuration import ACCESS_SCOPE
 from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, near_miss
-from hub_extensions.tools.helm_check.extra_config import last_set, names_our_spawner, own_form, python_of
+from hub_extensions.tools.helm_check.extra_config import (
+    last_set,
+    names_of,
+    names_our_spawner,
+    own_form,
+    python_of,
+)
 from hub_extensions.tools.helm_check.model import (
     Finding,
     Path,
@@ -236,8 +242,10 @@ def _own_form(release: Release) -> Iterator[Finding]:
             key = f"hub.config.{section}.{name}"
             if release.at(key) is not None:
                 yield found(release, "own-form", key, f"It {does}: nobody can choose a GPU.", fix)
-    for path, code in python_of(release):
-        if own := own_form(code):
+    codes = list(python_of(release))
+    names = names_of(code for _, code in codes)
+    for path, code in codes:
+        if own := own_form(code, names, FORM_SETTINGS):
             text = f"c.{own[0]}.{own[1]} {FORM_SETTINGS[own[1]]}: nobody can choose a GPU."
             yield found(release, "own-form", path, text, fix)
 

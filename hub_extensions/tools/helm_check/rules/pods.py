@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
-from hub_extensions.tools.helm_check.extra_config import gpus_of_hooks, gpus_set, python_of, set_anew
+from hub_extensions.tools.helm_check.extra_config import gpus_of_hooks, gpus_set, names_of, python_of, set_anew
 from hub_extensions.tools.helm_check.model import Finding, Path, Release, Severity, dotted, find, found, has
 from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
 
@@ -141,11 +141,17 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
 
 def _gpus_by_python(release: Release) -> Iterator[Finding]:
     """The same, as the admin's own Python sets it, and what its hooks add."""
-    for path, code in python_of(release):
-        for resource, count in gpus_set(code, SPAWNERS, _RESOURCES, is_gpu_resource).items():
+    codes = list(python_of(release))
+    names = names_of(code for _, code in codes)
+    for path, code in codes:
+        for resource, count in gpus_set(code, SPAWNERS, _RESOURCES, is_gpu_resource, names).items():
             text = f"Every server would ask for {resource}: {count}, whatever its user chose."
             yield found(release, "gpu-for-all", path, text, _OF_THE_OFFER)
-        for section, hook, resource in gpus_of_hooks(code, SPAWNERS, is_gpu_resource):
+        for resource in gpus_set(code, SPAWNERS, ("profile_list",), is_gpu_resource, names):
+            text = f"A profile of its profile_list asks for {resource} by itself: it is left out, as the GPU comes with"
+            fix = "Take it out: profiles choose image and size, users choose the GPU beside them."
+            yield found(release, "profile-gpu", path, f"{text} the offer.", fix)
+        for section, hook, resource in gpus_of_hooks(code, SPAWNERS, is_gpu_resource, names):
             text = f"c.{section}.{hook} asks for {resource} by itself: it is left out, the GPU comes with the offer."
             if hook == "modify_pod_hook":
                 text = f"c.{section}.{hook} adds {resource} after the offer has set its own: outside of every lease."
