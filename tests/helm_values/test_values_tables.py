@@ -8,6 +8,7 @@ import pytest
 from jsonschema import Draft7Validator
 
 from hub_extensions.tools.helm_check.chart_facts import packed_facts
+from hub_extensions.tools.helm_check.files import PLACEHOLDER
 from hub_extensions.tools.helm_check.model import dotted, find, has, kind_of, leaves, nearest
 from hub_extensions.tools.helm_check.rules.network import Call, calls_of, chart_policies, pods_of
 from hub_extensions.tools.helm_check.rules.shape import EXPLAINERS, wrong_kind
@@ -208,3 +209,22 @@ def test_trees_are_walked_by_their_keys() -> None:
     assert [kind_of(value) for value in (True, 1, {}, "", [], None, object())] == [
         "true or false", "a number", "a mapping", "a text", "a list", "null", "something else",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "stands_for_another"),
+    [
+        ("https://hub.example.org/", True),
+        ("hub.example.edu", True),
+        ("YOUR-HOST", True),
+        ("your-domain-name.com", True),
+        ("hub.yourdomain.com", True),
+        ("https://login.microsoftonline.com/TENANT-ID/v2.0", True),
+        ("CHANGEME", True),
+        ("hub.uni.fi", False),
+        ("your files are kept", False),
+        ("an-example.fi", False),
+    ],
+)
+def test_words_that_stand_for_a_sites_own_names(text: str, stands_for_another: bool) -> None:
+    assert (PLACEHOLDER.search(text) is not None) == stands_for_another
