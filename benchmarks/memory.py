@@ -70,8 +70,9 @@ def begun(command: Sequence[str], environment: Mapping[str, str], log: Path, fol
 def family(pid: int) -> Iterator[int]:
     """The process and its descendants."""
     yield pid
-    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-        yield from family(int(child))
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):  # the forecast's program is started by a thread
+        for child in children.read_text().split():
+            yield from family(int(child))
 
 
 def shown(what: str, pid: int) -> float:
