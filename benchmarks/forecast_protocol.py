@@ -1,6 +1,6 @@
 """Is the wait forecast good on logs that its constants were not chosen on? By leave-one-log-out, and four cuts of each.
 
-    python -m benchmarks.forecast_protocol DIR [--cache FOLDER] [--derived N] [--seed SEED]
+    python -m benchmarks.forecast_protocol DIR [--cache FOLDER] [--derived N] [--seed SEED] [--thin [LOG=]N]
 
 Each log of DIR is played once, which takes long; what was simulated is kept in FOLDER. Then constants are chosen from
 `GRID`: for each log by all the others (*left out*), and by all (*tuned*). *Shipped* are those of the product. With
@@ -16,6 +16,7 @@ import pickle
 import random
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ class Figures:
     """One cut of one log on one pool.
 
     Attributes:
+        in_effect: busy episodes in effect: the inverse of the chance that two waits are of one.
         simple: the fixed simple method: the user's last two with users, the past mean without.
         best_mae, best_loss: the best of all simple methods, chosen afterwards.
         best_errors, best_losses: of these methods, the sum of each busy episode.
@@ -70,6 +72,7 @@ class Figures:
 
     waits: int
     episodes: int
+    in_effect: float
     has_users: bool
     raw: Score
     last_two: Score
@@ -100,12 +103,13 @@ Key = tuple[str, Cut]
 # ------------------------------------------------------------------ the simulation, once
 
 
-def played(log: Log, pool: ReplayPool, source: str, cache: Path | None) -> Played:
-    """Play the log, or take from the cache what the same code made of the same log."""
-    file = None if cache is None else cache / f"{_digest(log, pool)}.pickle"
+def played(log: Log, pool: ReplayPool, source: str, cache: Path | None, every: int = 1) -> Played:
+    """Play the log and foretell each `every`-th wait, or take from the cache what the same code made of it."""
+    name = _digest(log, pool) if every == 1 else f"{_digest(log, pool)}-{every}"
+    file = None if cache is None else cache / f"{name}.pickle"
     if file is not None and file.exists():
         return Played(source, log, pool, pickle.loads(file.read_bytes()))
-    waits = Recorder(log, pool, (1,), int(SINCE * len(log.sessions))).run()
+    waits = Recorder(log, pool, (1,), int(SINCE * len(log.sessions)), every=every).run()
     if file is not None:
         file.write_bytes(pickle.dumps(waits))
     return Played(source, log, pool, waits)
@@ -223,6 +227,7 @@ def figures(each: Played, cut: Cut) -> Figures | None:
     return Figures(
         len(counted),
         len({wait.episode for wait in counted}),
+        in_effect(wait.episode for wait in counted),
         each.log.has_users,
         score_of([(wait.simulated[0], wait.real) for wait in counted]),
         scores[TSAFRIR],
@@ -232,6 +237,12 @@ def figures(each: Played, cut: Cut) -> Figures | None:
         by_episode([(wait, abs(others[wait.number][best].p50 - wait.real)) for wait in counted]),
         by_episode([(wait, pinball(0.9, others[wait.number][best_90].p90, wait.real)) for wait in counted]),
     )
+
+
+def in_effect(episodes: Iterable[int]) -> float:
+    """How many episodes of one size tell as much as these, of which each is named once for each of its waits."""
+    sizes = Counter(episodes).values()
+    return sum(sizes) ** 2 / sum(size**2 for size in sizes)
 
 
 def by_episode(values: Iterable[tuple[RecordedWait, float]]) -> dict[int, float]:
@@ -348,16 +359,16 @@ def compare(pools: Sequence[Played]) -> None:
             if by_name[key[0]].source == source:
                 left_out[key] = merged(table[middle][key], table[p90][key])
     _print_pools(known, left_out)
-    for cut in (*CUTS, None):
-        print(f"\n{'all four cuts' if cut is None else cut.name:<44} {'left out':>9} {'tuned':>9} {'shipped':>9}")
+    for part in (*CUTS, None):
+        print(f"\n{'all four cuts' if part is None else part.name:<44} {'left out':>9} {'tuned':>9} {'shipped':>9}")
         columns = [
-            summary(known, {key: one for key, one in every.items() if cut in (None, key[1])})
+            summary(known, {key: one for key, one in every.items() if part in (None, key[1])})
             for every in (left_out, tuned, shipped)
         ]
         for name in columns[0]:
             print(f"{name:<44} " + " ".join(f"{column[name]:>9.3f}" for column in columns))
         for users in (True, False):
-            keys = [key for key in counted if cut in (None, key[1]) and known[key].has_users is users]
+            keys = [key for key in counted if part in (None, key[1]) and known[key].has_users is users]
             if keys:
                 ranges = redrawn(known, left_out, keys)
                 words = ", ".join(f"{name} / best simple {ends}" for name, ends in ranges.items())
@@ -377,8 +388,8 @@ def compare(pools: Sequence[Played]) -> None:
 
 def _print_pools(known: Mapping[Key, Figures], found: Mapping[Key, Ratios]) -> None:
     """Pools with few episodes stand apart: their ratios say little."""
-    head = f"{'left out':<26} {'cut':<22} {'waits':>6} {'episodes':>8} {'raw MAE':>8} {'/last two':>9} {'/best':>6}"
-    head += f" {'/simple':>7} {'P90 loss':>8} {'covers':>6}"
+    head = f"{'left out':<26} {'cut':<22} {'waits':>6} {'episodes':>8} {'in effect':>9} {'raw MAE':>8}"
+    head += f" {'/last two':>9} {'/best':>6} {'/simple':>7} {'P90 loss':>8} {'covers':>6}"
     for few in (False, True):
         keys = [key for key in found if (known[key].episodes < FEWEST_EPISODES) is few]
         if keys:
@@ -387,8 +398,9 @@ def _print_pools(known: Mapping[Key, Figures], found: Mapping[Key, Ratios]) -> N
         for name, cut in keys:
             one, made = known[name, cut], found[name, cut]
             print(
-                f"{name:<26} {cut.name:<22} {one.waits:>6} {one.episodes:>8} {one.raw.mae:>8.2f} {made.last_two:>9.2f} "
-                f"{made.best:>6.2f} {made.simple:>7.2f} {made.loss:>8.2f} {made.covers:>6.2f}"
+                f"{name:<26} {cut.name:<22} {one.waits:>6} {one.episodes:>8} {one.in_effect:>9.1f} "
+                f"{one.raw.mae:>8.2f} {made.last_two:>9.2f} {made.best:>6.2f} {made.simple:>7.2f} "
+                f"{made.loss:>8.2f} {made.covers:>6.2f}"
             )
 
 
@@ -398,7 +410,15 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help="an existing folder for what was simulated")
     parser.add_argument("--derived", type=int, default=0, help="how many logs are made from these (default: none)")
     parser.add_argument("--seed", type=int, default=None, help="of the derived logs (default: another one in each run)")
+    parser.add_argument(
+        "--thin",
+        action="append",
+        default=[],
+        metavar="[LOG=]N",
+        help="of this log, pool or regime, or of all, foretell each Nth wait",
+    )
     options = parser.parse_args()
+    every = {log: int(number) for log, _, number in (each.rpartition("=") for each in options.thin)}
     logs = read_logs(options.folder)
     plan = [(log.name, log, pool) for log in logs for pool in log.pools]
     if options.derived:
@@ -408,7 +428,8 @@ def main() -> None:
         plan = [*derived(logs, options.derived, rng), *(synthetic(regime, rng) for regime in REGIMES)]
     found = []
     for source, log, pool in plan:
-        found.append(played(log, pool, source, options.cache))
+        thin = next((every[name] for name in (pool.name, source, "") if name in every), 1)
+        found.append(played(log, pool, source, options.cache, thin))
         print(f"{log.name}, {pool.gpus} GPUs: {len(found[-1].waits)} waits", flush=True, file=sys.stderr)
     compare(found)
 

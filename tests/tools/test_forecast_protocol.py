@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -18,13 +19,16 @@ from benchmarks.forecast_protocol import (
     best_p90,
     derived,
     figures,
+    in_effect,
     played,
     ratios,
     synthetic,
 )
-from hub_extensions.core.queue.episodes import RULES, Rules
-from hub_extensions.tools.backtest.log import Log
+from hub_extensions.core.queue.episodes import FEWEST_EPISODES, RULES, Rules
+from hub_extensions.tools.backtest.log import Log, read_logs
 from hub_extensions.tools.backtest.replay import CUTS, PROTOCOL, Replay
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
 
 def made(regime: str, sessions: int = 200, seed: int = 1) -> Played:
@@ -92,3 +96,24 @@ def test_derived_logs_are_the_same_sessions_otherwise() -> None:
     assert [each.duration for each in back.sessions] == [each.duration for each in log.sessions][::-1]
     again = [made.sessions for _, made, _ in derived(logs, 4, random.Random(4))]
     assert again[1] != thinned.sessions
+
+
+@pytest.mark.parametrize(
+    ("waits", "episodes"), [([7], 1.0), ([1, 1, 1, 1], 4.0), ([5, 5], 2.0), ([757, 97, 49], 1.4), ([100, 1, 1], 1.0)]
+)
+def test_many_waits_of_one_busy_episode_are_little_more_than_one(waits: list[int], episodes: float) -> None:
+    named = [episode for episode, count in enumerate(waits) for _ in range(count)]
+    assert in_effect(named) == pytest.approx(episodes, abs=0.05)
+
+
+@pytest.mark.slow
+def test_on_a_measured_log_the_middle_is_the_simulations_and_p90_covers() -> None:
+    """The simulated P90 alone covers 0.79 where the second half is the test."""
+    (log,) = read_logs(FIXTURES / "measured")
+    one = played(log, log.pools[0], log.name, None)
+    for cut in CUTS:
+        known = figures(one, cut)
+        assert known is not None
+        found = ratios(one, cut, known, RULES)
+        assert found.simple * known.simple.mae == pytest.approx(known.raw.mae, rel=0.05)
+        assert found.covers >= (0.87 if known.episodes >= FEWEST_EPISODES else known.raw.coverage_90)
