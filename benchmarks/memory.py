@@ -272,7 +272,7 @@ async def one_hub(folder: Path, what: str, spawner: str, people: int) -> float:
     }
     config = folder / "jupyterhub_config.py"
     config.write_text((STOCK + (OURS if what == "ours" else "")).format(**values))
-    own_bin = f"{Path(sys.executable).parent}:{ROOT / 'node_modules/.bin'}:{ROOT / '.work/node_modules/.bin'}"
+    own_bin = f"{Path(sys.executable).parent}:{ROOT / 'node_modules/.bin'}:{ROOT / '.work/npm/node_modules/.bin'}"
     environment = {**os.environ, "PATH": f"{own_bin}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     process = begun([sys.executable, "-m", "jupyterhub", "-f", str(config)], environment, folder / "log", folder)
     try:
