@@ -195,6 +195,15 @@ class WithUserinfo(Fault):
         return {name: value for name, value in {**said, **self._changed}.items() if value is not None}
 
 
+class WithNoName(Fault):
+    """No name in the id token, and none in the user information."""
+
+    def claims(self, claims: Claims) -> Claims:
+        return {name: value for name, value in claims.items() if name != "preferred_username"}
+
+    userinfo = claims
+
+
 class WithRedirect(Fault):
     """Another query in the answer to a login; None: left out."""
 

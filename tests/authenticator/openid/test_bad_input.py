@@ -42,6 +42,7 @@ from tests.fakes.oidc_provider import (
     WithClaims,
     WithDocument,
     WithManyKeys,
+    WithNoName,
     WithOtherTokens,
     WithRedirect,
     WithUserinfo,
@@ -150,13 +151,6 @@ def refused(hub: Hub) -> float:
     return metric(hub, "jupyterhub_gpu_sign_on_logout_tokens_total", 'result="taken"')
 
 
-class WithNoName(WithClaims):
-    """No name in the user information either."""
-
-    def userinfo(self, said: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in said.items() if name != "preferred_username"}
-
-
 OF_SOMEBODY_KNOWN = {"not-allowed", "name-taken", "name-from-before", "used", "too-late"}
 """Pages that a hub shows which has let somebody in before, or a while ago."""
 DELETED = '{"error": "invalid_grant", "error_description": "referenced account not found"}'
@@ -179,7 +173,7 @@ FAULTS: list[tuple[str, Fault, int, str]] = [
     ("userinfo of another", WithUserinfo(sub="u-another"), 502, "is not taken"),
     ("no id token", WithOtherTokens(id_token=None), 502, "is not taken"),
     ("claims of 64 kB", WithClaims(story="x" * 65_536), 502, "is not taken"),
-    ("no name", WithNoName(preferred_username=None), 403, "gives no name"),
+    ("no name", WithNoName(), 403, "gives no name"),
     ("a name with a slash", WithUserinfo(preferred_username="a/b"), 403, "cannot take your name"),
     ("a name with control signs", WithUserinfo(preferred_username="a\x1bb"), 403, "cannot take your name"),
     ("a name of 300 letters", WithUserinfo(preferred_username="x" * 300), 403, "cannot take your name"),

@@ -26,6 +26,7 @@ from tests.fakes.oidc_provider import (
     ThatRedirects,
     WithClaims,
     WithDocument,
+    WithNoName,
     WithRedirect,
     WithUserinfo,
 )
@@ -230,7 +231,7 @@ ARRANGED: dict[str, Arrange] = {
     "deleted": at_fault(ThatFails("token", 400, DELETED)),
     "name-taken": made_anew,
     "name-from-before": from_before,
-    "no-name": at_fault(WithUserinfo(preferred_username="")),
+    "no-name": at_fault(WithNoName()),
     "bad-name": at_fault(WithUserinfo(preferred_username="a/b")),
 }
 """By its code, and what else there is to say."""
