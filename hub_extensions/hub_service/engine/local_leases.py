@@ -491,7 +491,8 @@ def _accounts_of(lease: Lease, own: int) -> frozenset[int]:
     try:
         return frozenset({pwd.getpwnam(lease.user).pw_uid})
     except (KeyError, ValueError):
-        return frozenset()
+        # a name that is no account here: a hub that is not root starts the server under its own
+        return frozenset({own} if own != 0 else ())
 
 
 def _lacking(signs: LeaseSigns) -> str:
