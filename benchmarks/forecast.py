@@ -82,29 +82,23 @@ async def fill(r: Room, running: int, waiting: int, *, both: bool) -> None:
     await r.engine.state.commit(Changes(leases=tuple(leases), tickets=tuple(map(TicketRow, tickets))))
 
 
-def past(pools: Iterable[str], uses: int = 2000, people: int = 120) -> list[Stay]:
+def learned(pools: Iterable[str], uses: int = 2000, people: int = 120) -> Foreteller:
     """A history that nobody measured; of fewer than three people the line is played twice."""
-    rng = random.Random(16)
-    return [
-        Stay(
-            f"{pool}{n}",
-            f"u{rng.randrange(people)}",
-            pool,
-            1,
-            WHOLE,
-            3600.0 * n,
-            rng.lognormvariate(8, 1),
-            starting=20.0,
+    rng, teller = random.Random(16), Foreteller()
+    for pool in pools:
+        teller.learn(
+            Stay(
+                f"{pool}{n}",
+                f"u{rng.randrange(people)}",
+                pool,
+                1,
+                WHOLE,
+                3600.0 * n,
+                rng.lognormvariate(8, 1),
+                starting=20.0,
+            )
+            for n in range(uses)
         )
-        for pool in pools
-        for n in range(uses)
-    ]
-
-
-def learned(pools: Iterable[str], people: int = 120) -> Foreteller:
-    """Somebody who knows such a history."""
-    teller = Foreteller()
-    teller.learn(past(pools, people=people))
     return teller
 
 
@@ -137,7 +131,7 @@ async def beside(folder: Path) -> None:
     (folder / "beside").mkdir()
     async with room(folder / "beside", *devices, queue=QueueLimits(max_waiting=5000)) as r:
         await fill(r, 2000, 1000, both=False)
-        r.engine.forecaster.worker.answer(r.engine.forecaster.question(), past([SMALL]), (), 1)
+        r.engine.forecaster._teller = learned([SMALL])
         gc.collect()
         gc.freeze()  # as the service does with what it begins with
         for busy in (False, True):
@@ -174,7 +168,7 @@ def resident() -> float:
 
 
 async def remembered(folder: Path) -> None:
-    """The memory that 100,000 uses take in the service beside its program, and how long the service works on them."""
+    """The memory that a history of 100,000 uses takes in the service, and how long it learns."""
     (folder / "history").mkdir()
     async with room(folder / "history", small(0)) as r:
         rng = random.Random(16)
@@ -183,8 +177,7 @@ async def remembered(folder: Path) -> None:
         before, began = resident(), time.process_time()
         await r.engine.forecaster.refresh()
         took = time.process_time() - began
-        found, _ = r.engine.forecaster.worker.answer(r.engine.forecaster.question(), (), (), 1)
-        finished = found.pools[SMALL].finished
+        finished = r.engine.forecaster._teller.finished(SMALL)
         print(f"{RECORDS:,} records: {resident() - before:.0f} MiB, {took:.1f} s; learned from the last {finished:,}")
 
 

@@ -28,6 +28,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
     """In the child, which ends with its supervisor."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")  # the forecast has one thread, not one for each core
     from hub_extensions.adapters.allocator import keep_small
 
     keep_small()

@@ -1,9 +1,8 @@
 """The likely waits of a whole hub, from a snapshot of its line and from what it has learned: of service and backtest.
 
 A `Foreteller` keeps what finished uses taught and what came true of its forecasts; `simulation_of` makes what is played
-of what admission decides on. Not here: how it is played (``play.py``), where it runs
-(``engine/forecast_worker.py``), and pools of which the hub knows too little: cut as asked, of nodes that not all may
-use.
+of what admission decides on. Not here: how it is played (``play.py``), where it runs (``engine/forecaster.py``), and
+pools of which the hub knows too little: cut as asked, of nodes that not all may use.
 """
 
 from __future__ import annotations
@@ -12,6 +11,8 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 
 from hub_extensions.core.gpu.devices import WHOLE
@@ -25,7 +26,7 @@ from hub_extensions.core.queue.episodes import BusyEpisodes
 from hub_extensions.core.queue.heads import PoolQueues
 from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot, Ticket, TicketState
-from hub_extensions.core.queue.outlook import SOON_END, Foretold, PoolView, Question, Stay
+from hub_extensions.core.queue.outlook import SOON_END, KnownEnd, Likely, PoolView, Stay
 from hub_extensions.core.queue.play import Brake, HeldShares, SimulationState, Waiting, Wish, always
 from hub_extensions.core.queue.wait_forecast import Waits, likely_waits
 
@@ -39,6 +40,35 @@ ENDING = Left(15.0, 0.5)
 """A server that is gone: its left-overs are ended (SIGTERM, 10 s, SIGKILL)."""
 KEYS = 1000
 """Records that are known again: one may be written once more, when the hub says late how it ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a forecast follows from.
+
+    Attributes:
+        asked: ticket or lease -> when it was asked for, seconds by the wall clock. ends: lease -> what is known of its
+            end.
+    """
+
+    snapshot: QueueSnapshot
+    now: datetime
+    asked: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[str, KnownEnd] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Foretold:
+    """The answer: of each ticket and offer of which something can be said, and of each pool that was played.
+
+    Attributes:
+        sizes: how many devices each pool has that is known.
+    """
+
+    tickets: dict[str, Likely]
+    offers: dict[OfferId, Likely]
+    pools: dict[str, PoolView]
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 class Foreteller:

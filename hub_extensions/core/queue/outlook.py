@@ -17,7 +17,6 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.episodes import EPISODES, FEWEST_EPISODES, is_new_episode
 from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.interval import Interval, limited, log_time
-from hub_extensions.core.queue.model import QueueSnapshot
 from hub_extensions.core.reasons import Reason, explain
 
 FEW = 20
@@ -149,35 +148,6 @@ class Given:
     end: str = ""
     waited: float | None = None
     over: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What a forecast follows from.
-
-    Attributes:
-        asked: ticket or lease -> when it was asked for, seconds by the wall clock. ends: lease -> what is known of its
-            end.
-    """
-
-    snapshot: QueueSnapshot
-    now: datetime
-    asked: Mapping[str, float] = field(default_factory=dict)
-    ends: Mapping[str, KnownEnd] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Foretold:
-    """The answer: of each ticket and offer of which something can be said, and of each pool that was played.
-
-    Attributes:
-        sizes: how many devices each pool has that is known.
-    """
-
-    tickets: dict[str, Likely]
-    offers: dict[OfferId, Likely]
-    pools: dict[str, PoolView]
-    sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

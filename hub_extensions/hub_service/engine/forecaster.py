@@ -1,8 +1,8 @@
-"""The likely waits are computed by a program of their own, one at a time, from a snapshot; the loop never waits for it.
+"""The likely waits are computed in a thread of their own, one at a time, from a snapshot; the loop never waits for it.
 
 It learns from the records of the store, page by page, then from each use that ends. After each computation those who
-wait are given their forecasts, which are kept until they come true. Not here: who computes (``forecast_worker.py``),
-how (``core/queue/foretell.py``), what people are told of it (``foresight.py``).
+wait are given their forecasts, which are kept until they come true. Not here: how it is computed
+(``core/queue/foretell.py``), what people are told of it (``foresight.py``).
 """
 
 from __future__ import annotations
@@ -11,20 +11,22 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from functools import partial
 from typing import TypeVar
 
+from hub_extensions.adapters.allocator import give_back
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core.queue.admission import Standing, standing
+from hub_extensions.core.queue.foretell import Foreteller, Foretold, Question
 from hub_extensions.core.queue.interval import limited
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
-from hub_extensions.core.queue.outlook import FEW, Foretold, Given, KnownEnd, LikelyWaits, Question
+from hub_extensions.core.queue.outlook import FEW, Given, KnownEnd, LikelyWaits, Stay
+from hub_extensions.core.queue.play import GivenUp
 from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.forecast_worker import ForecastWorker, WorkerGone
 from hub_extensions.hub_service.engine.foresight import UNREAD
 from hub_extensions.hub_service.engine.meta import POOL_SIZES
 from hub_extensions.hub_service.engine.state import State
@@ -49,6 +51,12 @@ OVERDUE_SECONDS = 60.0
 """A server that is beyond the end it named is likely to be done soon."""
 
 
+def came_true(teller: Foreteller, given: Given) -> None:
+    """It learns from a forecast that was given at a join."""
+    joined = given.running.timestamp()
+    teller.matured(given.pool, given.played, given.waited or 0.0, given.at_most, joined)
+
+
 class Forecaster:
     """Computes the likely waits of a state, and puts them there.
 
@@ -64,11 +72,11 @@ class Forecaster:
         self._transaction = transaction
         self._publish = publish
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-forecast")
-        self.worker = ForecastWorker()
+        self._teller = Foreteller()
+        self._closed = False
         self._imports: tuple[int, int] | None = None
         self._sizes: dict[str, int] | None = None
         self._failed = False
-        self._lost = False
 
     async def run(self) -> None:
         """Learn, then compute for as long as the service runs."""
@@ -77,10 +85,10 @@ class Forecaster:
         computed: int | None = None
         while True:
             began = loop.time()
-            if began - asked_at >= IMPORTS_EVERY:
-                asked_at = began
-                computed = None if await self.refresh() else computed
-            if not self._lost and (self.state.foresight.revision != computed or began - computed_at >= EVERY):
+            if began - asked_at >= IMPORTS_EVERY and await self.refresh():
+                computed = None
+            asked_at = began if began - asked_at >= IMPORTS_EVERY else asked_at
+            if self.state.foresight.revision != computed or began - computed_at >= EVERY:
                 computed, computed_at = self.state.foresight.revision, began
                 await self.compute()
             await asyncio.sleep(max(PAUSE, loop.time() - began))
@@ -100,8 +108,8 @@ class Forecaster:
             return True
         except StoreUnavailable as problem:
             log.debug("nothing is learned from the store: %s", problem.message)
-        except WorkerGone as problem:
-            self._gone(problem)
+        except GivenUp:
+            log.debug("the service stops: nothing more is learned")
         self._imports = None
         return False
 
@@ -119,36 +127,43 @@ class Forecaster:
         if first:
             foresight.came_true(await self._store.matured_forecasts())
         foresight.stays.clear()  # the records have them
-        told, before = 0, None
-        await self._in_thread(self.worker.begin)
-        while told < UNREAD:
+        pages: list[list[Stay]] = []
+        before: str | None = None
+        while sum(map(len, pages)) < UNREAD:
             page = await self._store.usage(None, before, AT_ONCE)
-            stays = [stay for stay in map(stay_of, page.uses) if stay is not None]
-            await self._in_thread(partial(self.worker.tell, stays))
-            told, before = told + len(stays), page.next
+            pages.append([stay for stay in map(stay_of, page.uses) if stay is not None])
+            before = page.next
             if before is None:
                 break
         foresight.matured.clear()
         joins = [given for some in foresight.joins.values() for given in some]
-        await self._in_thread(partial(self.worker.learn, joins))
-        self._lost = False
+        await self._in_thread(lambda: self._learn_anew(pages, joins))
+
+    def _learn_anew(self, pages: Sequence[Sequence[Stay]], joins: Iterable[Given]) -> None:
+        teller = Foreteller()
+        for page in reversed(pages):  # each from the last that ended to the first
+            if self._closed:
+                raise GivenUp
+            teller.learn(reversed(page))
+        for given in joins:
+            came_true(teller, given)
+        self._teller = teller
 
     # -------------------------------------------------------------- one computation
 
     async def compute(self) -> None:
-        """One: from now's snapshot. What fails is logged once; the last answer stays until it is old."""
+        """One: from now's snapshot, in the thread. What fails is logged once; the last answer stays until it is old."""
         foresight, clock = self.state.foresight, self.state.clock
         try:
             question, elapsed = self.question(), clock.elapsed()
             stays, matured = tuple(foresight.stays), tuple(foresight.matured)
             foresight.stays.clear()
             foresight.matured.clear()
-            found, took = await self._in_thread(partial(self.worker.answer, question, stays, matured, SEED))
+            found, took = await self._in_thread(lambda: self._answer(question, stays, matured))
             foresight.take(LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took))
             self._publish()
             await self.give(found)
-        except WorkerGone as problem:
-            self._gone(problem)
+        except GivenUp:
             return
         except Exception:
             if not self._failed:
@@ -157,12 +172,15 @@ class Forecaster:
             return
         self._failed = False
 
-    def _gone(self, problem: WorkerGone) -> None:
-        """What it had learned is gone with it: the next one is told first."""
-        if not self.worker.closed and not self._failed:
-            log.warning("likely waits are computed again in some seconds: %s", problem)
-        self._failed = self._lost = True
-        self._imports = None
+    def _answer(self, question: Question, stays: Sequence[Stay], matured: Sequence[Given]) -> tuple[Foretold, float]:
+        self._teller.learn(stays)
+        for each in matured:
+            came_true(self._teller, each)
+        began = time.thread_time()
+        found = self._teller.answer(question, SEED, lambda: not self._closed)
+        took = time.thread_time() - began
+        give_back()  # the lines that were played took more than anything else here
+        return found, took
 
     def question(self) -> Question:
         """Everything it follows from, as it is now."""
@@ -264,6 +282,6 @@ class Forecaster:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """What runs is ended; nobody waits for it."""
-        self.worker.close()
+        """What runs gives up soon; nobody waits for it."""
+        self._closed = True
         self._thread.shutdown(wait=False, cancel_futures=True)

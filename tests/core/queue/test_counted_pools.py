@@ -19,7 +19,7 @@ from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
-from hub_extensions.core.queue.foretell import simulation_of
+from hub_extensions.core.queue.foretell import Question, simulation_of
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,
@@ -30,7 +30,6 @@ from hub_extensions.core.queue.model import (
     TicketState,
     WantedOffer,
 )
-from hub_extensions.core.queue.outlook import Question
 from tests.core.cluster.strategies import views
 from tests.examples import many
 from tests.fakes.cluster_table import HOME, node, pod

@@ -16,7 +16,7 @@ from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit
 from hub_extensions.core.queue.durations import Left, UseHolder
-from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, alike, simulation_of
+from hub_extensions.core.queue.foretell import ENDING, FIRST_START, Foreteller, Question, alike, simulation_of
 from hub_extensions.core.queue.interval import Interval, limited
 from hub_extensions.core.queue.model import (
     Lease,
@@ -27,7 +27,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
     WantedOffer,
 )
-from hub_extensions.core.queue.outlook import KnownEnd, Question, Stay
+from hub_extensions.core.queue.outlook import KnownEnd, Stay
 from hub_extensions.core.queue.play import Brake, GivenUp, SimulationState, Waiting, Wish, play_lives
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, ticket, whole
 from tests.core.queue.test_counted_pools import cards

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import pickle
-import signal
 import sqlite3
 import subprocess
-import sys
 import threading
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -23,7 +20,8 @@ from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.adapters.store.archive import Archive
 from hub_extensions.core.messages import Progress, Stopped, TicketStatus, UsageRecord, Wait
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.hub_service.engine import forecast_worker
+from hub_extensions.core.queue.foretell import Foreteller, Foretold, Question
+from hub_extensions.core.queue.play import GivenUp, always
 from hub_extensions.hub_service.engine import forecaster as forecasting
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.usage.file_import import import_file
@@ -31,7 +29,7 @@ from hub_extensions.tools.usage.rows import How
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
-from tests.patience import patient, soon, until
+from tests.patience import patient, soon
 
 SMALL = "mig-1g.5gb"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
@@ -297,19 +295,15 @@ async def test_what_ends_is_learned_from(r: Room) -> None:
 
 @pytest.mark.programs
 async def test_a_deleted_users_name_is_not_known_any_more(r: Room) -> None:
-    hers = (record(r, number, 25 * MINUTE, user="ada") for number in range(12))
-    others = (record(r, number, 3 * MINUTE) for number in range(12, 24))
-    await r.engine.store.commit(Changes(usage=(*hers, *others)))
-    await r.run("ada", SMALL)
-    await r.ask("ben", SMALL)
+    await with_past(r)
     await computed(r)
-    with_habit = shown(r, "ben").p50_seconds
-    await r.engine.store.forget_user("ada")
+    history = r.engine.forecaster._teller.histories[SMALL]  # type: ignore[attr-defined]
+    assert history.of("u1")
+    await r.engine.store.forget_user("u1")
     r.engine.forecaster.reload_soon()
     await computed(r)
-    without = shown(r, "ben").p50_seconds
-    assert with_habit is not None and without is not None and without < with_habit
-    assert r.engine.forecasts().pools[0].finished == 24
+    history = r.engine.forecaster._teller.histories[SMALL]  # type: ignore[attr-defined]
+    assert not history.of("u1") and history.finished == 24
 
 
 @pytest.mark.programs
@@ -364,91 +358,28 @@ def full_for_admissions(connection: Connection) -> None:
         raise StoreUnavailable("The disk is full.")
 
 
-def program(r: Room) -> int:
-    """The process that computes."""
-    pid = r.engine.forecaster.worker.pid
-    assert pid is not None
-    return pid
+class TellerThatIsSlow(Foreteller):
+    """It computes until it is told to stop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = threading.Event()
+
+    def answer(self, question: Question, seed: int, go_on: Callable[[], bool] = always) -> Foretold:
+        self.begun.set()
+        while go_on():
+            time.sleep(0.001)
+        raise GivenUp
 
 
-@pytest.mark.programs
 async def test_a_long_computation_holds_up_no_stop_and_no_form(r: Room) -> None:
-    await r.engine.forecaster.refresh()
-    pid = program(r)
-    os.kill(pid, signal.SIGSTOP)
+    r.engine.forecaster._teller = slow = TellerThatIsSlow()
     task = asyncio.ensure_future(r.engine.forecaster.compute())
-    await asyncio.sleep(0.1)
+    await soon(slow.begun.is_set)
     assert offered(r).now and not task.done()
     await r.engine.stop()
     await asyncio.wait_for(task, patient(1))
-    assert r.engine.state.foresight.waits is None and not alive(pid)
-
-
-@pytest.mark.programs
-@pytest.mark.usefixtures("ben")
-async def test_a_computation_that_takes_too_long_is_ended_and_begun_anew(
-    r: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await computed(r)
-    os.kill(program(r), signal.SIGSTOP)
-    with monkeypatch.context() as patched:
-        patched.setattr(forecast_worker, "LONGEST", 0.1)
-        await r.engine.forecaster.compute()
-    assert r.engine.forecaster.worker.pid is None
-    await computed(r)
-    assert r.engine.forecaster.worker.pid is not None
-
-
-@pytest.mark.programs
-@pytest.mark.usefixtures("ben")
-async def test_a_killed_program_costs_nobody_the_forecast(r: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forecasting, "PAUSE", 0.01)
-    monkeypatch.setattr(forecasting, "IMPORTS_EVERY", 0.1)
-    task = asyncio.ensure_future(r.engine.forecaster.run())
-    await soon(lambda: r.engine.state.foresight.waits)
-    before, killed, wait = r.engine.state.foresight.waits, program(r), shown(r, "ben")
-    os.kill(killed, signal.SIGKILL)
-    await r.ask("cid", SMALL)
-    await soon(lambda: len(r.engine.state.foresight.waits.tickets) == 2)  # type: ignore[union-attr]
-    assert r.engine.state.foresight.waits is not before and program(r) != killed
-    assert shown(r, "ben").p90_seconds == wait.p90_seconds and note(r) == "rough"
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.mark.programs
-def test_the_program_ends_with_a_killed_service() -> None:
-    code = (
-        "import sys, time\n"
-        "from hub_extensions.hub_service.engine.forecast_worker import ForecastWorker\n"
-        "worker = ForecastWorker()\n"
-        "worker.begin()\n"
-        "print(worker.pid, 'numpy' in sys.modules, flush=True)\n"
-        "time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as service:
-        assert service.stdout is not None
-        pid, numpy = service.stdout.readline().decode().split()
-        assert alive(int(pid)) and numpy == "False"
-        service.kill()
-    until(lambda: not alive(int(pid)))
-
-
-def alive(pid: int) -> bool:
-    """It runs; one that nobody buries has ended all the same."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-@pytest.mark.programs
-@pytest.mark.usefixtures("ben")
-async def test_what_the_program_answers_is_read_without_numpy(r: Room) -> None:
-    """It would load it into the service again."""
-    await computed(r)
-    assert r.engine.state.foresight.waits is not None
-    assert b"numpy" not in pickle.dumps(r.engine.state.foresight.waits)
+    assert r.engine.state.foresight.waits is None
 
 
 @pytest.mark.programs
