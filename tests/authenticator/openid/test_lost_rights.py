@@ -243,3 +243,17 @@ def user_of(hub: Hub, token: str) -> int:
 def told(service: GpuServiceInATest) -> set[str]:
     found = service.told_of(WithoutSessions)
     return {each.user for each in found[-1].people} if found else {"nobody was told of"}
+
+
+def test_administrators_whom_anybody_could_become_are_named_once_at_the_start(tmp_path: Path) -> None:
+    """Whoever first signs in with an administrator's name is one, until that name is pinned."""
+    admins = '\nc.Authenticator.admin_users = {"ada", "root-admin"}\n'
+    waiting = "nobody has signed in yet as "
+    with OidcProvider() as op, provider_hub(tmp_path / "hub", op, EVERYBODY + admins) as hub:
+        assert hub.log().count(f"{waiting}ada, root-admin (admin_users)") == hub.log().count(waiting) == 1
+        op.add("ada")
+        sign_in(hub)
+        hub.kill()
+        hub.start()
+        assert hub.log().count(f"{waiting}root-admin (admin_users)") == 1
+        assert hub.log().count(waiting) == 2
