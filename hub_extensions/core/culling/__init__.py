@@ -32,9 +32,11 @@ from hub_extensions.core.culling.evidence import (
     decisive_use,
     evidence_of,
     holds_memory,
+    is_empty,
     is_forged,
     observe,
     opened,
+    proves_idle,
     reported,
 )
 from hub_extensions.core.culling.failed_stops import TO_DO, OpenStop, StopFault, fault_of
@@ -124,6 +126,7 @@ __all__ = [
     "idle_limit",
     "is_after_hook",
     "is_announced",
+    "is_empty",
     "is_forged",
     "keep",
     "keep_by_admin",
@@ -141,6 +144,7 @@ __all__ = [
     "opened",
     "pause_after",
     "policy_for",
+    "proves_idle",
     "reached",
     "recent_keeps",
     "remember_quiet",

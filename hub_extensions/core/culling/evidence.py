@@ -17,6 +17,8 @@ PAUSE = timedelta(minutes=1)
 """What pauses for no longer goes on: between two epochs a GPU is idle for a moment."""
 MISSED = 10
 """One part in so many of an idle window may be without samples."""
+NO_CONTEXT = 48 * 2**20  # bytes; a program on the GPU has a CUDA context, which takes more
+EXPORTER_DELAY = timedelta(seconds=60)  # an exporter measures every 30 s, and Prometheus reads it as often
 A_CONTEXT = 256 * 2**20
 """Bytes: a program that has opened a GPU holds more, and a driver alone less."""
 SAME_CLOCK = timedelta(seconds=60)
@@ -225,6 +227,24 @@ def holds_memory(sample: DeviceSample) -> bool | None:
     if sample.pids:
         return True
     return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
+
+
+def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
+    """Whether an exporter's figures prove that a server's report of work is wrong.
+
+    An exporter may show a use of 0 of a busy card (NVIDIA/dcgm-exporter#662), so that alone proves nothing. It does
+    beside its other figure, if the memory shows that no program is on the GPU, and if both were measured well after
+    the report began to say that the GPU works: work that has just begun is seen by then.
+
+    Args:
+        claimed: when a report first said that the GPU works while the exporter saw nothing; None if none does.
+    """
+    return claimed is not None and is_empty(sample) and sample.at >= claimed + EXPORTER_DELAY
+
+
+def is_empty(sample: DeviceSample) -> bool:
+    """Whether its memory shows that no program is on the GPU; False if the memory is not known."""
+    return sample.memory_used_bytes is not None and sample.memory_used_bytes < NO_CONTEXT
 
 
 def decisive_use(

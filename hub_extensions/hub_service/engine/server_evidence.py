@@ -62,6 +62,7 @@ class ServerEvidence:
         self.at_work: set[tuple[str, str]] = set()
         self.hook_ended: dict[tuple[str, str], datetime] = {}
         self.pages: dict[tuple[str, str], PagesHeard] = {}
+        self._claims: dict[str, datetime] = {}
 
     def waiting(self, offer: OfferId) -> int:
         """How many wait for what a server of this offer has."""
@@ -106,6 +107,7 @@ class ServerEvidence:
         """A cell that runs while its server drains is work, also once it has ended. Its user's hook ends once."""
         key = (user, server)
         said, at = self.state.reports[key]
+        self._note_claim(key, said)
         if key not in self.state.saving:
             return
         self.pages[key] = self.pages.get(key, PagesHeard()).after(said, at)
@@ -114,6 +116,22 @@ class ServerEvidence:
         if said.hook_ran and said.draining is False:
             self.hook_ended.setdefault(key, self.state.clock.utc_now())
 
+    def _note_claim(self, key: tuple[str, str], report: ServerReport) -> None:
+        """Remember since when a server says that its GPU works while DCGM sees nothing of it.
+
+        Only DCGM ends that: a report that says now 0 % and now 100 % begins nothing anew.
+        """
+        facts = self.state.facts.get(key)
+        lease = None if facts is None or facts.lease is None else self.state.leases.get(facts.lease)
+        sample = None if lease is None else self.sample_of(lease)
+        self._claims = {name: since for name, since in self._claims.items() if name in self.state.leases}
+        if lease is None or sample is None or sample.source != "dcgm":
+            return
+        if self._is_work(lease, sample.used_percent) or not culling.is_empty(sample):
+            self._claims.pop(lease.id, None)
+        elif self._is_work(lease, report.used_percent):
+            self._claims.setdefault(lease.id, self.state.clock.utc_now())
+
     def use_of(self, lease: Lease) -> float | None:
         """Percent of the lease's own use of its device, as it is decided on; None: not known."""
         return self._decisive_use(lease, self.sample_of(lease))
@@ -121,22 +139,25 @@ class ServerEvidence:
     def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
         measured = None if sample is None or sample.source == "report" else sample.used_percent
         policy = self.state.policy_of(lease.user, lease.offer)
-        fresh = sample is not None and self._is_fresh(sample)
+        fresh = sample is not None and self._is_fresh(lease, sample)
         return culling.decisive_use(measured, self._own_report(lease), policy, fresh=fresh)
 
-    def _is_fresh(self, sample: DeviceSample) -> bool:
-        """The service has read it from the GPU itself, within two turns of the culler.
+    def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
+        """Whether the figures stand against a report.
 
-        DCGM's figures are an exporter's: one may show 0 of a busy card (NVIDIA/dcgm-exporter#662).
+        They do if the service has read them from the GPU itself within two turns of the culler, or if an exporter's
+        use and memory prove together that no program is on the GPU.
         """
+        if sample.source == "dcgm":
+            return culling.proves_idle(sample, self._claims.get(lease.id))
         age = self.state.inventory_age()
-        return sample.source not in ("dcgm", "report", "none") and age is not None and age <= SAMPLES_LAST / 3
+        return sample.source not in ("report", "none") and age is not None and age <= SAMPLES_LAST / 3
 
     def contradicted(self, lease: Lease) -> tuple[float, float] | None:
         """(reported use, measured use) of a server whose report of work is proved wrong just now; else None."""
         sample, report = self.sample_of(lease), self._own_report(lease)
         reported = None if report is None else report.used_percent
-        if sample is None or sample.used_percent is None or not self._is_fresh(sample):
+        if sample is None or sample.used_percent is None or not self._is_fresh(lease, sample):
             return None
         if reported is None or not self._is_work(lease, reported) or self._is_work(lease, sample.used_percent):
             return None

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import CullPolicy, cpu_signs, decisive_use, gpu_signs
+from hub_extensions.core.culling import CullPolicy, cpu_signs, decisive_use, gpu_signs, proves_idle
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
@@ -68,3 +68,24 @@ def test_without_a_gpu_activity_kernels_and_terminals_decide(ago: int | None, va
         ("activity", value, "hub", True), ("kernels", "idle", "report", True), ("terminals", "busy", "report", True),
     ]  # fmt: skip
     assert signs[0].at == last
+
+
+@pytest.mark.parametrize(
+    ("mib", "claimed_seconds_before", "proves"),
+    [
+        (12, 60, True),
+        (12, 59, False),
+        (12, -5, False),
+        (12, None, False),
+        (47, 90, True),
+        (48, 90, False),
+        (None, 90, False),
+    ],
+)
+def test_an_exporter_proves_idle_only_with_its_memory_and_after_the_claim(
+    mib: int | None, claimed_seconds_before: float | None, proves: bool
+) -> None:
+    memory = None if mib is None else mib * 2**20
+    sample = DeviceSample("MIG-1", NOON, 0.0, memory, None, "dcgm")
+    claimed = None if claimed_seconds_before is None else NOON - timedelta(seconds=claimed_seconds_before)
+    assert proves_idle(sample, claimed) is proves

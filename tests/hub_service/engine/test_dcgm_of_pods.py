@@ -140,6 +140,28 @@ async def test_a_server_that_measures_work_is_kept_where_prometheus_sees_none(tm
         assert lab.countdown() is not None, "it measures no more"
 
 
+async def test_a_forged_report_keeps_no_gpu_on_which_no_program_is(tmp_path: Path) -> None:
+    """Two figures of the exporter contradict the report; a report that pauses starts no new delay."""
+    async with pods(tmp_path) as lab:
+        await lab.room.run("ada")
+        lab.measures("ada", 0.0)
+        lab.measures("ada", 12, metric="DCGM_FI_DEV_FB_USED")
+        forged = replace(OPEN, used_percent=100.0)
+        await lab.turn(forged)
+        await lab.minutes(1, forged)
+        assert lab.countdown() is None, "work that has just begun is not seen yet"
+        for _ in range(2):
+            await lab.minutes(0.5, replace(OPEN, used_percent=0.0))
+            await lab.minutes(0.5, forged)
+        assert lab.countdown() is not None and lab.countdown().cause == "idle"
+        lease = lab.room.lease("ada")
+        assert lab.engine.culler.contradicted(lease) == (100.0, 0.0)
+        lab.measures("ada", 900, metric="DCGM_FI_DEV_FB_USED")
+        await lab.minutes(0.5, forged)
+        assert lab.engine.culler.use_of(lease) == 100.0, "a program is there: the exporter's use may be wrong"
+        assert lab.countdown() is None and lab.room.hub.stopped == []
+
+
 async def test_a_server_is_told_the_figures_of_its_own_gpu_without_a_uuid(tmp_path: Path) -> None:
     async with pods(tmp_path) as lab:
         await lab.room.run("ada")
