@@ -56,7 +56,9 @@ def run(file: Path, *words: str) -> Result:
 
 
 def told(result: Result) -> dict[str, Any]:
-    return {finding["key"]: (finding["severity"], finding["fix"]) for finding in json.loads(result.output)["findings"]}
+    """Key -> severity and remedy; the names in the shipped files are still to be written."""
+    findings = json.loads(result.output)["findings"]
+    return {each["key"]: (each["severity"], each["fix"]) for each in findings if each["rule"] != "placeholder"}
 
 
 @pytest.mark.needs("cluster")
