@@ -63,6 +63,7 @@ SIGN_ON = [
 HELM = ["helm-python-sdk>=0.2.2,<0.3"]
 TEST = [
     "jupyterlab>=4.6,<5",
+    "jupyterhub-fancy-profiles>=0.7,<0.8",
     "psycopg[binary]>=3.2.4",
     "pytest>=8.3",
     "pytest-asyncio>=1.0",

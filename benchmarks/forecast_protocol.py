@@ -25,7 +25,7 @@ from hub_extensions.core.queue.episodes import FEWEST_EPISODES, RULES, Rules
 from hub_extensions.tools.backtest.baselines import PAST_MEAN, TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import geometric_mean, spread
 from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
-from hub_extensions.tools.backtest.recording import RecordedWait, Recorder
+from hub_extensions.tools.backtest.recorder import RecordedWait, Recorder
 from hub_extensions.tools.backtest.replay import CUTS, Cut, other_forecasts, our_forecasts
 from hub_extensions.tools.backtest.scores import Score, pinball, score_of
 from hub_extensions.tools.backtest.world import LogSession
@@ -119,7 +119,7 @@ def _digest(log: Log, pool: ReplayPool) -> str:
     """Of the sessions, the pool and the code that simulates."""
     root = Path(__file__).resolve().parents[1] / "hub_extensions"
     code = ("core/queue/durations.py", "core/queue/curves.py", "core/queue/play.py", "core/queue/interval.py",
-            "core/queue/wait_forecast.py", "tools/backtest/recording.py", "tools/backtest/baselines.py")  # fmt: skip
+            "core/queue/wait_forecast.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py")  # fmt: skip
     found = hashlib.sha256(repr((log.sessions, pool)).encode())
     for name in code:
         found.update((root / name).read_bytes())

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_events import EventLogger
+from jupyterhub import app
 from kubespawner import KubeSpawner
 from traitlets import Bool, Enum, Float, Int, Unicode
 from traitlets.config import Config
@@ -360,7 +360,7 @@ def test_the_hubs_own_events_are_not_warned_of_at_each_start_and_anothers_are(c:
         configure(c)
         for name in (hubs, mine):
             schema = {"$id": name, "version": 1, "title": "t", "description": "d", "type": "object", "properties": {}}
-            EventLogger().register_event_schema(schema)
+            app.EventLogger().register_event_schema(schema)
     assert [mine in str(each.message) for each in said] == [True]
 
 

@@ -235,7 +235,7 @@ class Provider:
         answer = await self._fetch(address, headers={"Authorization": f"Bearer {access_token}"})
         if answer.code == 200:
             return _object(answer.body)
-        no = no_of_userinfo(answer.code, _said(answer), answer.headers.get("WWW-Authenticate", ""))
+        no = no_of_userinfo(answer.code, _json_of(answer), answer.headers.get("WWW-Authenticate", ""))
         if no.about is About.CLIENT:
             raise ProviderUnusable(
                 "client-unknown", f"The user information does not take client_id ({shown(no.code)})."
@@ -434,7 +434,7 @@ def _is_unreachable(error: Exception) -> bool:
     return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
 
 
-def _said(answer: HTTPResponse) -> Mapping[str, Any]:
+def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
     """Return the object in an answer; an empty one if there is none."""
     try:
         return _object(answer.body)
@@ -444,7 +444,7 @@ def _said(answer: HTTPResponse) -> Mapping[str, Any]:
 
 def _no_tokens(answer: HTTPResponse) -> Exception:
     """What an answer without tokens means."""
-    no = no_of_tokens(answer.code, _said(answer))
+    no = no_of_tokens(answer.code, _json_of(answer))
     if no.about is About.PERSON:
         return ProviderRefused(no.code, refusal_sentence(no), no.words)
     if no.about is About.CLIENT:
@@ -486,7 +486,7 @@ def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
     return key.get("kty") == kind and named == algorithm and (curve is None or key.get("crv") == curve)
 
 
-def claims_within(token: str) -> Mapping[str, Any]:
+def claims_of_token(token: str) -> Mapping[str, Any]:
     """Return the claims of a token whose signature was checked when it came; none if it cannot be read."""
     try:
         return dict(jwt.decode(token, options={"verify_signature": False}))

@@ -132,10 +132,10 @@ class SessionEnder:
             self._registry.put(session)
         if account_unknown and plan.is_last:
             self._registry.unknown.setdefault(user_id, now)
-            self.tell_service()
+            self.report_to_service()
         elif lost_right and user_id in self._registry.unknown:
             del self._registry.unknown[user_id]
-            self.tell_service()
+            self.report_to_service()
         self._registry.be_quiet(user_id, QUIET)
         # before all that may wait: open pages of its servers are what somebody still has
         asked = self._later(self._ask_servers(user)) if user is not None else None
@@ -157,7 +157,7 @@ class SessionEnder:
             store.record(event)
         del self._registry.unknown[user_id]
         self._log_event(event)
-        self.tell_service()
+        self.report_to_service()
 
     def forget_unknown(self) -> None:
         """Forget accounts in doubt that the hub does not have any more."""
@@ -169,18 +169,18 @@ class SessionEnder:
                     self._registry.store.note_known(user_id)
             for user_id in gone:
                 del self._registry.unknown[user_id]
-            self.tell_service()
+            self.report_to_service()
 
-    def tell_service(self) -> None:
+    def report_to_service(self) -> None:
         """Tell the GPU service, now and every minute until it has heard, whose servers have nobody signed in."""
         self._untold = True
-        self._later(self._tell_service())
+        self._later(self._report_to_service())
 
-    def tell_service_again(self) -> None:
+    def report_to_service_again(self) -> None:
         """Repeat it: the service may have restarted, or have been away."""
-        self._later(self._tell_service())
+        self._later(self._report_to_service())
 
-    async def _tell_service(self) -> None:
+    async def _report_to_service(self) -> None:
         if not self._untold and not self._registry.unknown:
             return
         people = {

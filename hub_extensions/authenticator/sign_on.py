@@ -176,7 +176,7 @@ class HubSignOn:
             self._tries(partial(self.ender.end, user_id, self.registry.of_user(user_id), EndCause.USER_DELETED))
         self.ender.delete_late_tokens()
         self._tries(self.ender.forget_unknown)
-        self.ender.tell_service_again()
+        self.ender.report_to_service_again()
         if clean:
             self.registry.forget_ended()
             with self.registry.store.transaction():

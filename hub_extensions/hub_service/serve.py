@@ -38,7 +38,7 @@ from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth
 from hub_extensions.hub_service.http.limits import BoundedServer, Connections, raise_file_limit, room_within
-from hub_extensions.hub_service.http.pages.stand_in import RETRY_SECONDS, StandIn
+from hub_extensions.hub_service.http.pages.not_ready import RETRY_SECONDS, NotReadyPage
 from hub_extensions.hub_service.process import (
     Lifetime,
     join_port,
@@ -89,14 +89,14 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
         NoticeTexts.of(settings)
     except TemplateProblem as problem:
         raise SettingsError(str(problem)) from problem
-    stand_in, sockets, read_only = StandIn(), list[socket.socket](), ""
+    not_ready, sockets, read_only = NotReadyPage(), list[socket.socket](), ""
     told = ""
     try:
         if settings.culling.policy_file:  # before it waits for anything
             read_policy_file(settings.culling.policy_file, settings.culling)
         while not lifetime.stopping.is_set():
             try:
-                async with _answering(settings, lifetime, remote, stand_in, sockets, read_only) as started:
+                async with _answering(settings, lifetime, remote, not_ready, sockets, read_only) as started:
                     if started:
                         log.info("answering at %s", settings.url)
                         await (_wait_for_room(settings, lifetime) if read_only else lifetime.stopping.wait())
@@ -110,9 +110,9 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
                     told = read_only
                     continue
                 read_only = ""
-                if str(problem) != stand_in.reason:
+                if str(problem) != not_ready.reason:
                     log.critical("%s", problem)
-                stand_in.answer(sockets, str(problem))
+                not_ready.answer(sockets, str(problem))
                 with contextlib.suppress(asyncio.TimeoutError):
                     await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())
     except PolicyFileError as problem:
@@ -121,7 +121,7 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
         log.critical("cannot listen at %s port %d: %s", settings.host, settings.port, problem.strerror or problem)
         return EXIT_UNAVAILABLE
     finally:
-        await stand_in.close()
+        await not_ready.close()
         for each in sockets:
             each.close()
     log.info("stopped")
@@ -133,14 +133,14 @@ async def _answering(
     settings: Settings,
     lifetime: Lifetime,
     remote: RemoteSettings | None,
-    stand_in: StandIn,
+    not_ready: NotReadyPage,
     sockets: list[socket.socket],
     read_only: str = "",
 ) -> AsyncIterator[bool]:
     """Everything open; False: told to stop while waiting for a lock or the port.
 
     Args:
-        stand_in: answers until the service does.
+        not_ready: answers until the service does.
         sockets: the listening sockets of an earlier attempt; this one puts its own there.
         read_only: why the store is only read; "" otherwise.
     """
@@ -187,7 +187,7 @@ async def _answering(
         parts = make_parts(settings, engine, hub)
         parts.connections = Connections(room_within(raise_file_limit()))
         server = make_server(parts)
-        await stand_in.close()
+        await not_ready.close()
         server.add_sockets([each.dup() for each in sockets])
         if settings.port not in {each.getsockname()[1] for each in sockets}:
             opened.callback(asyncio.ensure_future(_rejoin_port(settings, engine, server, lifetime)).cancel)

@@ -63,7 +63,7 @@ SAYS = {
     "audit": "1 entries were written to",
     "cull replay": "had a GPU",
     "doctor": "JupyterHub",
-    "forecast backtest": "gpu:1",
+    "forecast backtest": "history/gpu",
     "gate config": "mlflow",
     "helm check": "All is well",
     "offers": "No NVIDIA driver was found on this machine|memory kept apart",

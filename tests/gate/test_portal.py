@@ -23,7 +23,9 @@ from tests.fakes.portal_lab import PortalLab, Somebody
 from tests.fakes.service import an_offer
 from tests.ports import free_port
 
-NOW = datetime.now(timezone.utc)
+
+def now() -> datetime:
+    return datetime.now(timezone.utc)
 
 
 def an_app(name: str, upstream: str = "http://127.0.0.1:1", health: str = "/") -> App:
@@ -31,16 +33,16 @@ def an_app(name: str, upstream: str = "http://127.0.0.1:1", health: str = "/") -
 
 
 def ada() -> Somebody:
-    form = FormState((an_offer("gpu", free=0, total=2),), False, NOW, "", ())
+    form = FormState((an_offer("gpu", free=0, total=2),), False, now(), "", ())
     ticket = TicketInfo(
-        "t", "ada", "thesis", "waiting", (OfferId("gpu"),), 2, NOW, Reason("full", "All are in use."), ""
+        "t", "ada", "thesis", "waiting", (OfferId("gpu"),), 2, now(), Reason("full", "All are in use."), ""
     )
-    server = a_state(title="MIG 1g.5gb", ends_at=NOW + timedelta(days=3, minutes=30))
+    server = a_state(title="MIG 1g.5gb", ends_at=now() + timedelta(days=3, minutes=30))
     return Somebody("ada", (an_app("mlflow"), an_app("dask")), (server,), form, (ticket,))
 
 
 def ben() -> Somebody:
-    form = FormState((an_offer("cpu", free=None, total=None),), False, NOW, "", ())
+    form = FormState((an_offer("cpu", free=None, total=None),), False, now(), "", ())
     return Somebody("ben", (an_app("tensorboard"),), (), form, ())
 
 
@@ -119,11 +121,11 @@ def test_servers_are_not_known_where_neither_hub_nor_service_says_them(lab: Port
 
 
 def test_a_hub_that_cannot_say_who_may_open_what_shows_no_app(lab: PortalLab) -> None:
-    lab.gate.away_since = NOW - timedelta(days=3, minutes=30)
+    lab.gate.away_since = now() - timedelta(days=3, minutes=30)
     status, _, page = get(lab, "ada")
     assert status == 503
     assert "You stay signed in." in page and "It has not answered for 3 d." in page and "mlflow" not in page.lower()
-    lab.gate.away_since = NOW + timedelta(hours=1)  # it is less than a second, however long the test takes
+    lab.gate.away_since = now() + timedelta(hours=1)  # it is less than a second, however long the test takes
     assert "has not answered for" not in get(lab, "ada")[2], "for 0 s says nothing"
 
 

@@ -52,7 +52,7 @@ SOURCES = (
     PAGES / "audit.py",
     PAGES / "own_uses.py",
     PAGES / "admin_labels.py",
-    PAGES / "stand_in.py",
+    PAGES / "not_ready.py",
     PACKAGE / "gate" / "pages.py",
     SIGN_ON / "mixin.py",
     SIGN_ON / "pages.py",

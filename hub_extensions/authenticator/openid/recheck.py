@@ -18,7 +18,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable, claims_within
+from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable, claims_of_token
 from hub_extensions.adapters.provider_address import account_address
 from hub_extensions.authenticator.openid.failure import SignOnFailed
 from hub_extensions.authenticator.openid.links import KeptTokens, encrypted, hub_user_of
@@ -252,7 +252,7 @@ class ProviderRecheck:
         That an account is gone counts only if its record was there before: another id in `account_url` finds nobody.
         """
         auth, store = self._auth, self._auth.links.store
-        address, id_there = account_address(auth.account_url, {**claims_within(kept.id_token), "sub": link.sub})
+        address, id_there = account_address(auth.account_url, {**claims_of_token(kept.id_token), "sub": link.sub})
         if not address:
             return None
         found: Account | None = await auth.provider.account(address, id_there, auth.account_scope)

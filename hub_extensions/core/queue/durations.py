@@ -232,7 +232,7 @@ class Draws:
             lives = predicted * np.exp(COPY * self._random.standard_normal(self._count))
             lives = np.maximum(lives, age + SHORTEST if holder.age is not None else SHORTEST)
         if holder.limit is not None:
-            lives = _within_limit(predicted, lives, holder.limit, age)
+            lives = _up_to_limit(predicted, lives, holder.limit, age)
         if self._by_curve:
             return lives
         siblings = self._drawn.setdefault(holder.user, [])
@@ -267,7 +267,7 @@ class Draws:
             lives[rows] = self._curves.of(offer).lives(drawn[rows, 0], ages[rows])
         predicted = lives
         lives = np.maximum(lives * np.exp(COPY * drawn[:, 1]), np.where(waits, SHORTEST, ages + SHORTEST))
-        return _within_limit(predicted, lives, limits, ages)
+        return _up_to_limit(predicted, lives, limits, ages)
 
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
         """One past life for each draw, of those that are longer than this has lasted."""
@@ -346,7 +346,7 @@ class Draws:
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
 
 
-def _within_limit(
+def _up_to_limit(
     predicted: FloatArray, lives: FloatArray, limit: float | FloatArray, age: float | FloatArray
 ) -> FloatArray:
     """These lives up to the limit; a use that is predicted to reach the limit ends exactly there."""

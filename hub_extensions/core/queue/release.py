@@ -38,7 +38,7 @@ class LeaseSigns:
 
     Attributes:
         process: the process of its server is there; False: it is known to be dead; None also where the lease has none.
-        marked: a process carries its mark. marks_tell: that none does is evidence.
+        marked: a process carries its mark. marks_are_evidence: that none does is evidence.
         ending: the lease is ending already. unseen: for a minute nothing of a running one has been there.
         stopped: the hub says that this run of the server has stopped; after its spawner's own poll, where `polled`.
         on_device: the driver lists a process on its device that no other lease accounts for; None: its list says
@@ -50,7 +50,7 @@ class LeaseSigns:
     process: bool | None
     has_process: bool
     marked: bool
-    marks_tell: bool
+    marks_are_evidence: bool
     ending: bool
     unseen: bool
     adopted: bool
@@ -60,7 +60,7 @@ class LeaseSigns:
     readable: bool
 
 
-def marks_tell(sight: Sight, accounts: Collection[int], *, seen_here: bool) -> bool:
+def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bool) -> bool:
     """Is it evidence that no process carries the mark of a lease?
 
     Args:
@@ -85,14 +85,14 @@ def is_gone(signs: LeaseSigns) -> bool:
         return False
     if signs.has_process:
         return signs.process is False
-    return signs.marks_tell and not signs.marked and (signs.adopted or signs.unseen)
+    return signs.marks_are_evidence and not signs.marked and (signs.adopted or signs.unseen)
 
 
 def is_released(signs: LeaseSigns) -> bool:
     """The device of an ending lease is free: the proof."""
     if signs.process or signs.marked or not signs.readable or signs.on_device:
         return False
-    if signs.marks_tell:
+    if signs.marks_are_evidence:
         return True  # the driver may list none for us: the marks have to do
     if signs.on_device is None:
         return signs.stopped and signs.polled
@@ -105,6 +105,6 @@ def is_unproved(signs: LeaseSigns, *, listed: bool | None) -> bool:
     Args:
         listed: the hub has this run of the server; None: not known.
     """
-    if signs.process or signs.marked or signs.on_device or signs.marks_tell or is_released(signs):
+    if signs.process or signs.marked or signs.on_device or signs.marks_are_evidence or is_released(signs):
         return False
     return listed is not True if signs.ending else listed is False

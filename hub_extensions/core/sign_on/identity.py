@@ -186,7 +186,7 @@ def claimed_groups(
             return ClaimedGroups(None, GroupsProblem.LEFT_OUT)
     if isinstance(said, str):
         said = said.strip()
-        if problem_words := _looks_like_several(said, {*names, *kept}):
+        if problem_words := _names_several(said, {*names, *kept}):
             return _unreadable(problem_words)
         said = [said] if said else None  # ADFS writes one group as a text
     if said is ABSENT or said is None:
@@ -215,7 +215,7 @@ def _unreadable(shape: str) -> ClaimedGroups:
 _SEVERAL = re.compile(r"[^,;|\n]+(?:[,;|\n][^,;|\n]+)+")
 
 
-def _looks_like_several(text: str, known: Set[str]) -> str:
+def _names_several(text: str, known: Set[str]) -> str:
     """How a text looks that is no name of one group; "" if it may be one.
 
     The name of an entry in a directory (``CN=thesis,OU=uni``) has commas, and a name may have spaces.

@@ -51,12 +51,12 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
         return DrainState((first.at - now).total_seconds(), _takes(state, facts).total_seconds())
 
 
-async def without_session(state: State, transaction: Transactions, told: WithoutSessions) -> None:
+async def without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
     """Remember whose servers have nobody signed in; the journal has who is new among them, and who is not any more."""
     async with transaction() as changing:
         before = {each.user: each.since for each in state.without_session.people}
-        now = {each.user: each.since for each in told.people}
-        if told == state.without_session:
+        now = {each.user: each.since for each in reported.people}
+        if reported == state.without_session:
             return
         at, rows = state.clock.utc_now(), list[JournalRow]()
         for user in sorted(now.keys() - before.keys()):
@@ -64,7 +64,7 @@ async def without_session(state: State, transaction: Transactions, told: Without
             rows.append(JournalRow.because(at, "no-session", (None, user, None), [why], "hub"))
         for user in sorted(before.keys() - now.keys()):
             rows.append(JournalRow.because(at, "session-again", (None, user, None), [explain("session-again")], "hub"))
-        await changing.write(Changes(journal=tuple(rows), meta={WITHOUT_SESSION: write_without_session(told)}))
+        await changing.write(Changes(journal=tuple(rows), meta={WITHOUT_SESSION: write_without_session(reported)}))
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:

@@ -271,9 +271,9 @@ class Engine:
         self.culler.decide_soon()
         return drained
 
-    async def without_session(self, told: messages.WithoutSessions) -> None:
+    async def without_session(self, reported: messages.WithoutSessions) -> None:
         """Whose servers have nobody signed in. See `drains.without_session`."""
-        await drains.without_session(self.state, self.queue.transaction, told)
+        await drains.without_session(self.state, self.queue.transaction, reported)
         self.culler.decide_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:

@@ -149,7 +149,7 @@ class LocalLeases:
         self._remember()
         await transaction.refresh_leases(
             lambda lease: self._after(lease, by_lease.get(lease.id, []), reading),
-            lambda before, now: _cause(before, now, marks_tell=self._marks_tell(before)),
+            lambda before, now: _cause(before, now, marks_are_evidence=self._marks_are_evidence(before)),
             _notice_of_loss,
         )
 
@@ -223,9 +223,9 @@ class LocalLeases:
 
     def _signs(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> LeaseSigns:
         """What is known of it now."""
-        tell = self._marks_tell(lease)
+        tell = self._marks_are_evidence(lease)
         ending = lease.state is LeaseState.ENDING
-        stopped, polled = self._said_stopped(lease) if ending else (False, False)
+        stopped, polled = self._reported_stopped(lease) if ending else (False, False)
         gone = reading is not None and self._is_gone(lease, reading)
         sample = None if reading is None else reading.samples.get(lease.uuid)
         in_use = sample is not None and reading is not None and self._in_use(lease, reading)
@@ -234,7 +234,7 @@ class LocalLeases:
             process=self._process(lease),
             has_process=lease.pid is not None,
             marked=bool(marked),
-            marks_tell=tell,
+            marks_are_evidence=tell,
             ending=ending,
             unseen=self._unseen(lease, bool(marked) or not tell),
             adopted=lease.adopted,
@@ -250,10 +250,10 @@ class LocalLeases:
         found = None if lease.pid is None else procfs.liveness(lease.pid, lease.pid_started or 0)
         return None if found is False and not (self._sight.whole or lease.id in self._accounts) else found
 
-    def _marks_tell(self, lease: Lease) -> bool:
+    def _marks_are_evidence(self, lease: Lease) -> bool:
         seen = self._accounts.get(lease.id)
         accounts = seen or _accounts_of(lease, self._sight.account)
-        return release.marks_tell(self._sight, accounts, seen_here=seen is not None)
+        return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
         """The hub says that a server has stopped; `polled`: what its spawner's own poll says of that."""
@@ -261,7 +261,7 @@ class LocalLeases:
             if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
                 self._stopped[lease.id] = polled
 
-    def _said_stopped(self, lease: Lease) -> tuple[bool, bool]:
+    def _reported_stopped(self, lease: Lease) -> tuple[bool, bool]:
         """(the hub says that this run has stopped, and its spawner's own poll does too): its report, or a later list.
 
         The hub has no server in its list that its spawner's poll calls ended.
@@ -471,13 +471,13 @@ def _notice_of_loss(lease: Lease) -> Reason:
     return explain("gpu-gone-from-machine", server=lease.server)
 
 
-def _cause(before: Lease, after: Lease, *, marks_tell: bool = True) -> tuple[str, str]:
+def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
     """Why a lease changed, and on what evidence."""
     if after.state is LeaseState.ENDING:
         return "its server is gone", f"no process {before.pid}" if before.pid else "no process with its mark"
     if after.state is LeaseState.ENDED:
-        none = "and the driver lists none on the device" if marks_tell else "and none is known on the device"
-        over = "no process with its mark" if marks_tell else "marks cannot be read, but its server is over"
+        none = "and the driver lists none on the device" if marks_are_evidence else "and none is known on the device"
+        over = "no process with its mark" if marks_are_evidence else "marks cannot be read, but its server is over"
         return f"device {before.uuid} is free", f"{over}, {none}"
     if after.state is LeaseState.LOST:
         return f"device {before.uuid} is gone", "the driver does not list it"

@@ -139,9 +139,9 @@ def read_without_session(kept: str) -> WithoutSessions:
         return WithoutSessions(())
 
 
-def write_without_session(told: WithoutSessions) -> str:
+def write_without_session(reported: WithoutSessions) -> str:
     """Write it as `read_without_session` reads it."""
-    return _WITHOUT_SESSION.dump_json(told).decode()
+    return _WITHOUT_SESSION.dump_json(reported).decode()
 
 
 def read_languages(kept: str) -> Mapping[str, str]:

@@ -295,9 +295,9 @@ class State(Inventory):
         """Return since when nobody knows whether this user's account is still there, or None if it is."""
         return self._no_session.get(user)
 
-    def _take_without_session(self, told: WithoutSessions) -> None:
-        self.without_session = told
-        self._no_session = {each.user: each.since for each in told.people}
+    def _take_without_session(self, reported: WithoutSessions) -> None:
+        self.without_session = reported
+        self._no_session = {each.user: each.since for each in reported.people}
 
     def _note_keep(self, user: str, at: datetime) -> None:
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)

@@ -23,7 +23,7 @@ FORM_SETTINGS = {
 }
 """Settings of JupyterHub's `Spawner` that put our form out of use, and what each does."""
 
-STOCK = ("jupyterhub.", "kubespawner.")
+UPSTREAM = ("jupyterhub.", "kubespawner.")
 """Modules of spawners that are nobody's own; their names stay as they are."""
 
 ENTRY_POINTS = {"gpu": "GpuKubeSpawner", "gpu-local": "GpuLocalSpawner", "gpu-demo": "GpuDemoSpawner"}
@@ -61,7 +61,7 @@ def load_own_class(c: Any) -> None:
         found = entry.load() if entry is not None else import_item(chosen) if "." in chosen else None
     except Exception:  # noqa: BLE001  an admin's module may raise anything
         return
-    if isinstance(found, type) and not found.__module__.startswith(STOCK):
+    if isinstance(found, type) and not found.__module__.startswith(UPSTREAM):
         c.JupyterHub.spawner_class = found
 
 

@@ -11,7 +11,7 @@ from hub_extensions.core.queue.interval import Interval
 from hub_extensions.tools.backtest.baselines import LAST_FIFTY, PointCorrection
 from hub_extensions.tools.backtest.boosting import Boosted
 from hub_extensions.tools.backtest.log import Log, ReplayPool
-from hub_extensions.tools.backtest.recording import RecordedWait, Recorder
+from hub_extensions.tools.backtest.recorder import RecordedWait, Recorder
 
 FEWEST_ROWS = 50
 """Waits from which boosting learns, at least."""

@@ -72,7 +72,7 @@ MOST_SETTINGS = 25
 """So many wrong settings of ours are reported at once."""
 
 APPS = "hub.config.SignOnGate.apps"
-STAND_INS = {
+SUBSTITUTES = {
     "hub.config.JupyterHub.public_url": "https://hub.invalid/",
     "hub.config.SignOnGate.url": "https://apps.invalid",
     "hub.config.SignOnGate.connect_url": "http://gate:8192",
@@ -260,7 +260,7 @@ def _rules(run: _CheckRun) -> set[str]:
 
 def _corrected(config: Config, finding: Finding) -> bool:
     """Correct a wrong setting, to see what else is wrong; return whether something was changed."""
-    for key, right in STAND_INS.items():
+    for key, right in SUBSTITUTES.items():
         _, _, section, name = key.split(".")
         if key in finding.text and config[section].get(name) != right:
             config[section][name] = right

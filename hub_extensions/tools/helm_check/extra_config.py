@@ -59,10 +59,10 @@ def set_anew(code: str, sections: Iterable[str], traits: Iterable[str]) -> Itera
             yield section, trait
 
 
-Names = Mapping[str, Sequence[ast.AST]]
+NodesOfName = Mapping[str, Sequence[ast.AST]]
 
 
-def names_of(codes: Iterable[str]) -> Names:
+def names_of(codes: Iterable[str]) -> NodesOfName:
     """What functions and variables of all this code stand for; the chart runs it in one namespace."""
     found: dict[str, list[ast.AST]] = {}
     for code in codes:
@@ -76,7 +76,7 @@ def names_of(codes: Iterable[str]) -> Names:
     return found
 
 
-def own_form(code: str, names: Names, settings: Collection[str]) -> tuple[str, str] | None:
+def own_form(code: str, names: NodesOfName, settings: Collection[str]) -> tuple[str, str] | None:
     """Section and setting by which this code puts our form out of use; None if it does not. The form itself first."""
     found = [
         (section, trait)
@@ -87,7 +87,7 @@ def own_form(code: str, names: Names, settings: Collection[str]) -> tuple[str, s
 
 
 def gpus_set(
-    code: str, sections: Collection[str], traits: Collection[str], is_gpu: Asks, names: Names
+    code: str, sections: Collection[str], traits: Collection[str], is_gpu: Asks, names: NodesOfName
 ) -> dict[str, str]:
     """Return the GPU resources that this code gives to one of these settings, each with its count as Python."""
     found: dict[str, str] = {}
@@ -97,14 +97,16 @@ def gpus_set(
     return found
 
 
-def gpus_of_hooks(code: str, sections: Collection[str], is_gpu: Asks, names: Names) -> Iterator[tuple[str, str, str]]:
+def gpus_of_hooks(
+    code: str, sections: Collection[str], is_gpu: Asks, names: NodesOfName
+) -> Iterator[tuple[str, str, str]]:
     """Section, hook and resource of each GPU that a hook of this code gives to a server or to its pod."""
     for section, hook, value in _set_by(code, names):
         if section in sections and hook in HOOKS:
             yield from ((section, hook, resource) for resource in sorted(_resources_given(value, is_gpu, names)))
 
 
-def _set_by(code: str, names: Names) -> Iterator[tuple[str, str, ast.AST]]:
+def _set_by(code: str, names: NodesOfName) -> Iterator[tuple[str, str, ast.AST]]:
     """Section, setting and new value of each setting that this code sets, adds to or changes an item of."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)):
@@ -127,7 +129,7 @@ def _set_by(code: str, names: Names) -> Iterator[tuple[str, str, ast.AST]]:
                 yield place[0], name, node.args[2]
 
 
-def _place(node: ast.AST, names: Names) -> tuple[str, ...]:
+def _place(node: ast.AST, names: NodesOfName) -> tuple[str, ...]:
     """``("KubeSpawner", "options_form")`` of ``c.KubeSpawner.options_form``, of ``c["KubeSpawner"]["options_form"]``
     and of a name for the section; empty where this is no setting."""
     steps: list[str] = []
@@ -149,7 +151,7 @@ def _text(node: ast.AST | None) -> str | None:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _with_all_named(tree: ast.AST, names: Names) -> Sequence[ast.AST]:
+def _with_all_named(tree: ast.AST, names: NodesOfName) -> Sequence[ast.AST]:
     """This code, and that of each function and variable that it names."""
     seen: set[str] = set()
     found = [tree]
@@ -161,7 +163,7 @@ def _with_all_named(tree: ast.AST, names: Names) -> Sequence[ast.AST]:
     return found
 
 
-def _resources_given(tree: ast.AST, is_gpu: Asks, names: Names) -> dict[str, str]:
+def _resources_given(tree: ast.AST, is_gpu: Asks, names: NodesOfName) -> dict[str, str]:
     """Keys of dictionaries, and items that are set: not what is read, popped, deleted, or set to nothing."""
     given: list[tuple[ast.expr | None, ast.expr | None]] = []
     trees = _with_all_named(tree, names)

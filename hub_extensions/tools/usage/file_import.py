@@ -23,7 +23,7 @@ def format_of(file: Path) -> str:
     _, first = next(read_lines(file))
     if first.startswith(";"):
         return "swf"
-    return "sacct" if sacct.looks_like(first) else "csv"
+    return "sacct" if sacct.is_sacct(first) else "csv"
 
 
 def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ _GO_ON = ("RUNNING", "R", "PENDING", "PD", "SUSPENDED", "S", "COMPLETING", "CG",
 """States of jobs that are not over, whatever the end says: ``sacct -T`` writes the end of the time asked about."""
 
 
-def looks_like(first: str) -> bool:
+def is_sacct(first: str) -> bool:
     """Whether the first line of a file is one of sacct's, whatever its options were."""
     words = {word.lower() for word in re.split(r"[|;,\t^~#!\s]+", first)}
     return "|" in first or bool({"jobid", "jobidraw"} & words)

@@ -53,7 +53,6 @@ from tests.patience import patient
 pytestmark = pytest.mark.programs
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 ALLOW = "c.OAuthenticator.allow_all = True"
-NOW = int(time.time())
 
 
 def body(token: str) -> str:
@@ -62,7 +61,7 @@ def body(token: str) -> str:
 
 def logout_tokens(op: OidcProvider, sub: str, sid: str) -> list[tuple[str, dict[str, Any]]]:
     """Name -> the request that has one thing wrong."""
-    good = {"sub": sub, "sid": sid}
+    good, now = {"sub": sub, "sid": sid}, int(time.time())
 
     def post(token: str, **more: Any) -> dict[str, Any]:
         return {"method": "POST", "data": body(token), "headers": FORM, **more}
@@ -91,9 +90,9 @@ def logout_tokens(op: OidcProvider, sub: str, sid: str) -> list[tuple[str, dict[
         ("L14 aud", changed(aud="another")),
         ("L15 aud without us", changed(aud=["a", "b"])),
         ("L16 no iat", changed(iat=None)),
-        ("L17 iat ahead", changed(iat=NOW + 600, exp=NOW + 700)),
-        ("L18 exp past", changed(iat=NOW - 600, exp=NOW - 400)),
-        ("L18 no exp, and old", changed(iat=NOW - 600, exp=None)),
+        ("L17 iat ahead", changed(iat=now + 600, exp=now + 700)),
+        ("L18 exp past", changed(iat=now - 600, exp=now - 400)),
+        ("L18 no exp, and old", changed(iat=now - 600, exp=None)),
         ("L19 nobody", changed(sub=None, sid=None)),
         ("L20 no events", changed(events=None)),
         ("L21 another event", changed(events={"another": {}})),
@@ -155,34 +154,6 @@ OF_SOMEBODY_KNOWN = {"not-allowed", "name-taken", "name-from-before", "used", "t
 """Pages that a hub shows which has let somebody in before, or a while ago."""
 DELETED = '{"error": "invalid_grant", "error_description": "referenced account not found"}'
 DISABLED = '{"error": "invalid_grant", "error_description": "User disabled"}'
-FAULTS: list[tuple[str, Fault, int, str]] = [
-    ("nonce missing", WithClaims(nonce=None), 502, "is not taken"),
-    ("nonce other", WithClaims(nonce="another"), 502, "is not taken"),
-    ("iss parameter other", WithRedirect(iss="https://another.example"), 502, "is not taken"),
-    ("iss parameter missing", WithRedirect(iss=None), 502, "is not taken"),
-    ("another key", SignedWith(key="another"), 502, "is not taken"),
-    ("alg none", SignedWith(algorithm="none"), 502, "is not taken"),
-    ("HS256", SignedWith(algorithm="HS256"), 502, "is not taken"),
-    ("aud", WithClaims(aud="another"), 502, "is not taken"),
-    ("azp", WithClaims(azp="another"), 502, "is not taken"),
-    ("two aud without azp", WithClaims(aud=[CLIENT, "another"]), 502, "is not taken"),
-    ("iss", WithClaims(iss="https://another.example"), 502, "is not taken"),
-    ("at_hash", WithClaims(at_hash="another"), 502, "is not taken"),
-    ("expired", WithClaims(iat=NOW - 600, exp=NOW - 400), 502, "min behind"),
-    ("from the future", WithClaims(iat=NOW + 600, exp=NOW + 900), 502, "min ahead of"),
-    ("userinfo of another", WithUserinfo(sub="u-another"), 502, "is not taken"),
-    ("no id token", WithOtherTokens(id_token=None), 502, "is not taken"),
-    ("claims of 64 kB", WithClaims(story="x" * 65_536), 502, "is not taken"),
-    ("no name", WithNoName(), 403, "gives no name"),
-    ("a name with a slash", WithUserinfo(preferred_username="a/b"), 403, "cannot take your name"),
-    ("a name with control signs", WithUserinfo(preferred_username="a\x1bb"), 403, "cannot take your name"),
-    ("a name of 300 letters", WithUserinfo(preferred_username="x" * 300), 403, "cannot take your name"),
-    ("consent refused", WithRedirect(code=None, error="access_denied"), 403, "did not agree"),
-    ("account disabled", ThatFails("token", 400, DISABLED), 403, "This account is disabled"),
-    ("account deleted", ThatFails("token", 400, DELETED), 403, "This account is not known any more"),
-    ("client unknown", WithRedirect(code=None, error="unauthorized_client"), 502, "does not know this hub"),
-    ("client's secret", ThatFails("token", 401, '{"error": "invalid_client"}'), 502, "does not know this hub"),
-]
 COLD: list[tuple[str, Fault, int, str]] = [
     ("discovery over 1 MB", ThatIsHuge("openid-configuration", 1_100_000), 503, "not answering"),
     ("discovery of another issuer", WithDocument(issuer="https://another.example"), 502, "do not fit together"),
@@ -193,6 +164,38 @@ COLD: list[tuple[str, Fault, int, str]] = [
     ("keys: to another host", ThatRedirects("keys", "http://127.0.0.2:9/keys"), 502, "do not fit together"),
     ("keys that can be read at last", WithClaims(nonce=None), 502, "is not taken"),
 ]
+
+
+def faults() -> list[tuple[str, Fault, int, str]]:
+    now = int(time.time())
+    return [
+        ("nonce missing", WithClaims(nonce=None), 502, "is not taken"),
+        ("nonce other", WithClaims(nonce="another"), 502, "is not taken"),
+        ("iss parameter other", WithRedirect(iss="https://another.example"), 502, "is not taken"),
+        ("iss parameter missing", WithRedirect(iss=None), 502, "is not taken"),
+        ("another key", SignedWith(key="another"), 502, "is not taken"),
+        ("alg none", SignedWith(algorithm="none"), 502, "is not taken"),
+        ("HS256", SignedWith(algorithm="HS256"), 502, "is not taken"),
+        ("aud", WithClaims(aud="another"), 502, "is not taken"),
+        ("azp", WithClaims(azp="another"), 502, "is not taken"),
+        ("two aud without azp", WithClaims(aud=[CLIENT, "another"]), 502, "is not taken"),
+        ("iss", WithClaims(iss="https://another.example"), 502, "is not taken"),
+        ("at_hash", WithClaims(at_hash="another"), 502, "is not taken"),
+        ("expired", WithClaims(iat=now - 600, exp=now - 400), 502, "min behind"),
+        ("from the future", WithClaims(iat=now + 600, exp=now + 900), 502, "min ahead of"),
+        ("userinfo of another", WithUserinfo(sub="u-another"), 502, "is not taken"),
+        ("no id token", WithOtherTokens(id_token=None), 502, "is not taken"),
+        ("claims of 64 kB", WithClaims(story="x" * 65_536), 502, "is not taken"),
+        ("no name", WithNoName(), 403, "gives no name"),
+        ("a name with a slash", WithUserinfo(preferred_username="a/b"), 403, "cannot take your name"),
+        ("a name with control signs", WithUserinfo(preferred_username="a\x1bb"), 403, "cannot take your name"),
+        ("a name of 300 letters", WithUserinfo(preferred_username="x" * 300), 403, "cannot take your name"),
+        ("consent refused", WithRedirect(code=None, error="access_denied"), 403, "did not agree"),
+        ("account disabled", ThatFails("token", 400, DISABLED), 403, "This account is disabled"),
+        ("account deleted", ThatFails("token", 400, DELETED), 403, "This account is not known any more"),
+        ("client unknown", WithRedirect(code=None, error="unauthorized_client"), 502, "does not know this hub"),
+        ("client's secret", ThatFails("token", 401, '{"error": "invalid_client"}'), 502, "does not know this hub"),
+    ]
 
 
 def test_a_sign_in_with_one_thing_wrong_signs_nobody_in(tmp_path: Path) -> None:
@@ -211,7 +214,7 @@ def test_a_sign_in_with_one_thing_wrong_signs_nobody_in(tmp_path: Path) -> None:
                 (answer,) = until(lambda before=before: asked_for_keys(hub, op, before), what=name)
             assert (answer.status_code, words in answer.text) == (status, True), f"{name}: {answer.text[-1500:]}"
             shown.append(failure_shown(hub, answer))
-        for name, fault, status, words in FAULTS:
+        for name, fault, status, words in faults():
             op.fault = fault
             browser = new_browser()
             answer = go(browser, answer_of(hub, browser))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hub_extensions.core.queue.release import LeaseSigns, Sight, is_gone, is_released, is_unproved, marks_tell
+from hub_extensions.core.queue.release import LeaseSigns, Sight, is_gone, is_released, is_unproved, marks_are_evidence
 
 HUB, ADA, LOGIN = 990, 1001, 1002
 ROOT = Sight(0)
@@ -43,14 +43,14 @@ PLAIN = Sight(HUB)
 def test_marks_tell_where_those_of_the_servers_accounts_can_be_read(
     sight: Sight, accounts: tuple[int, ...], seen_here: bool, tell: bool
 ) -> None:
-    assert marks_tell(sight, accounts, seen_here=seen_here) is tell
+    assert marks_are_evidence(sight, accounts, seen_here=seen_here) is tell
 
 
 SIGNS = LeaseSigns(
     process=None,
     has_process=False,
     marked=False,
-    marks_tell=False,
+    marks_are_evidence=False,
     ending=False,
     unseen=False,
     adopted=False,
@@ -66,11 +66,11 @@ SIGNS = LeaseSigns(
     [
         ({}, False),
         ({"unseen": True}, False),
-        ({"unseen": True, "marks_tell": True}, True),
-        ({"unseen": True, "marks_tell": True, "marked": True}, False),
+        ({"unseen": True, "marks_are_evidence": True}, True),
+        ({"unseen": True, "marks_are_evidence": True, "marked": True}, False),
         ({"adopted": True}, False),
-        ({"adopted": True, "marks_tell": True}, True),
-        ({"has_process": True, "process": True, "unseen": True, "marks_tell": True}, False),
+        ({"adopted": True, "marks_are_evidence": True}, True),
+        ({"has_process": True, "process": True, "unseen": True, "marks_are_evidence": True}, False),
         ({"has_process": True, "process": None, "unseen": True}, False),
         ({"has_process": True, "process": False}, True),
         ({"has_process": True, "process": False, "marked": True}, True),
@@ -84,12 +84,12 @@ def test_a_running_server_is_gone_by_evidence_alone(said: dict[str, bool | None]
     ("said", "released"),
     [
         # marks that can be read
-        ({"marks_tell": True}, True),
-        ({"marks_tell": True, "on_device": None}, True),
-        ({"marks_tell": True, "on_device": True}, False),
-        ({"marks_tell": True, "marked": True}, False),
-        ({"marks_tell": True, "process": True}, False),
-        ({"marks_tell": True, "readable": False}, False),
+        ({"marks_are_evidence": True}, True),
+        ({"marks_are_evidence": True, "on_device": None}, True),
+        ({"marks_are_evidence": True, "on_device": True}, False),
+        ({"marks_are_evidence": True, "marked": True}, False),
+        ({"marks_are_evidence": True, "process": True}, False),
+        ({"marks_are_evidence": True, "readable": False}, False),
         # marks that cannot: the hub's word or a dead process, and the driver's list
         ({}, False),
         ({"stopped": True}, True),
@@ -107,7 +107,7 @@ def test_a_running_server_is_gone_by_evidence_alone(said: dict[str, bool | None]
 def test_a_device_is_free_by_proof_alone(said: dict[str, bool | None], released: bool) -> None:
     signs = replace(SIGNS, ending=True, **said)  # type: ignore[arg-type]
     assert is_released(signs) is released
-    held = not released and not (signs.process or signs.marked or signs.on_device or signs.marks_tell)
+    held = not released and not (signs.process or signs.marked or signs.on_device or signs.marks_are_evidence)
     assert is_unproved(signs, listed=False) is is_unproved(signs, listed=None) is held
     assert not is_unproved(signs, listed=True), "the hub has it: stop it there"
 

@@ -31,14 +31,14 @@ class Receipt:
     """What an administrator's order did, in the administrator's language.
 
     Attributes:
-        stops: when a server stops by it; None: none does. told: who is told what.
+        stops: when a server stops by it; None: none does. notified: who is notified, and of what.
         undo: the address and the field that take it back; none: nothing does.
         about: the lease or place that it was about. fresh: the page that follows the order is unfolded there, once.
     """
 
     at: datetime
     done: str
-    told: str
+    notified: str
     about: str
     stops: datetime | None = None
     undo: tuple[str, str] | None = None
@@ -169,12 +169,12 @@ class AdminOrder(Form):
         undo: tuple[str, str] | None = None,
     ) -> None:
         """What the administrator reads on the page that comes next. `about`: the lease or place; "" if neither."""
-        done, told = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
+        done, notified = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
         receipts: dict[str, Receipt] = self.settings["receipts"]
         now = datetime.now(timezone.utc)
         for name in [name for name, each in receipts.items() if now - each.at > RECEIPT_LASTS]:
             del receipts[name]
-        receipts[self.person.name] = Receipt(now, done, told, about, stops, undo)
+        receipts[self.person.name] = Receipt(now, done, notified, about, stops, undo)
 
     @property
     def why(self) -> str:

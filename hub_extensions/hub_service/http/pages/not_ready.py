@@ -20,14 +20,14 @@ from hub_extensions.adapters.catalogues import catalogue_for
 RETRY_SECONDS = 5.0
 
 
-class StandIn:
+class NotReadyPage:
     """A small server on copies of the service's sockets. `reason`: why the service cannot start."""
 
     def __init__(self) -> None:
         self.reason = ""
         self._application = Application(
             default_handler_class=_Unavailable,
-            default_handler_args={"stand_in": self},
+            default_handler_args={"not_ready": self},
             log_function=lambda handler: None,
         )
         self._server: HTTPServer | None = None
@@ -48,14 +48,14 @@ class StandIn:
 
 
 class _Unavailable(BoundedBody):
-    def initialize(self, stand_in: StandIn) -> None:
-        self._stand_in = stand_in
+    def initialize(self, not_ready: NotReadyPage) -> None:
+        self._not_ready = not_ready
 
     def check_xsrf_cookie(self) -> None:
         """Nothing is changed here."""
 
     async def prepare(self) -> None:
-        reason = self._stand_in.reason
+        reason = self._not_ready.reason
         self.set_status(503)
         self.clear_header("Server")
         self.set_header("Cache-Control", "no-store")
