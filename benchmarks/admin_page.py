@@ -27,8 +27,8 @@ from hub_extensions.core.overview.days import Span
 from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.core.translation import ENGLISH
-from hub_extensions.hub_service.engine.admin_orders import KEEP_HOURS, STOP_MINUTES
+from hub_extensions.core.text.translation import ENGLISH
+from hub_extensions.hub_service.engine.stops.admin_orders import KEEP_HOURS, STOP_MINUTES
 from hub_extensions.hub_service.http.pages import admin_labels
 from hub_extensions.hub_service.http.pages.frame import PLACES, Frame
 from hub_extensions.hub_service.http.pages.pages import REFRESH_SECONDS, make_environment

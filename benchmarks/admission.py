@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from benchmarks.figures import latency_row, quantile
-from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 from hub_extensions.adapters.store import Changes, JournalRow, Store, TicketRow
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
@@ -20,9 +20,9 @@ from hub_extensions.core.messages import Ended
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import QueueLimits, Ticket, WantedOffer
-from hub_extensions.hub_service.engine.clock import RunningClock
-from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.tickets import Tickets
+from hub_extensions.hub_service.engine.line.tickets import Tickets
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.state.state import State
 
 TICKETS = 10_000
 ROUNDS = 200

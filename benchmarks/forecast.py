@@ -19,13 +19,13 @@ from pathlib import Path
 from benchmarks.figures import latency_row
 from benchmarks.loop_steps import Steps
 from hub_extensions.adapters.store import Changes, TicketRow
+from hub_extensions.core.forecast.foretell import Foreteller
+from hub_extensions.core.forecast.outlook import Stay
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.foretell import Foreteller
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
-from hub_extensions.core.queue.outlook import Stay
 from hub_extensions.tools.backtest.world import LogSession, Running, World
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room

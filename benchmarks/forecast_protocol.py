@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hub_extensions.core.queue.episodes import FEWEST_EPISODES, RULES, Rules
+from hub_extensions.core.forecast.episodes import FEWEST_EPISODES, RULES, Rules
 from hub_extensions.tools.backtest.baselines import PAST_MEAN, TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import geometric_mean, spread
 from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
@@ -118,8 +118,9 @@ def played(log: Log, pool: ReplayPool, source: str, cache: Path | None, every: i
 def _digest(log: Log, pool: ReplayPool) -> str:
     """Of the sessions, the pool and the code that simulates."""
     root = Path(__file__).resolve().parents[1] / "hub_extensions"
-    code = ("core/queue/durations.py", "core/queue/curves.py", "core/queue/play.py", "core/queue/interval.py",
-            "core/queue/wait_forecast.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py")  # fmt: skip
+    code = ("core/forecast/durations.py", "core/forecast/curves.py", "core/forecast/play.py",
+            "core/forecast/interval.py",
+            "core/forecast/wait_forecast.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py")  # fmt: skip
     found = hashlib.sha256(repr((log.sessions, pool)).encode())
     for name in code:
         found.update((root / name).read_bytes())

@@ -28,17 +28,17 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from hub_extensions.adapters.gpu_service import GpuServiceClient
-from hub_extensions.adapters.procfs import describe
+from hub_extensions.adapters.linux.procfs import describe
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient
 from hub_extensions.adapters.store import Store
+from hub_extensions.core.forecast.interval import Interval
+from hub_extensions.core.forecast.outlook import Given
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import Ask, ForecastReport, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.interval import Interval
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.core.queue.outlook import Given
-from hub_extensions.hub_service.engine.forecaster import SEED
+from hub_extensions.hub_service.engine.forecasts.forecaster import SEED
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
 from hub_extensions.tools.backtest.replay import PROTOCOL, Replay, ScoredForecast
@@ -141,8 +141,9 @@ def write_history(day: Day, file: Path, begin: float) -> None:
 def serve(arguments: list[str]) -> int:
     """The real service; from the day's beginning on its clocks run faster."""
     from hub_extensions.hub_service.__main__ import main
-    from hub_extensions.hub_service.engine import forecaster, state
-    from hub_extensions.hub_service.engine.clock import RunningClock
+    from hub_extensions.hub_service.engine.forecasts import forecaster
+    from hub_extensions.hub_service.engine.state import state
+    from hub_extensions.hub_service.engine.state.clock import RunningClock
     from tests.fakes.turned_service import AGES
 
     begin, rate = float(os.environ[BEGIN]), float(os.environ[RATE])

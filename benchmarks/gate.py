@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from hub_extensions.adapters.sealed_token import seal
+from hub_extensions.adapters.hub.sealed_token import seal
 from hub_extensions.adapters.store.gate import GateStore, StoredSession
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.gate.sessions import hash_of_secret

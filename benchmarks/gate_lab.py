@@ -35,7 +35,7 @@ from typing import BinaryIO
 
 from benchmarks.gate_lab_apps import APPS, Door, RunningApp, pgadmin_of
 from benchmarks.gate_lab_provider import Provider, provider_at
-from hub_extensions.adapters.audit_run import AuditRun
+from hub_extensions.adapters.apps.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import Outcome
 from hub_extensions.gate.settings import SETTINGS_FILE, GateSettings
 from tests.cluster.certificates import Authority

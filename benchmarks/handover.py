@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from benchmarks.figures import latency_row, quantile
-from hub_extensions.adapters.procfs import marked
+from hub_extensions.adapters.linux.procfs import marked
 from tests.hubs import Hub, until
 from tests.loop.place import Person, Place, browsers
 from tests.loop.test_countdown import ONE_SMALL

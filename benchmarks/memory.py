@@ -30,8 +30,8 @@ from pathlib import Path
 
 import aiohttp
 
-from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
-from hub_extensions.adapters.procfs import start_time
+from hub_extensions.adapters.linux.procfs import start_time
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
 from hub_extensions.adapters.store import Changes, Store
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.messages import Ask, Started, UsageRecord

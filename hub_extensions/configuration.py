@@ -21,8 +21,8 @@ from traitlets import TraitError
 from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
-from hub_extensions.adapters.hub_config import value_of
-from hub_extensions.adapters.login_log import keep_secrets_out
+from hub_extensions.adapters.hub.hub_config import value_of
+from hub_extensions.adapters.hub.login_log import keep_secrets_out
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.authenticator.setup_checks import is_single_sign_on

@@ -22,7 +22,7 @@ sys.path.insert(0, str(ROOT))
 
 from hub_extensions.core import messages  # noqa: E402
 from hub_extensions.core.offers.offer_id import OfferId  # noqa: E402
-from hub_extensions.core.reasons import PARAMETER, TO_THE_PANEL, Plural, Text, explain, numbered, parameters  # noqa: E402
+from hub_extensions.core.text.reasons import PARAMETER, TO_THE_PANEL, Plural, Text, explain, numbered, parameters  # noqa: E402
 
 PANEL = ROOT / "labextension"
 RECEIVED = (messages.Push, messages.EndEvent, messages.Problem)
@@ -31,7 +31,7 @@ HEAD = """\
 // Times are ISO 8601 in UTC; null is not known.
 """
 REASONS = """\
-// Made by scripts/generate-types.py from hub_extensions/core/reasons.py. Change that file, not this one.
+// Made by scripts/generate-types.py from hub_extensions/core/text/reasons.py. Change that file, not this one.
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 /** What a reason with parameters says: each of them with how it is written, and the sentence they are put into. */

@@ -373,7 +373,7 @@ def _rehearse_hub() -> None:
 
 def _rehearse_service() -> None:
     """What each service would work out anew: pydantic of the messages that most of them meet, and the packed tables."""
-    from hub_extensions.adapters import mig_tables, settings_file
+    from hub_extensions.adapters.files import mig_tables, settings_file
     from hub_extensions.core import messages
     from hub_extensions.hub_service.http.api import codec
     from hub_extensions.hub_service.setup.settings import Settings

@@ -22,7 +22,7 @@ from tests.hubs import until
 
 LOOK = """
 import asyncio, sys
-from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 
 async def look():
     api = HubApi(sys.argv[1], sys.argv[2])

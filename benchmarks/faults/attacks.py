@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.figures import latency_row, quantile
-from hub_extensions.adapters.signer import ATTEMPTS, Signer
+from hub_extensions.adapters.service.signer import ATTEMPTS, Signer
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.signing import ANSWER_HEADER
 from hub_extensions.hub_service.setup.settings import Settings

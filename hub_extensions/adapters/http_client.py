@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from hub_extensions.adapters.listeners import ProvingClient
+from hub_extensions.adapters.linux.listeners import ProvingClient
 
 HttpClient: TypeAlias = SimpleAsyncHTTPClient
 

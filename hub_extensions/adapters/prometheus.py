@@ -20,8 +20,8 @@ from urllib.parse import urlencode
 
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 
+from hub_extensions.adapters.files.mig_tables import compute_slices_of_product
 from hub_extensions.adapters.http_client import HttpClient, http_client
-from hub_extensions.adapters.mig_tables import compute_slices_of_product
 from hub_extensions.core.gpu.dcgm import (
     FIELDS,
     HOST_LABELS,

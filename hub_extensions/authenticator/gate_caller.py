@@ -15,9 +15,9 @@ from typing import Any
 
 from tornado.httpclient import HTTPClientError, HTTPRequest
 
-from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
 from hub_extensions.adapters.http_client import HttpClient, http_client
-from hub_extensions.adapters.signer import ATTEMPTS, Signer, Unproved
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
+from hub_extensions.adapters.service.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, EndedSessions
 from hub_extensions.core.signing import ANSWER_HEADER

@@ -10,7 +10,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
 from hub_extensions.authenticator.setup_checks import (

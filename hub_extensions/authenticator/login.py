@@ -17,7 +17,7 @@ from tornado.httputil import url_concat
 from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on import EndCause, end_words
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
-from hub_extensions.core.translation import halves
+from hub_extensions.core.text.translation import halves
 
 SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
 """Ends that nobody has to be told of."""

@@ -22,7 +22,7 @@ from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
 from hub_extensions.authenticator.sign_on import HubSignOn
 from hub_extensions.core.sign_on import EndCause, SignOnConfig, return_problem
-from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 EVERY_REQUEST = -1
 

@@ -23,8 +23,8 @@ from hub_extensions.authenticator.requests import as_row, asker_name, has_scope,
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.authenticator.session_ender import of_one_user
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnConfig
-from hub_extensions.core.translation import ENGLISH, Catalogue, halves
-from hub_extensions.core.wording import at_most, duration
+from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
+from hub_extensions.core.text.wording import at_most, duration
 
 MOST_PEOPLE = 100
 EVENTS_SHOWN = 20

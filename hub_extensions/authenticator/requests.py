@@ -11,10 +11,10 @@ from typing import Any
 from jupyterhub.user import User
 from tornado import web
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.authenticator.sign_on import HubSignOn
 from hub_extensions.core.sign_on import SignOnSession, browser_text
-from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 
 def sign_on_of(handler: Any) -> HubSignOn:

@@ -18,9 +18,9 @@ from jupyterhub import orm
 from jupyterhub.utils import make_ssl_context
 from tornado.httpclient import HTTPRequest
 
-from hub_extensions.adapters.gpu_service import ServiceRefused, gpu_service
 from hub_extensions.adapters.http_client import HttpClient, http_client
-from hub_extensions.adapters.signer import Signer
+from hub_extensions.adapters.service.gpu_service import ServiceRefused, gpu_service
+from hub_extensions.adapters.service.signer import Signer
 from hub_extensions.core.messages import DrainState, SignedOut, WithoutSession, WithoutSessions
 from hub_extensions.core.sign_on import ServerFact
 from hub_extensions.core.sign_on.server_key import server_key

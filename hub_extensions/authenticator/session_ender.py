@@ -18,7 +18,7 @@ from typing import Any
 
 from jupyterhub import orm
 
-from hub_extensions.adapters.gpu_service import ServiceAway
+from hub_extensions.adapters.service.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
 from hub_extensions.authenticator.registry import SessionRegistry

@@ -11,8 +11,8 @@ from typing import Any
 
 from traitlets import TraitError
 
-from hub_extensions.adapters.hub_config import value_of
-from hub_extensions.adapters.provider_address import issuer_wrong
+from hub_extensions.adapters.hub.hub_config import value_of
+from hub_extensions.adapters.provider.provider_address import issuer_wrong
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.provider_settings import CLASS, ENTRY, LEFT_OVER, NAMES, SECTIONS
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from jupyterhub import orm, roles
 
-from hub_extensions.adapters.gpu_service import gpu_service
-from hub_extensions.adapters.login_log import keep_secrets_out
+from hub_extensions.adapters.hub.login_log import keep_secrets_out
+from hub_extensions.adapters.service.gpu_service import gpu_service
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller

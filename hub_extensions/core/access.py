@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 ACCESS = ("access:services", "access:services!service=gpu")
 """One of these opens the door to the service; each action below asks for more."""

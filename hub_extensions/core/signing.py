@@ -7,7 +7,7 @@ earlier run is worth nothing, so nothing has to be remembered from one run to th
 service answers so, signed, and the hub signs once more. So clocks that differ stop nothing; they are only told,
 by what each side's own clock says.
 
-Not here: what was seen before (``adapters/signatures.py``), and sending (``adapters/signer.py``).
+Not here: what was seen before (``adapters/service/signatures.py``), and sending (``adapters/service/signer.py``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub_extensions.core.wording import about
+from hub_extensions.core.text.wording import about
 
 SCHEME = "GPU-HMAC-SHA256"
 """The word before a request's proof in its header ``Authorization``."""

@@ -11,7 +11,7 @@ import os
 import sys
 from functools import partial
 
-from hub_extensions.adapters.supervisor import supervise
+from hub_extensions.adapters.linux.supervisor import supervise
 
 EXIT_WRONG_SETTINGS = 78
 """As in sysexits.h: something is wrong with the configuration, and starting again will not help."""
@@ -30,7 +30,7 @@ def run(config: str, parent: int | None = None) -> int:
     """The gate itself, until it is stopped or `parent` is gone; returns the exit status."""
     import asyncio
 
-    from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.adapters.files.settings_file import SettingsError
     from hub_extensions.gate.serve import serve
     from hub_extensions.gate.settings import GateSettings
 

@@ -10,9 +10,9 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
-from hub_extensions.adapters.audit_run import AuditConfig, AuditRun, own_addresses
-from hub_extensions.adapters.person_sources import PersonSources
+from hub_extensions.adapters.apps.audit_accounts import AuditGate, AuditHub
+from hub_extensions.adapters.apps.audit_run import AuditConfig, AuditRun, own_addresses
+from hub_extensions.adapters.hub.person_sources import PersonSources
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.core.sign_on.audit import AuditResult
 from hub_extensions.gate.audit_loop import AuditLoop

@@ -1,6 +1,6 @@
 """The gate's apps while it runs: the catalogue's file is read again when it changes, and the last good apps stay.
 
-Not here: what a catalogue may hold (``adapters/app_catalogue.py``), and what is wrong (``core/sign_on/apps.py``).
+Not here: what a catalogue may hold (``adapters/apps/app_catalogue.py``), and what is wrong (``core/sign_on/apps.py``).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.app_catalogue import CatalogueError, Check, WatchedCatalogue
+from hub_extensions.adapters.apps.app_catalogue import CatalogueError, Check, WatchedCatalogue
 from hub_extensions.core.sign_on.apps import AppCatalogue, check_catalogue
 from hub_extensions.gate.settings import GateSettings
 

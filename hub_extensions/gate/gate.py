@@ -17,8 +17,8 @@ from urllib.parse import quote
 
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
-from hub_extensions.adapters.assertions import SIGNED_AGAIN_SECONDS, AssertionSigner
-from hub_extensions.adapters.hub_sign_in import HubSignIn, TokenOwner
+from hub_extensions.adapters.hub.hub_sign_in import HubSignIn, TokenOwner
+from hub_extensions.adapters.provider.assertions import SIGNED_AGAIN_SECONDS, AssertionSigner
 from hub_extensions.core.sign_on.access import (
     SAFE_METHODS,
     Passage,

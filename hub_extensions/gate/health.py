@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
-from hub_extensions.adapters.raw_http import HttpPlace, ask_raw
+from hub_extensions.adapters.apps.raw_http import HttpPlace, ask_raw
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.portal import HEALTH_EVERY, NOT_ASKED, AppHealth, next_health
 

@@ -2,7 +2,7 @@
 
 An answer counts from when it was asked for. Whoever has a fresh one waits for nobody. A question that was under way
 when a sign-out came is asked once more, for its answer may be older than the sign-out.
-Not here: the question itself (``adapters/hub_sign_in.py``), and what a token opens (``core/sign_on/access.py``).
+Not here: the question itself (``adapters/hub/hub_sign_in.py``), and what a token opens (``core/sign_on/access.py``).
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from hub_extensions.adapters.hub_sign_in import HubSignIn, TokenOwner
-from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.adapters.hub.hub_sign_in import HubSignIn, TokenOwner
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway
 from hub_extensions.core.sign_on.fair_queue import FairQueue
 
 log = logging.getLogger("hub_extensions.gate")

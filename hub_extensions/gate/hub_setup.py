@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 from traitlets import TraitError
 
-from hub_extensions.adapters.app_catalogue import CatalogueError, WatchedCatalogue
-from hub_extensions.adapters.hub_config import value_of
-from hub_extensions.adapters.settings_file import SettingsError
+from hub_extensions.adapters.apps.app_catalogue import CatalogueError, WatchedCatalogue
+from hub_extensions.adapters.files.settings_file import SettingsError
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.apps import App, AppCatalogue, address_of
 from hub_extensions.core.sign_on.gate_config import GateConfig

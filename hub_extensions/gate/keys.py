@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub_extensions.adapters.assertions import AssertionKeys, KeyFolder, SharedKeys
+from hub_extensions.adapters.provider.assertions import AssertionKeys, KeyFolder, SharedKeys
 from hub_extensions.adapters.store.database import parse_url
 from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.gate.settings import GateSettings

@@ -13,7 +13,7 @@ from datetime import datetime
 from html import escape
 
 from hub_extensions.core.sign_on.access import REASONS, Passage
-from hub_extensions.core.translation import Catalogue, halves
+from hub_extensions.core.text.translation import Catalogue, halves
 from hub_extensions.gate.gate import CheckAnswer
 
 FAILED = {

@@ -17,13 +17,14 @@ from typing import Any
 from jinja2 import Environment
 from tornado.web import RequestHandler
 
-from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.adapters.page_templates import page_templates
-from hub_extensions.adapters.person_sources import PersonSources
-from hub_extensions.core import offer_texts, wording
-from hub_extensions.core.reasons import translated
+from hub_extensions.adapters.files.catalogues import catalogue_for
+from hub_extensions.adapters.files.page_templates import page_templates
+from hub_extensions.adapters.hub.person_sources import PersonSources
+from hub_extensions.core.messages import offer_texts
 from hub_extensions.core.sign_on.portal import AppHealth, portal_of
-from hub_extensions.core.translation import Catalogue
+from hub_extensions.core.text import wording
+from hub_extensions.core.text.reasons import translated
+from hub_extensions.core.text.translation import Catalogue
 from hub_extensions.gate.health import HealthWatch
 
 START = "/_gate/start?next=%2F"

@@ -18,8 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from tornado.web import RequestHandler
 
-from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
+from hub_extensions.adapters.files.catalogues import catalogue_for
+from hub_extensions.adapters.service.signatures import Signatures, SignatureVerdict
 from hub_extensions.core.sign_on.access import RequestFacts
 from hub_extensions.core.sign_on.audit import AUDIT_PATH
 from hub_extensions.core.sign_on.return_address import origin_of

@@ -15,12 +15,12 @@ from datetime import datetime, timezone
 
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.assertions import AssertionSigner
-from hub_extensions.adapters.hub_sign_in import HubAddresses, HubSignIn
-from hub_extensions.adapters.json_log import log_json
+from hub_extensions.adapters.files.json_log import log_json
+from hub_extensions.adapters.hub.hub_sign_in import HubAddresses, HubSignIn
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.provider.assertions import AssertionSigner
 from hub_extensions.adapters.store.errors import StoreUnavailable
 from hub_extensions.adapters.store.gate import GateStore
-from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.gate.background import background_of
 from hub_extensions.gate.gate import Gate, limits_of
 from hub_extensions.gate.keys import keys_of

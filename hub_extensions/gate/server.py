@@ -24,7 +24,7 @@ from tornado.httputil import (
 )
 from tornado.web import Application
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core.sign_on.access import Passage
 from hub_extensions.core.sign_on.apps import CHECK_PATH
 from hub_extensions.core.sign_on.identity_headers import SIGN_IN

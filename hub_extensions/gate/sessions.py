@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any, TypeVar
 
-from hub_extensions.adapters.sealed_token import seal, unseal
+from hub_extensions.adapters.hub.sealed_token import seal, unseal
 from hub_extensions.adapters.store.gate import GateStore, StoredSession, StoredSignIn
 from hub_extensions.core.sign_on.access import SessionLimits, SilentRound
 from hub_extensions.gate.hub_answers import KnownToken

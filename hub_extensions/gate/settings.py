@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.settings_file import read_settings, write_settings
+from hub_extensions.adapters.files.settings_file import read_settings, write_settings
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.core.sign_on.gate_config import GateConfig

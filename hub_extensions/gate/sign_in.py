@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from urllib.parse import urlencode
 
-from hub_extensions.adapters.hub_sign_in import CodeRefused, TokenOwner
-from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.adapters.hub.hub_sign_in import CodeRefused, TokenOwner
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway
 from hub_extensions.adapters.store.gate import StoredSignIn
 from hub_extensions.core.sign_on.access import SilentRound
 from hub_extensions.core.sign_on.audit import ACCOUNT

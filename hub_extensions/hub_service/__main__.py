@@ -12,7 +12,7 @@ import os
 import sys
 from functools import partial
 
-from hub_extensions.adapters.supervisor import supervise
+from hub_extensions.adapters.linux.supervisor import supervise
 
 EXIT_BAD_SETTINGS = 78
 """As in sysexits.h: something is wrong with the configuration, and starting again will not help."""

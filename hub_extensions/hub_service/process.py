@@ -25,10 +25,10 @@ from types import TracebackType
 
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.listeners import accounts_at
-from hub_extensions.adapters.port_holder import handed_over
+from hub_extensions.adapters.linux.listeners import accounts_at
+from hub_extensions.adapters.linux.port_holder import handed_over
+from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.adapters.store import DatabaseLock
-from hub_extensions.adapters.timeouts import with_timeout
 
 log = logging.getLogger("hub_extensions.hub_service.process")
 

@@ -21,19 +21,19 @@ from urllib.parse import unquote, urlsplit
 
 from jupyterhub.utils import make_ssl_context
 
-from hub_extensions.adapters.json_log import log_json
-from hub_extensions.adapters.jupyterhub_api import HubApi
-from hub_extensions.adapters.mig_tables import packed_tables
+from hub_extensions.adapters.files.json_log import log_json
+from hub_extensions.adapters.files.mig_tables import packed_tables
+from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
+from hub_extensions.adapters.linux.procfs import marked
+from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.adapters.nvml.reader import Nvml
-from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
-from hub_extensions.adapters.procfs import marked
 from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
 from hub_extensions.adapters.simulated.layouts import LayoutError, load_layout
 from hub_extensions.adapters.store import DatabaseLock, Store, StoreUnavailable
 from hub_extensions.adapters.store.copies import empty_beside_older, has_no_room, sqlite_file
-from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.hub_service.engine.engine import Engine
-from hub_extensions.hub_service.engine.local_leases import Gpus
+from hub_extensions.hub_service.engine.line.local_leases import Gpus
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server
 from hub_extensions.hub_service.http.auth import Auth

@@ -16,7 +16,7 @@ from pathlib import PurePath
 
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Holder
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.readings import NOT_WHICH, Held
 
 NOT_HOW_MUCH = explain("holders-amounts-not-known")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
-from hub_extensions.adapters.login_log import keep_secrets_out
-from hub_extensions.adapters.procfs import LEASE_MARK
+from hub_extensions.adapters.hub.login_log import keep_secrets_out
+from hub_extensions.adapters.linux.procfs import LEASE_MARK
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
 from hub_extensions.server_extension.broadcast import Broadcast
@@ -55,7 +55,7 @@ def open_reader(environ: Mapping[str, str]) -> Reader:
         from hub_extensions.adapters.nvml.reader import Nvml
 
         return Nvml(leased_uuids(environ), pod=in_pod(environ))
-    from hub_extensions.adapters.procfs import marked
+    from hub_extensions.adapters.linux.procfs import marked
     from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
     from hub_extensions.adapters.simulated.layouts import load_layout
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Any
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.nvml.processes import sees_all_processes
 from hub_extensions.core.gpu.devices import InventoryReading
 from hub_extensions.server_extension.attribution import LITTLE_BYTES, Kernel, Program, Scene, held

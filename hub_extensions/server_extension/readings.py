@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.gpu.samples import Counters, DeviceSample
 from hub_extensions.core.messages import Figures, GpuReading, Holder, ServerState
 from hub_extensions.core.offers.pod_request import ALONE, POD_MARK
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 NOT_MEASURABLE = explain("use-not-measurable")
 NOT_YET = explain("use-not-yet-known")

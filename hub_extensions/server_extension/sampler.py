@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 from time import monotonic
 from typing import Protocol
 
-from hub_extensions.adapters.procfs import LEASE_MARK
+from hub_extensions.adapters.linux.procfs import LEASE_MARK
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import GpuReading, Series, ServerState
 from hub_extensions.core.offers.pod_request import POD_MARK
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.server_extension.history import Point, Ring
 from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, FiguresWatch, Held, reading_of, terms_of
 

@@ -19,7 +19,7 @@ from tornado.simple_httpclient import HTTPStreamClosedError, HTTPTimeoutError
 
 from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.core.messages import GiveBack, Problem, Report, ServerState
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.server_extension.before_stop import BeforeStop
 from hub_extensions.server_extension.codec import CodecError, decode, encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hub_extensions.adapters.procfs import has_children
+from hub_extensions.adapters.linux.procfs import has_children
 
 
 def busy_terminals(manager: Any) -> int | None:

@@ -3,7 +3,7 @@
 A record stands in the state of its spawner (``orm.Spawner.state``, which every JupyterHub keeps in its database, on one
 machine and on Kubernetes) from the moment of acceptance until the service has written the ticket, or has refused. What
 a hub leaves behind there, the next one asks for, in the order of acceptance. A file would need a volume that a hub with
-PostgreSQL does not have. Not here: sending (``adapters/outbox.py``), and waiting (``base.py``).
+PostgreSQL does not have. Not here: sending (``adapters/service/outbox.py``), and waiting (``base.py``).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from jupyterhub import orm
 
-from hub_extensions.adapters.gpu_service import GpuServiceClient
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient
 from hub_extensions.core.messages import Ask
 from hub_extensions.core.offers.offer_id import OfferId
 

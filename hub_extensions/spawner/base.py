@@ -22,7 +22,8 @@ from jupyterhub.utils import maybe_future
 from tornado import web
 from traitlets import Bool, Float, Integer, List, Unicode
 
-from hub_extensions.adapters.gpu_service import (
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.service.gpu_service import (
     GpuServiceClient,
     ServiceAway,
     ServiceRefused,
@@ -30,11 +31,10 @@ from hub_extensions.adapters.gpu_service import (
     Update,
     gpu_service,
 )
-from hub_extensions.adapters.timeouts import with_timeout
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.user_options import NOTIFY, others_of
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.pages.reader import PageReader

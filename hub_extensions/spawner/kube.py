@@ -18,7 +18,7 @@ from kubernetes_asyncio.client import V1Pod
 from tornado import web
 from traitlets import Bool, CaselessStrEnum, Float, Unicode, default
 
-from hub_extensions.adapters.timeouts import unbroken
+from hub_extensions.adapters.linux.timeouts import unbroken
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
 from hub_extensions.core.messages import LeaseGrant
@@ -31,8 +31,8 @@ from hub_extensions.core.offers.pod_request import (
     gpu_differences,
 )
 from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError, others_of
-from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
 from hub_extensions.spawner.pages.overview import last_options

@@ -20,10 +20,10 @@ from urllib.parse import quote
 from jupyterhub.spawner import LocalProcessSpawner, SimpleLocalProcessSpawner
 from traitlets import Integer, Unicode
 
-from hub_extensions.adapters import procfs
-from hub_extensions.adapters.server_processes import HUB_MARK, mark_of
+from hub_extensions.adapters.linux import procfs
+from hub_extensions.adapters.linux.server_processes import HUB_MARK, mark_of
 from hub_extensions.core.queue.failed_starts import LOG_LENGTH
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start

@@ -2,7 +2,7 @@
 
 JupyterHub's own list makes the whole model of every user and server, 200 users a page, and counts all of them again for
 each page. This one says the same of the same servers, to whom JupyterHub's would say it of everybody; whoever may see
-less reads that. Between two parts of it others have their turn. Not here: who asks (``adapters/jupyterhub_api.py``).
+less reads that. Between two parts of it others have their turn.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from typing import Any
 from tornado import web
 from tornado.log import app_log
 
-from hub_extensions.adapters.gpu_service import ServiceRefused
+from hub_extensions.adapters.service.gpu_service import ServiceRefused
 from hub_extensions.core.messages import Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import (
@@ -32,8 +32,8 @@ from hub_extensions.core.queue.failed_starts import (
     reasons_of,
     sentence,
 )
-from hub_extensions.core.reasons import Reason, as_text, explain, recalled
-from hub_extensions.core.sentence_pieces import joined
+from hub_extensions.core.text.reasons import Reason, as_text, explain, recalled
+from hub_extensions.core.text.sentence_pieces import joined
 from hub_extensions.spawner.pages.texts import clock
 
 try:  # JupyterHub 6 and later

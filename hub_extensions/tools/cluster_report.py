@@ -85,7 +85,7 @@ def _leases(view: ClusterView) -> frozenset[str]:
 
 
 def _sms() -> Any:
-    from hub_extensions.adapters.mig_tables import sm_of_product
+    from hub_extensions.adapters.files.mig_tables import sm_of_product
 
     return sm_of_product
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
 from hub_extensions.adapters.store import StoreUnavailable
 from hub_extensions.adapters.store.archive import Archive, MeasuredMinute
@@ -28,7 +28,7 @@ from hub_extensions.core.culling.replay import MeasuredUse, PastWaits, PlayedUse
 from hub_extensions.core.gpu.dcgm_history import STEP, PodHistory, past_pods
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
-from hub_extensions.core.wording import duration
+from hub_extensions.core.text.wording import duration
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import SETTINGS_FILE
 from hub_extensions.tools.store_address import store_address

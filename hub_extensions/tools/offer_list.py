@@ -17,8 +17,8 @@ from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
 from hub_extensions.core.queue.forecast import starts_now, unknown
 from hub_extensions.core.queue.model import Availability
-from hub_extensions.core.reasons import explain
-from hub_extensions.hub_service.engine.presenters import offer_state
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.hub_service.engine.views.presenters import offer_state
 from hub_extensions.tools.running_service import ServiceSilent, answer_of, service_at
 
 GIB = 1024**3
@@ -33,7 +33,7 @@ def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
 
     Raises Unanswered.
     """
-    from hub_extensions.adapters.mig_tables import sm_of_product
+    from hub_extensions.adapters.files.mig_tables import sm_of_product
 
     reading, fractions = _reading(layout)
     found = derive_offers(reading.devices, OfferConfig(fractions=fractions), sm_of_product=sm_of_product)

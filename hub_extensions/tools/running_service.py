@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from hub_extensions.adapters.plain_request import fetch_plain
-from hub_extensions.adapters.signed_request import SECONDS, signed_get
+from hub_extensions.adapters.service.plain_request import fetch_plain
+from hub_extensions.adapters.service.signed_request import SECONDS, signed_get
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 
 T = TypeVar("T")

@@ -23,7 +23,7 @@ ASK_IT = "curl the address of c.GpuService.prometheus_url with /api/v1/query?que
 
 def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[Level, str, str]]:
     """For each kind of GPU: how it stands, in a sentence, and what to do ("" where all is well)."""
-    from hub_extensions.hub_service.engine.dcgm import open_prometheus
+    from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
 
     prometheus = open_prometheus(settings)
     kinds: frozenset[Measured] | None = None

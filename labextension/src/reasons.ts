@@ -1,4 +1,4 @@
-// Made by scripts/generate-types.py from hub_extensions/core/reasons.py. Change that file, not this one.
+// Made by scripts/generate-types.py from hub_extensions/core/text/reasons.py. Change that file, not this one.
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 /** What a reason with parameters says: each of them with how it is written, and the sentence they are put into. */

@@ -13,15 +13,15 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
-from hub_extensions.adapters.gpu_service import GpuServiceClient
+from hub_extensions.adapters.apps.audit_accounts import AuditGate, AuditHub
 from hub_extensions.adapters.http_client import http_client
-from hub_extensions.adapters.hub_sign_in import HubAddresses, HubSignIn
-from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.hub_sign_in import HubAddresses, HubSignIn
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.person_sources import PersonSources
 from hub_extensions.adapters.notices.webhook import Webhook
-from hub_extensions.adapters.oidc import Provider
-from hub_extensions.adapters.person_sources import PersonSources
 from hub_extensions.adapters.prometheus import Prometheus
+from hub_extensions.adapters.provider.oidc import Provider
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.core.messages import Report

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway
 from tests.fakes.hub import FakeServer, FakeUser, HubWhoseListMoves, HubWithoutOurList
 
 

@@ -34,7 +34,7 @@ class Servers:
         self.now = NOON
 
     async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState:
-        from hub_extensions.adapters.gpu_service import ServiceAway
+        from hub_extensions.adapters.service.gpu_service import ServiceAway
 
         self.asked.append((left / timedelta(minutes=1), cause))
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]

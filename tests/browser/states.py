@@ -25,7 +25,7 @@ from hub_extensions.core.messages import (
     Snapshot,
     Wait,
 )
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.server_extension.attribution import NOT_HOW_MUCH, NOT_WHOSE
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION
 from hub_extensions.server_extension.readings import NOT_MEASURABLE, NOT_READ

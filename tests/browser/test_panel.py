@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from hub_extensions.core.messages import Problem
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from tests.browser.lab import THEMES, UUID, Picture, a_server, choose, end_kernels, notebook, open_lab, until
 from tests.fakes.panel_service import PanelService, a_countdown, a_state
 from tests.fakes.user_server import UserServer

@@ -16,7 +16,7 @@ import pytest
 from playwright.sync_api import Browser, CDPSession, Page, expect
 
 from hub_extensions.core.messages import Keep, Numbers, Problem, Push
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION
 from tests.browser.lab import PATIENCE_MS, PICTURES, Picture, a_language_pack, a_server, a_tab, choose, until
 from tests.browser.live_page import LivePage, axe_source

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from hub_extensions.core import __path__ as core
 from hub_extensions.core.cluster import __path__ as cluster
 from hub_extensions.core.culling import __path__ as culling
+from hub_extensions.core.forecast import __path__ as forecast
 from hub_extensions.core.gpu import __path__ as gpu
 from hub_extensions.core.messages import __path__ as messages
 from hub_extensions.core.notices import __path__ as notices
@@ -17,11 +18,14 @@ from hub_extensions.core.offers import __path__ as offers
 from hub_extensions.core.queue import __path__ as queue
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.sign_on import __path__ as sign_on
+from hub_extensions.core.stops import __path__ as stops
+from hub_extensions.core.text import __path__ as text
 from hub_extensions.core.usage import __path__ as usage
 
 FOLDERS = {
-    "": core, "cluster.": cluster, "culling.": culling, "gpu.": gpu, "messages.": messages, "notices.": notices,
-    "offers.": offers, "queue.": queue, "sign_on.": sign_on, "usage.": usage,
+    "": core, "cluster.": cluster, "culling.": culling, "forecast.": forecast, "gpu.": gpu, "messages.": messages,
+    "notices.": notices, "offers.": offers, "queue.": queue, "sign_on.": sign_on, "stops.": stops,
+    "text.": text, "usage.": usage,
 }  # fmt: skip
 
 

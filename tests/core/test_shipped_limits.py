@@ -7,16 +7,16 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core import signing, translation
+from hub_extensions.core import signing
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.pod_status import IMAGE_AFTER, MOST_RESTARTS, OUTSIDE_AFTER
 from hub_extensions.core.cluster.pools import AHEAD, SLUG_LENGTH
 from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy, evidence, stops
+from hub_extensions.core.forecast import curves, durations, episodes, foretell, outlook, play, progress
 from hub_extensions.core.gpu import dcgm
 from hub_extensions.core.notices import NoticeConfig, delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.user_options import MOST_OFFERS
-from hub_extensions.core.queue import curves, durations, episodes, foretell, outlook, play, progress
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
@@ -30,6 +30,7 @@ from hub_extensions.core.sign_on import (
     logout_token,
     recheck,
 )
+from hub_extensions.core.text import translation
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.core.usage import course, measurement
 from hub_extensions.spawner.config.traits import (

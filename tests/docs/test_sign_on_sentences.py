@@ -15,7 +15,7 @@ from tests.hubs import ROOT
 
 PAGE = (ROOT / "docs" / "howto" / "sign-on-troubleshooting.md").read_text(encoding="utf-8")
 HOWTO = (ROOT / "docs" / "howto" / "sign-on.md").read_text(encoding="utf-8")
-PLACES = ("adapters/oidc.py", "authenticator/openid", "core/sign_on")
+PLACES = ("adapters/provider/oidc.py", "authenticator/openid", "core/sign_on")
 CALLS = {"SignOnRefusal": 0, "SignOnFailed": 0, "ProviderUnusable": 0, "ProviderRefused": 0, "_refuse": 1}
 """What makes a reason not to take something, and which of its arguments is the code."""
 

@@ -18,7 +18,7 @@ from hub_extensions.core.overview.totals import totals_of
 from hub_extensions.core.overview.view import Overview, PageRows, paged
 from hub_extensions.core.queue.cordons import Cordon
 from hub_extensions.core.queue.failed_starts import failure
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from tests.fakes.engine import NOON, EngineInMemory, an_overview
 from tests.fakes.hub_frame import frame
 from tests.hub_service.conftest import Running, known_hub

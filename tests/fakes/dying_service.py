@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hub_extensions.adapters.jupyterhub_api import HubApi
-from hub_extensions.hub_service.engine import culler, drains
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
+from hub_extensions.hub_service.engine.stops import culler, drains
 from tests.fakes.turned_service import turn
 
 NAME = "dies-at"

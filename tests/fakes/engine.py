@@ -21,9 +21,9 @@ from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
 from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import totals_of
 from hub_extensions.core.overview.view import Asked, Overview, PageRows
-from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.lease_view import LeaseUse
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
 from tests.fakes.reasons import because
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
@@ -224,8 +224,8 @@ class EngineInMemory:
         self.told.append(("signed-out", report))
         return messages.DrainState(report.left_seconds)
 
-    async def without_session(self, told: messages.WithoutSessions) -> None:
-        self.told.append(("without-session", told))
+    async def without_session(self, reported: messages.WithoutSessions) -> None:
+        self.told.append(("without-session", reported))
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()

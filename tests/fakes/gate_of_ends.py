@@ -12,7 +12,7 @@ from typing import Any
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
+from hub_extensions.adapters.service.signatures import Signatures, SignatureVerdict
 from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH
 from hub_extensions.core.signing import ANSWER_HEADER, hash_of
 from tests.ports import free_port

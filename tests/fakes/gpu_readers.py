@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from tests.patience import patient
 
 UUID = "MIG-00000000-0000-0000-0000-000000000001"

@@ -1,6 +1,6 @@
 """Stand-ins for a JupyterHub: the part of its REST API that the service uses, without spawners or a database.
 
-What they answer is held against a real hub by ``tests/adapters/test_jupyterhub_api.py``, which asks both the same
+What they answer is held against a real hub by ``tests/adapters/hub/test_jupyterhub_api.py``, which asks both the same
 questions.
 """
 

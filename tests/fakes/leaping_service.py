@@ -13,8 +13,8 @@ import time
 from datetime import datetime
 from pathlib import Path
 
-from hub_extensions.hub_service.engine import state
-from hub_extensions.hub_service.engine.clock import RunningClock
+from hub_extensions.hub_service.engine.state import state
+from hub_extensions.hub_service.engine.state.clock import RunningClock
 
 HOUR = 3600.0
 LATER = "an-hour-later"

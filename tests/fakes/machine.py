@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
-from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer, HubUser, StopAnswer, StopRefused
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway, HubServer, HubUser, StopAnswer, StopRefused
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample

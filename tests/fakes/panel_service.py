@@ -14,7 +14,7 @@ from typing import Any
 
 from hub_extensions.core.culling import CullPolicy, culling_rule
 from hub_extensions.core.messages import Countdown, Keep, OfferState, ServerState, Wait
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.codec import encode
 from tests.patience import patient
 from tests.ports import free_port

@@ -2,7 +2,7 @@
 
 import sys
 
-from hub_extensions.adapters import supervisor
+from hub_extensions.adapters.linux import supervisor
 from hub_extensions.hub_service import process
 from hub_extensions.hub_service.__main__ import main
 

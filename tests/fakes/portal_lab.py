@@ -19,7 +19,7 @@ from tornado.httpserver import HTTPServer
 from tornado.httputil import HTTPServerRequest
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.person_sources import PersonSources
+from hub_extensions.adapters.hub.person_sources import PersonSources
 from hub_extensions.core.messages import FormState, ServerState, TicketInfo
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.gate.health import HealthWatch

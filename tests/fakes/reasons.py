@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 
 def because(text: str) -> Reason:

@@ -22,7 +22,7 @@ from tornado.httpserver import HTTPServer
 from tornado.iostream import StreamClosedError
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
+from hub_extensions.adapters.service.signatures import Signatures, SignatureVerdict
 from hub_extensions.core.messages import (
     Ask,
     DrainState,
@@ -44,8 +44,8 @@ from hub_extensions.core.messages import (
 )
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import failure
-from hub_extensions.core.reasons import Reason
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
+from hub_extensions.core.text.reasons import Reason
 from tests.fakes.reasons import because
 from tests.patience import patient
 from tests.ports import free_port

@@ -8,7 +8,7 @@ from typing import Any
 import requests
 from requests.auth import AuthBase
 
-from hub_extensions.adapters.signer import Letter, Signer
+from hub_extensions.adapters.service.signer import Letter, Signer
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
 
 

@@ -14,17 +14,12 @@ import time
 from datetime import datetime
 
 from hub_extensions.core.culling import drain_time
-from hub_extensions.hub_service.engine import (
-    culler,
-    engine,
-    inventory,
-    notifier,
-    reconcile,
-    rights,
-    server_evidence,
-    state,
-)
-from hub_extensions.hub_service.engine.clock import RunningClock
+from hub_extensions.hub_service.engine import engine
+from hub_extensions.hub_service.engine.line import reconcile, rights
+from hub_extensions.hub_service.engine.state import inventory, state
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.stops import culler, server_evidence
+from hub_extensions.hub_service.engine.uses import notifier
 
 RATE = 6
 

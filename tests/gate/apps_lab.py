@@ -21,9 +21,9 @@ from typing import Any
 
 import requests
 
-from hub_extensions.adapters.assertions import KeyFolder, signing_key
-from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
-from hub_extensions.adapters.audit_run import AuditConfig
+from hub_extensions.adapters.apps.audit_accounts import AuditGate, AuditHub
+from hub_extensions.adapters.apps.audit_run import AuditConfig
+from hub_extensions.adapters.provider.assertions import KeyFolder, signing_key
 from hub_extensions.gate.settings import SETTINGS_FILE, GateSettings
 from tests.fakes.apps_host import AppsHost
 from tests.fakes.real_proxies import NGINX

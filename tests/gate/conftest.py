@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.json_log import leave_out_what_was_sent
+from hub_extensions.adapters.files.json_log import leave_out_what_was_sent
 from tests import secret_notes
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import BOARD, MLFLOW, Standing, a_gate

@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 from tornado.testing import bind_unused_port
 
-from hub_extensions.adapters.assertions import AssertionSigner
-from hub_extensions.adapters.hub_sign_in import HubAddresses, HubSignIn
+from hub_extensions.adapters.hub.hub_sign_in import HubAddresses, HubSignIn
+from hub_extensions.adapters.provider.assertions import AssertionSigner
 from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.gate.gate import SECURE_COOKIE, Gate, limits_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.adapters.assertions import AssertionSigner, KeyFolder, rotate
+from hub_extensions.adapters.provider.assertions import AssertionSigner, KeyFolder, rotate
 from hub_extensions.core.sign_on.identity_headers import ASSERTION, CallerIdentity
 from tests.fakes.apache import checking_assertions
 from tests.fakes.gate_hub import GateHub

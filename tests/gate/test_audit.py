@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from hub_extensions.adapters import audit_run
-from hub_extensions.adapters.assertions import AssertionKey, KeyFolder, rotate
-from hub_extensions.adapters.audit_accounts import AuditHub
-from hub_extensions.adapters.audit_run import AuditConfig, AuditRun
+from hub_extensions.adapters.apps import audit_run
+from hub_extensions.adapters.apps.audit_accounts import AuditHub
+from hub_extensions.adapters.apps.audit_run import AuditConfig, AuditRun
+from hub_extensions.adapters.provider.assertions import AssertionKey, KeyFolder, rotate
 from hub_extensions.core.sign_on.audit import EVERYWHERE, AuditResult, Outcome
 from hub_extensions.gate.audit_loop import AuditLoop
 from hub_extensions.tools.cli import gate_audit

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.adapters.audit_accounts import AuditHub
+from hub_extensions.adapters.apps.audit_accounts import AuditHub
 from hub_extensions.core.sign_on.audit import ACCOUNT
 from tests.hubs import Hub
 from tests.patience import patient

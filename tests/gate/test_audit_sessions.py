@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hub_extensions.adapters.audit_accounts import AuditGate, HubDeclined
+from hub_extensions.adapters.apps.audit_accounts import AuditGate, HubDeclined
 from hub_extensions.core.sign_on.audit import AUDIT_PATH
 from hub_extensions.gate.gate import SECURE_COOKIE
 from tests.fakes.gate_hub import CLIENT_SECRET, GateHub

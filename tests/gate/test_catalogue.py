@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.app_catalogue import read_catalogue
+from hub_extensions.adapters.apps.app_catalogue import read_catalogue
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.gate import catalogue
 from hub_extensions.gate.serve import log_end

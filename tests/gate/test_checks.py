@@ -13,8 +13,8 @@ import jwt
 import pytest
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
-from hub_extensions.adapters import audit_run, raw_http
-from hub_extensions.adapters.audit_run import AuditRun
+from hub_extensions.adapters.apps import audit_run, raw_http
+from hub_extensions.adapters.apps.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import AuditResult
 from hub_extensions.core.sign_on.identity_headers import ASSERTION, all_names
 from hub_extensions.gate import background, hub_answers
@@ -83,7 +83,7 @@ async def test_an_assertion_is_for_one_app_and_a_minute(standing: Standing, ada:
 
 
 async def test_after_a_change_of_keys_the_next_one_signs_at_once(standing: Standing, ada: GateBrowser) -> None:
-    from hub_extensions.adapters.assertions import KeyFolder, rotate
+    from hub_extensions.adapters.provider.assertions import KeyFolder, rotate
 
     before = (await ada.check())[ASSERTION]
     published = [key["kid"] for key in standing.gate.signer.published()["keys"]]

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pytest
 import requests
 
-from hub_extensions.adapters.audit_run import AuditRun
+from hub_extensions.adapters.apps.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import AuditResult, Outcome
 from tests.authenticator import killed_at
 from tests.gate.apps_lab import (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.signer import Signer
+from hub_extensions.adapters.service.signer import Signer
 from hub_extensions.core.sign_on.ended_sessions import session_hash
 from hub_extensions.core.signing import ANSWER_HEADER
 from hub_extensions.gate.gate import SECURE_COOKIE

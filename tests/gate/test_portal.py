@@ -15,8 +15,8 @@ import pytest
 
 from hub_extensions.core.messages import FormState, TicketInfo
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
 from hub_extensions.core.sign_on.apps import App
+from hub_extensions.core.text.reasons import Reason
 from hub_extensions.gate.health import HealthWatch
 from tests.fakes.panel_service import a_state
 from tests.fakes.portal_lab import PortalLab, Somebody

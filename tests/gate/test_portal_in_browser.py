@@ -18,10 +18,10 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from hub_extensions.core.messages import FormState, TicketInfo, Wait
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.portal import AppHealth
 from hub_extensions.core.sign_on.return_address import return_address
+from hub_extensions.core.text.reasons import Reason
 from tests.authenticator.openid.test_redirects import VECTORS
 from tests.browser.live_page import axe_source
 from tests.core.sign_on.test_return_address import BELOW, OF_APPS

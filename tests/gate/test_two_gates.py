@@ -18,7 +18,7 @@ from pathlib import Path
 import jwt
 import pytest
 
-from hub_extensions.adapters.assertions import rotate
+from hub_extensions.adapters.provider.assertions import rotate
 from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.adapters.store.gate_news import News, NewsFromOthers, letters_of, news_in
 from hub_extensions.core.sign_on.ended_sessions import session_hash

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hub_extensions.adapters.mig_tables import packed_tables
+from hub_extensions.adapters.files.mig_tables import packed_tables
 from hub_extensions.configuration import dry_run
 from hub_extensions.core.gpu.mig import arrange, table_for
 from hub_extensions.spawner.config.traits import SECTIONS

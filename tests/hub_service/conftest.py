@@ -12,7 +12,7 @@ import pytest
 from tornado.httpclient import AsyncHTTPClient, HTTPRequest, HTTPResponse
 from tornado.netutil import bind_sockets
 
-from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 from hub_extensions.core.signing import SignedRequest, hash_of
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.app import make_oauth, make_server

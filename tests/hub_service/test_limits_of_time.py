@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.messages import Report
 from hub_extensions.core.queue.model import LeaseState, QueueLimits
 from tests.fakes.cluster_table import HOME, pod
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import SMALL, pod_room
 from tests.hub_service.engine.room import room, settings
-from tests.hub_service.engine.test_culler import one_turn
+from tests.hub_service.engine.stops.test_culler import one_turn
 
 SECOND = timedelta(seconds=1)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.room import room
 from tests.patience import soon

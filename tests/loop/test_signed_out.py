@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.adapters.jupyterhub_api import HubApi, StartRefused
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, StartRefused
 from tests.authenticator.killed_at import TAKES_OVER, again, config, dies_before
 from tests.authenticator.signed_hub import copy_of, rest
 from tests.fakes.dying_service import NAME, STEPS

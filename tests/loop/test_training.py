@@ -17,7 +17,7 @@ import pytest
 import requests
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from tests.fakes.nvml import GIB, FakeNvml
 from tests.hubs import until
 from tests.loop.place import TURNED, Person, Place, browsers

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from hub_extensions.core.culling.sources import TEXTS, text_of
 from hub_extensions.core.gpu.dcgm import WHY
-from hub_extensions.core.reasons import REASON, TO_THE_HUB, TO_THE_PANEL, Plural, key_of, numbered, parameters
 from hub_extensions.core.sign_on.failures import FAILURES
-from hub_extensions.core.translation import CONTEXT
+from hub_extensions.core.text.reasons import REASON, TO_THE_HUB, TO_THE_PANEL, Plural, key_of, numbered, parameters
+from hub_extensions.core.text.translation import CONTEXT
 
 PACKAGE = Path(__file__).parents[2] / "hub_extensions"
 PAGES = PACKAGE / "hub_service" / "http" / "pages"
@@ -59,11 +59,14 @@ SOURCES = (
     GATE / "portal.py",
     SIGN_ON / "openid" / "authenticator.py",
     *(PACKAGE / "core" / "sign_on" / f"{name}.py" for name in ("sessions", "failures")),
-    *(PACKAGE / "core" / f"{name}.py" for name in ("offer_texts", "wording", "reasons", "queue/failed_starts")),
+    *(
+        PACKAGE / "core" / f"{name}.py"
+        for name in ("messages/offer_texts", "text/wording", "text/reasons", "queue/failed_starts")
+    ),
 )
 NAMED = {
-    PACKAGE / "core" / "glossary.py": ("WORDS", "SENTENCES"),
-    PACKAGE / "core" / "wording.py": ("PLACE",),
+    PACKAGE / "core" / "text" / "glossary.py": ("WORDS", "SENTENCES"),
+    PACKAGE / "core" / "text" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
     PACKAGE / "core" / "culling" / "failed_stops.py": ("TO_DO",),
     PAGES / "labels.py": ("STATES",),
@@ -71,7 +74,7 @@ NAMED = {
     START / "spawn_form.py": ("ISOLATION",),
     START / "start_progress.py": ("KEPT_START", "SILENT"),
     PACKAGE / "hub_service" / "engine" / "engine.py": ("UNREAD", "NONE_CAN_BE_GIVEN"),
-    PACKAGE / "hub_service" / "engine" / "server_view.py": ("UNKNOWN",),
+    PACKAGE / "hub_service" / "engine" / "views" / "server_view.py": ("UNKNOWN",),
     PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS", "SIGNED_OUT"),
     PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from babel.messages.pofile import read_po
 
-from hub_extensions.core.reasons import PARAMETER, SENTENCES, TO_THE_PANEL, Reason, explain
+from hub_extensions.core.text.reasons import PARAMETER, SENTENCES, TO_THE_PANEL, Reason, explain
 from tests.browser.states import STATES
 
 ROOT = Path(__file__).parents[2]
@@ -29,7 +29,7 @@ SPEAKERS = [
     ROOT / "hub_extensions" / "core" / "culling" / "keeps.py",
     ROOT / "hub_extensions" / "core" / "culling" / "policy.py",
     ROOT / "hub_extensions" / "core" / "queue" / "forecast.py",
-    ROOT / "hub_extensions" / "hub_service" / "engine" / "server_view.py",
+    ROOT / "hub_extensions" / "hub_service" / "engine" / "views" / "server_view.py",
 ]
 """What speaks to the panel alone."""
 

@@ -22,10 +22,10 @@ OURS = "hub_extensions"
 SERVER = ("server_extension/",)
 HELM = ("tools/helm_check/helm.py",)
 SIGN_ON = (
-    "adapters/assertions.py",
-    "adapters/forged_assertions.py",
-    "adapters/oidc.py",
-    "adapters/sealed_token.py",
+    "adapters/provider/assertions.py",
+    "adapters/provider/forged_assertions.py",
+    "adapters/provider/oidc.py",
+    "adapters/hub/sealed_token.py",
     "authenticator/openid/",
 )
 KUBERNETES = ("adapters/kubernetes/", "spawner/kube.py", "spawner/pods/", "spawner/pages/profiles.py")

@@ -62,12 +62,12 @@ WORDS = {
 """Word -> what is said instead, in names of classes, functions, attributes and arguments."""
 
 OF_A_TEXT = {
-    "adapters/change_stream.py", "adapters/gpu_service.py", "adapters/kubernetes/api.py", "adapters/notices/webhook.py",
-    "adapters/server_processes.py", "adapters/signer.py", "core/signing.py", "hub_service/http/api/base.py",
-    "hub_service/http/api/hub.py", "hub_service/http/limits.py", "adapters/signatures.py",
-    "adapters/json_log.py", "adapters/supervisor.py", "server_extension/attribution.py",
-    "server_extension/broadcast.py", "spawner/pods/launch.py", "tools/backtest/report.py",
-    "tools/doctor/service.py", "tools/store.py",
+    "adapters/service/change_stream.py", "adapters/service/gpu_service.py", "adapters/kubernetes/api.py",
+    "adapters/notices/webhook.py", "adapters/linux/server_processes.py", "adapters/service/signer.py",
+    "core/signing.py", "hub_service/http/api/base.py", "hub_service/http/api/hub.py",
+    "hub_service/http/limits.py", "adapters/service/signatures.py", "adapters/files/json_log.py",
+    "adapters/linux/supervisor.py", "server_extension/attribution.py", "server_extension/broadcast.py",
+    "spawner/pods/launch.py", "tools/backtest/report.py", "tools/doctor/service.py", "tools/store.py",
 }  # fmt: skip
 """Here a line is one of a text, a log or a stream. So it is in ``tools/helm_check`` and ``tools/usage``."""
 
@@ -80,16 +80,16 @@ NAMED = {
     "core/cluster/pod_status.py": {"_unscheduled"},  # of the code that pages and panel know
     "core/messages/forms.py": {"in_line"},  # a field of the API
     "core/messages/usage.py": {"choice"},  # a field of the API, and a column
-    "core/queue/interval.py": {"within"},  # shares within an hour, a day
+    "core/forecast/interval.py": {"within"},  # shares within an hour, a day
     "core/queue/forecast.py": {"within_max_wait"},
     "core/usage/course.py": {"choice", "_choice", "CHOICE_LENGTH"},
-    "hub_service/engine/rights.py": {"ANSWER_WITHIN"},
+    "hub_service/engine/line/rights.py": {"ANSWER_WITHIN"},
     "tools/helm_check/network_policy.py": {"_within"},
     "hub_service/http/limits.py": {"room_within"},
-    "adapters/port_holder.py": {"stand_in"},
-    "adapters/plain_yaml.py": {"line", "lines", "line_of", "Lines"},  # of a text file
-    "adapters/policy_file.py": {"line", "lines"},
-    "adapters/app_catalogue.py": {"lines"},
+    "adapters/linux/port_holder.py": {"stand_in"},
+    "adapters/files/plain_yaml.py": {"line", "lines", "line_of", "Lines"},  # of a text file
+    "adapters/files/policy_file.py": {"line", "lines"},
+    "adapters/apps/app_catalogue.py": {"lines"},
     "core/sign_on/apps.py": {"line"},
     "core/sign_on/session_end.py": {"gate_told"},  # a field of the API
     "core/culling/rules.py": {"line", "lines"},

@@ -14,15 +14,14 @@ from babel.messages.catalog import Message
 from babel.messages.pofile import read_po
 from jinja2 import ChoiceLoader, DictLoader, Environment, FileSystemLoader, Undefined
 
-from hub_extensions.adapters.catalogues import catalogue_for, catalogues
+from hub_extensions.adapters.files.catalogues import catalogue_for, catalogues
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.pages import ends_too, limits_in_words
-from hub_extensions.core import offer_texts
-from hub_extensions.core.messages import FormState, Keep, Notice, Wait
-from hub_extensions.core.reasons import SENTENCES, explain, key_of, parameters
+from hub_extensions.core.messages import FormState, Keep, Notice, Wait, offer_texts
 from hub_extensions.core.sign_on import EndReport, SignOnConfig, browser_text, end_words
 from hub_extensions.core.sign_on.failures import failure_of
-from hub_extensions.core.translation import CONTEXT, ENGLISH, Catalogue, halves
+from hub_extensions.core.text.reasons import SENTENCES, explain, key_of, parameters
+from hub_extensions.core.text.translation import CONTEXT, ENGLISH, Catalogue, halves
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.spawner.pages.reader import texts_of_script
 from hub_extensions.spawner.pages.spawn_form import form_html

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters import procfs
-from hub_extensions.adapters.procfs import describe, holds_open, script
+from hub_extensions.adapters.linux import procfs
+from hub_extensions.adapters.linux.procfs import describe, holds_open, script
 from hub_extensions.core.gpu.devices import Device, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Holder

@@ -16,7 +16,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from hub_extensions.core.messages import Report
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.before_stop import HOOK, OUTPUT
 from hub_extensions.server_extension.events import END_EVENT_SCHEMA, EndEvents, EndWatch
 from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink

@@ -9,7 +9,7 @@ import pytest
 
 from hub_extensions.core.offers.pod_request import Mechanism, PodAsk
 from hub_extensions.core.queue.model import Lease, LeaseState
-from hub_extensions.hub_service.engine.presenters import grant
+from hub_extensions.hub_service.engine.views.presenters import grant
 from tests.fakes.nvml import GIB, FakeNvml, lab_machine
 from tests.fakes.panel_service import TOKEN, PanelService, a_state
 from tests.fakes.user_server import UserServer

@@ -14,7 +14,7 @@ import pytest
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
 from hub_extensions.core.gpu.samples import Counters, DeviceSample
 from hub_extensions.core.messages import Figures
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.readings import (
     NOT_MEASURABLE,
     NOT_READ,

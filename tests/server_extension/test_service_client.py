@@ -14,7 +14,7 @@ from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
 from hub_extensions.core.messages import Problem, Report, ServerState
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 from hub_extensions.server_extension.service_client import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.outbox import LONGEST_PAUSE
+from hub_extensions.adapters.service.outbox import LONGEST_PAUSE
 from hub_extensions.core.messages import Ask
 from hub_extensions.spawner.accepted_starts import KEY
 from tests.fakes.service import AwayService

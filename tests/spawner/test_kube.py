@@ -24,7 +24,7 @@ from kubespawner._version import __version__ as kubespawner_version
 from tornado import web
 from traitlets.config import Config
 
-from hub_extensions.adapters.gpu_service import GpuServiceClient, ServiceAway
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient, ServiceAway
 from hub_extensions.core.messages import Ask, LeaseGrant
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core.messages import Ended, FormState, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
-from hub_extensions.core.reasons import as_text
+from hub_extensions.core.text.reasons import as_text
 from hub_extensions.spawner.spawn_errors import COUNTS_REFUSALS
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.hubs import Hub, until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.messages import Ended, Started
 from tests.fakes.service import GpuServiceInATest, ServiceThatTookTheLeaseBack
 from tests.hubs import Hub, until

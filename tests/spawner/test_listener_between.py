@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from hub_extensions.adapters.gpu_service import Away, GpuServiceClient, ServiceAway
+from hub_extensions.adapters.service.gpu_service import Away, GpuServiceClient, ServiceAway
 from hub_extensions.core.messages import Ask, Started, Stopped, TicketStatus
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.patience import patient

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.server_processes import mark_of, servers
+from hub_extensions.adapters.linux.server_processes import mark_of, servers
 from hub_extensions.core.messages import Ask, Ended, Started, Stopped
 from hub_extensions.spawner.base import CONFIRM_SECONDS
 from tests.fakes.service import SECRET, AwayService, GpuServiceInATest

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from hub_extensions.adapters.gpu_service import (
+from hub_extensions.adapters.service.gpu_service import (
     FORM_SECONDS,
     STOP_SECONDS,
     Away,

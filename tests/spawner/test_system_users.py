@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.messages import Started, Stopped
 from tests.fakes.service import GpuServiceInATest
 from tests.hubs import SINGLEUSER, Hub, until

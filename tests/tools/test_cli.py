@@ -23,7 +23,7 @@ from hub_extensions import __version__
 from hub_extensions.adapters.kubernetes import cluster_view, watch
 from hub_extensions.adapters.kubernetes.reflector import Pace
 from hub_extensions.adapters.prometheus import DcgmReading
-from hub_extensions.adapters.signatures import Judged, Signatures, SignatureVerdict
+from hub_extensions.adapters.service.signatures import Judged, Signatures, SignatureVerdict
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig

@@ -24,7 +24,7 @@ from benchmarks.forecast_protocol import (
     ratios,
     synthetic,
 )
-from hub_extensions.core.queue.episodes import FEWEST_EPISODES, RULES, Rules
+from hub_extensions.core.forecast.episodes import FEWEST_EPISODES, RULES, Rules
 from hub_extensions.tools.backtest.log import Log, read_logs
 from hub_extensions.tools.backtest.replay import CUTS, PROTOCOL, Replay
 

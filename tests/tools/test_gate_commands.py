@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hub_extensions.adapters.assertions import AssertionSigner, KeyFolder
+from hub_extensions.adapters.provider.assertions import AssertionSigner, KeyFolder
 from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.cli import main
 

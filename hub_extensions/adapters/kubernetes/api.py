@@ -25,7 +25,7 @@ from yaml import YAMLError
 
 from hub_extensions.adapters.kubernetes.official_client import make_client, send
 from hub_extensions.adapters.kubernetes.parse import Json
-from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.adapters.linux.timeouts import with_timeout
 
 if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient

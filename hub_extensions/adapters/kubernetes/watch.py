@@ -30,7 +30,7 @@ from hub_extensions.adapters.kubernetes.parse import (
     volume_kept,
 )
 from hub_extensions.adapters.kubernetes.reflector import ObjectKind, Pace, Reflector
-from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.core.cluster.model import (
     ClaimFacts,
     ClusterConfig,

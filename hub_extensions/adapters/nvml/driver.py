@@ -19,7 +19,7 @@ from hub_extensions.adapters.nvml.states import (
     meaning_of,
 )
 from hub_extensions.core.gpu.devices import GpusUnavailable
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 
 
 class NvmlFailure(Exception):

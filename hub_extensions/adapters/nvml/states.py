@@ -1,7 +1,7 @@
 """What each code of the NVIDIA driver's library means to a person: a state, and a reason that says what to do.
 
 Every ``NVML_ERROR_*`` that pynvml names is here by its number (nvml.h, ``nvmlReturn_t``). Not here: who asked, and the
-sentences (``core/reasons.py``).
+sentences (``core/text/reasons.py``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Scope(Enum):

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from hub_extensions.adapters.procfs import Process
+from hub_extensions.adapters.linux.procfs import Process
 from hub_extensions.adapters.simulated.layouts import Layout
 from hub_extensions.core.gpu.devices import Device, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample

@@ -179,7 +179,7 @@ def _cut(where: _Where, content: object, product: str) -> list[_Part]:
 
 
 def _table(product: str) -> GpuTable | None:
-    from hub_extensions.adapters.mig_tables import packed_tables
+    from hub_extensions.adapters.files.mig_tables import packed_tables
 
     return table_for(packed_tables(), product)
 

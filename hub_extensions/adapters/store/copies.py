@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from hub_extensions.adapters.store.database import parse_url
 from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.wording import foreign
 
 DAILY_COPIES = 7
 """So many days' copies are kept."""

@@ -19,9 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
+from hub_extensions.adapters.linux.timeouts import unbroken
 from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
-from hub_extensions.adapters.timeouts import unbroken
 
 T = TypeVar("T")
 

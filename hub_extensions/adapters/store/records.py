@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.forecast.outlook import Given
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
-from hub_extensions.core.queue.outlook import Given
-from hub_extensions.core.reasons import Reason, as_text
+from hub_extensions.core.text.reasons import Reason, as_text
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason, recalled
+from hub_extensions.core.text.reasons import Reason, recalled
 
 METADATA = sa.MetaData()
 

@@ -20,17 +20,17 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from hub_extensions.adapters.linux.timeouts import unbroken
 from hub_extensions.adapters.store import deliveries, forecasts, history, queue, servers, usage
 from hub_extensions.adapters.store.copies import copy_of_today, is_nearly_full, refuse_damaged
 from hub_extensions.adapters.store.database import make_engine, make_read_only_engine, parse_url, where
 from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow, Stored
 from hub_extensions.adapters.store.schema_upgrade import migrate, refuse_other
-from hub_extensions.adapters.timeouts import unbroken
+from hub_extensions.core.forecast.outlook import Given
 from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.days import CountedUse
-from hub_extensions.core.queue.outlook import Given
 from hub_extensions.core.usage import Minute
 
 T = TypeVar("T")

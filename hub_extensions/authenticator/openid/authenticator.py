@@ -20,7 +20,7 @@ from jupyterhub.utils import maybe_future
 from oauthenticator.generic import GenericOAuthenticator
 from traitlets import Bool, Callable, Dict, Enum, Float, Integer, List, TraitError, Unicode, Union, default
 
-from hub_extensions.adapters.oidc import (
+from hub_extensions.adapters.provider.oidc import (
     Provider,
     ProviderAway,
     ProviderRefused,
@@ -28,7 +28,7 @@ from hub_extensions.adapters.oidc import (
     ProviderUnusable,
     ca_file_wrong,
 )
-from hub_extensions.adapters.provider_address import account_url_wrong, issuer_wrong, reached_at_wrong
+from hub_extensions.adapters.provider.provider_address import account_url_wrong, issuer_wrong, reached_at_wrong
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
 from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
@@ -56,7 +56,7 @@ from hub_extensions.core.sign_on.identity import (
 from hub_extensions.core.sign_on.provider_settings import LEFT_OVER, SECRET_VARIABLE
 from hub_extensions.core.sign_on.recheck import RIGHT_LOST, ProviderLink, end_of_no
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
-from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 MOST_NAMED = 20
 """So many people a sentence of the admins' page names."""

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs
 from tornado import web
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.adapters.oidc import ProviderAway, ProviderUnusable
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderUnusable
 from hub_extensions.authenticator.openid.metrics import LOGOUT_TOKENS
 from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.logout_token import LARGEST_BODY, LogoutToken, judge_logout_token

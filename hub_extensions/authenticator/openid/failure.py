@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tornado import web
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderRefused, ProviderUnusable
 from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on.failures import failure_of
 from hub_extensions.core.sign_on.recheck import RIGHT_LOST, end_of_no

@@ -16,7 +16,7 @@ from oauthenticator.oauth2 import OAuthLogoutHandler
 from tornado.httputil import url_concat
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.adapters.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
 from hub_extensions.authenticator.login import on_this_host
 from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
 from hub_extensions.authenticator.openid.login_state import (

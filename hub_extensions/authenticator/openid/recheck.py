@@ -18,8 +18,8 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from typing import Any
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderUnusable, claims_of_token
-from hub_extensions.adapters.provider_address import account_address
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderRefused, ProviderUnusable, claims_of_token
+from hub_extensions.adapters.provider.provider_address import account_address
 from hub_extensions.authenticator.openid.failure import SignOnFailed
 from hub_extensions.authenticator.openid.links import KeptTokens, encrypted, hub_user_of
 from hub_extensions.authenticator.openid.metrics import OVERDUE, PROVIDER_AWAY, RECHECKS

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderUnreachable
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderUnreachable
 
 SIGN_INS_AT_ONCE = 8
 """So many have their code taken to the provider at a time."""

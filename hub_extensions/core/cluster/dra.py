@@ -19,7 +19,7 @@ from hub_extensions.core.cluster.model import ClusterView, CounterFacts, PodFact
 from hub_extensions.core.cluster.nodes import NodeCount
 from hub_extensions.core.cluster.shared_counters import Counter, CounterDraws, at_once, most_lost, own_counter
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 Json = Mapping[str, Any]
 

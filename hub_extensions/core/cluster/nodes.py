@@ -27,7 +27,7 @@ from hub_extensions.core.offers.pod_request import (
     Mechanism,
     is_gpu_resource,
 )
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 MIB = 2**20
 MIG_RESOURCE = "nvidia.com/mig-"

@@ -16,8 +16,8 @@ from typing import Any
 
 from hub_extensions.core.cluster.unschedulable import why_unschedulable
 from hub_extensions.core.offers.pod_request import CONTAINER
-from hub_extensions.core.reasons import Reason, as_text, explain
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.core.text.wording import foreign
 
 Json = Mapping[str, Any]
 

@@ -32,7 +32,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 SLUG_LENGTH = 48
 AHEAD = 100

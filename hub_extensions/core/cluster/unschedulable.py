@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hub_extensions.core.reasons import Reason, as_text, explain
+from hub_extensions.core.text.reasons import Reason, as_text, explain
 
 _RESOURCE = re.compile(r"Insufficient ([\w./-]+\w)")
 _HAMI_LACKS = re.compile(

@@ -9,8 +9,8 @@ from enum import Enum
 from hub_extensions.core.culling.evidence import MISSED, Evidence, ServerFacts, evidence_of
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.stops import ORDERED, Cause, Stop, StopCause, Withdrawal, stop_of
+from hub_extensions.core.text.reasons import Reason, explain
 
 SHOWN_AFTER = timedelta(minutes=1)
 """Idle for this long (a quarter of a limit that is shorter than 4 min) and the countdown is shown."""

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling.evidence import ServerFacts
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.stops import (
     GIVEN_BACK,
     GIVEN_BACK_FOR_CPU,
@@ -22,6 +21,7 @@ from hub_extensions.core.stops import (
     added,
     without,
 )
+from hub_extensions.core.text.reasons import Reason, explain
 
 
 def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime, words: str = "") -> ServerFacts:

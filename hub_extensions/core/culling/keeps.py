@@ -10,8 +10,8 @@ from hub_extensions.core.culling.decision import CullDecision, decide
 from hub_extensions.core.culling.evidence import Evidence, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.stops import Cause, without
+from hub_extensions.core.text.reasons import Reason, explain
 
 DAY = timedelta(hours=24)
 """The time in which `CullPolicy.keeps_per_day` are counted, whatever server they were for."""

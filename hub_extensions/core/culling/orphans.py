@@ -1,6 +1,6 @@
 """Servers without a GPU that nobody will ever stop: their hub was killed before it had noted them. In doubt: none.
 
-A server with a GPU is found by its lease. Not here: how processes are found (``adapters/server_processes.py``).
+A server with a GPU is found by its lease. Not here: how processes are found (``adapters/linux/server_processes.py``).
 """
 
 from __future__ import annotations

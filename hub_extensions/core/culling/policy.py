@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import Any, ClassVar
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.settings import setting
-from hub_extensions.core.wording import duration
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.wording import duration
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Where no rule fits, the limits of ``c.GpuCulling`` count. A rule with windows fits in them only, by the local time of
 their zone: a window that a clock change leaves out is not there that day, and one it repeats is there twice.
-Pure. Not here: the file (``adapters/policy_file.py``), and what follows from the limits (``decision.py``).
+Pure. Not here: the file (``adapters/files/policy_file.py``), and what follows from the limits (``decision.py``).
 """
 
 from __future__ import annotations

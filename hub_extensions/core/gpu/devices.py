@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import Enum
 
 from hub_extensions.core.gpu.samples import DeviceSample
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 WHOLE = 1000
 """A whole device, in thousandths: shares are integers so that their sums are exact."""

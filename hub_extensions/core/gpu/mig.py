@@ -1,8 +1,8 @@
 """MIG profiles, placements, legal layouts, and what still fits on a GPU.
 
 A profile's name is parsed, never looked up in a list of known names, and never tells the memory: ``1g.18gb`` gives
-16.00 GiB. Tables of values come from NVML or from ``data/mig_profiles.yaml`` (read by ``adapters/mig_tables.py``);
-None in them is not known. Not here: how a GPU is cut, and how a table is read.
+16.00 GiB. Tables of values come from NVML or ``data/mig_profiles.yaml`` (``adapters/files/mig_tables``); None in them
+is not known. Not here: how a GPU is cut, and how a table is read.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

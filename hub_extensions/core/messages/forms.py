@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
-from hub_extensions.core.sentence_pieces import Pieces, in_pieces, plain_pieces
-from hub_extensions.core.translation import Catalogue
+from hub_extensions.core.text.reasons import Reason
+from hub_extensions.core.text.sentence_pieces import Pieces, in_pieces, plain_pieces
+from hub_extensions.core.text.translation import Catalogue
 
 
 @dataclass(frozen=True, slots=True)

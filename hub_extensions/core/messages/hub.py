@@ -10,7 +10,7 @@ from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages.forms import OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from hub_extensions.core.gpu.samples import Counters
 from hub_extensions.core.messages.server import Countdown, Keep, ServerState
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 from hub_extensions.core.gpu.samples import Counters, UseSign
 from hub_extensions.core.messages.forms import OfferState
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.notices.delivery import LETTER, Delivery
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 LONGEST = 1000
 """Characters of a letter, or of the reason of an order."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 
 GPU = "gpu"
 """The pool of whole GPUs, and the offer of one."""

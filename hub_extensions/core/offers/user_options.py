@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
-from hub_extensions.core.reasons import Reason, as_text, explain
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.core.text.wording import foreign
 
 NOTIFY = "notify_when_ready"
 """The key by which a user asks to be told when the server is ready, with the page closed."""

@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign
 from hub_extensions.core.messages import NodePart, PoolInfo
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, card_of, cordon_of
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 SLICES = 7
 """A card that is cut has so many compute slices."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from hub_extensions.core.messages import Health, OfferState
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.quota_holds import QuotaHold
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 EMPTY: Mapping[OfferId, QuotaHold] = {}
 GPUS_READ = timedelta(seconds=60)

@@ -12,7 +12,7 @@ from hub_extensions.core.overview.cards import HELD, Card, Emptying, PieceState
 from hub_extensions.core.overview.health import HealthVerdict
 from hub_extensions.core.overview.totals import Totals
 from hub_extensions.core.queue.cordons import Cordon
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 CARDS_A_PAGE = 20
 PEOPLE_A_PAGE = 25

@@ -39,7 +39,7 @@ from hub_extensions.core.queue.model import (
     Verdict,
 )
 from hub_extensions.core.queue.node_sets import NodeWish
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 # ------------------------------------------------------------------ joining
 

@@ -22,7 +22,7 @@ from hub_extensions.core.queue.forecast import (
 )
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot
 from hub_extensions.core.queue.node_sets import NodeWish
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 
 def brake_of(snapshot: QueueSnapshot) -> StartBrake:

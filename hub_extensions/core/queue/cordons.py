@@ -2,7 +2,7 @@
 
 Who is on such a place stays until the own end comes. On a cluster the scheduler places the servers, and only a cordon
 of its own keeps it from a node: an order of ours stands there as long as the node is cordoned. Not here: who holds what
-(``core/overview``), and who cordons (``hub_service/engine/node_drains.py``).
+(``core/overview``), and who cordons (``hub_service/engine/stops/node_drains.py``).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.devices import Device, DeviceState
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 MACHINE = "machine"
 """The place that is the whole machine; any other is a card, by its UUID, or a node of a cluster, by its name."""

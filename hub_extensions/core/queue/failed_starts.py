@@ -14,9 +14,9 @@ from hub_extensions.core.messages.forms import FailedStart
 from hub_extensions.core.messages.hub import Ended
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import WantedOffer
-from hub_extensions.core.reasons import Reason, as_text, explain
-from hub_extensions.core.sentence_pieces import Pieces, SentencePiece, in_pieces
-from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.core.text.sentence_pieces import Pieces, SentencePiece, in_pieces
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 KEPT_FOR = timedelta(minutes=15)
 """So long a place waits for its user to start again, in running time."""

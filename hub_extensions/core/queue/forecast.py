@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 START_ALLOWANCE = timedelta(minutes=3)
 """A start that takes longer is ended, where the admin's time-outs are not longer: the lifetime runs from ready on."""

@@ -41,7 +41,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
     WantedOffer,
 )
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Event(Enum):

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Ticket, TicketState
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 QUOTA = "quota"
 """The cause of such a failed start (``spawner/pods/api_rejections.py``)."""

@@ -4,7 +4,7 @@ Each server's processes carry the mark of its lease. That none does is evidence 
 under which this hub starts servers can be read. Elsewhere nothing follows from their absence, however long it lasts:
 then a lease ends when the hub says that the server stopped, or when its process is known to be dead, and the driver
 lists no process on the device. Where the driver's list says nothing, the spawner's own poll has to say it.
-Not here: how it is read (``adapters/procfs.py``, ``adapters/nvml``), and who is told.
+Not here: how it is read (``adapters/linux/procfs.py``, ``adapters/nvml``), and who is told.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Three addresses can say something of an account: the token address at a refresh, the user information, and the
 provider's own administration (`account_url`). Only words about the person end a right; words about the client never do.
-Not here: asking (``adapters/oidc.py``), and what follows for a session (``recheck.py``).
+Not here: asking (``adapters/provider/oidc.py``), and what follows for a session (``recheck.py``).
 """
 
 from __future__ import annotations

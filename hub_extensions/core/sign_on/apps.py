@@ -1,6 +1,6 @@
 """An app behind the gate, as the catalogue of apps has it, and what is wrong with a catalogue.
 
-Not here: reading the catalogue (``adapters/app_catalogue.py``), and who may open an app (``access.py``).
+Not here: reading the catalogue (``adapters/apps/app_catalogue.py``), and who may open an app (``access.py``).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an audit tries on every app, and what an answer means: safe, open, or not tried. Pure.
 
 *Not tried* is never *safe*: an answer that proves nothing is said to prove nothing. Not here: sending
-(``adapters/audit_run.py``) and the two accounts (``adapters/audit_accounts.py``).
+(``adapters/apps/audit_run.py``) and the two accounts (``adapters/apps/audit_accounts.py``).
 """
 
 from __future__ import annotations

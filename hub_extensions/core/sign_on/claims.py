@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
-from hub_extensions.core.wording import about
+from hub_extensions.core.text.wording import about
 
 Claims = Mapping[str, Any]
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from hub_extensions.core.reasons import key_of, parameters
-from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import about
+from hub_extensions.core.text.reasons import key_of, parameters
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.wording import about
 
 
 class FailureAction(str, Enum):

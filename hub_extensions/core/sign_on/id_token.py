@@ -2,7 +2,7 @@
 
 At a login it comes from the provider itself a moment ago, so a time that does not fit is a clock that is off, and the
 refusal says by how much. One from a refresh has no nonce and no hash of an access token, and is of the same person.
-Not here: keys and signatures (``adapters/oidc.py``), and who that person is here (``identity.py``).
+Not here: keys and signatures (``adapters/provider/oidc.py``), and who that person is here (``identity.py``).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The headers by which apps are told who is calling, and all spellings under which a stranger might send them.
 
-Not here: the signed statement (``adapters/assertions.py``), and the proxies' configuration that clears them.
+Not here: the signed statement (``adapters/provider/assertions.py``), and the proxies' configuration that clears them.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ header ``typ``           ``logout+jwt``; plain ``JWT`` or none as well, as older
 ``jti``                  there; seen before is refused by who remembers it
 =======================  ===========================================================================
 
-Not here: keys and signatures (``adapters/oidc.py``), and the sessions that end.
+Not here: keys and signatures (``adapters/provider/oidc.py``), and the sessions that end.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from hub_extensions.core.messages import FormState, OfferState, ServerState, TicketInfo
-from hub_extensions.core.offer_texts import ahead
+from hub_extensions.core.messages.offer_texts import ahead
 from hub_extensions.core.sign_on.apps import App
 
 HealthState = Literal["up", "down", "unknown"]

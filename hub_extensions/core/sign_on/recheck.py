@@ -15,7 +15,7 @@ no, the person has to act there         this session ends, and nothing else
 nothing that can be read                it stays: nobody is signed out because a provider is away
 ======================================  ==================================================================
 
-Not here: asking (``adapters/oidc.py``), and ending (``authenticator/session_ender.py``).
+Not here: asking (``adapters/provider/oidc.py``), and ending (``authenticator/session_ender.py``).
 """
 
 from __future__ import annotations

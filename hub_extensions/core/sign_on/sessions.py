@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 
 from hub_extensions.core.sign_on.config import SignOnConfig
-from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 
 class EndCause(str, Enum):

@@ -1,7 +1,7 @@
 """When one server stops and for what: a set of causes, each with its own time; the earliest counts. Pure.
 
 Every view of a server's end (panel, *Your GPU*, the administrators' pages, audit, forecast, API) reads one `Stop`.
-Not here: which limits make a cause (``core/culling``), and who carries a stop out (``hub_service/engine/culler.py``).
+Not here: which limits make a cause (``core/culling``), and who carries a stop out (``engine/stops/culler.py``).
 """
 
 from hub_extensions.core.stops.causes import (

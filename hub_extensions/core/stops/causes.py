@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Cause(Enum):

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.stops.causes import Cause, StopCause
+from hub_extensions.core.text.reasons import Reason, explain
 
 GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
 """Why, where the server's own user ordered it: it stops, or comes back without a GPU."""
@@ -34,7 +34,7 @@ class Order:
     No user moves that time.
 
     Attributes:
-        why: the code of the reason for its user (``core/reasons.py``).
+        why: the code of the reason for its user (``core/text/reasons.py``).
         words: the admin's own, for an admin's order.
     """
 

@@ -1,6 +1,6 @@
 """One use of a GPU, from its admission to its record: what is noted at each event, and what follows at the end.
 
-Values only. Not here: which change of a lease or a server is which event (``hub_service/engine/usage.py``), and tables.
+Values only. Not here: which change of a lease or a server is which event (``engine/uses/usage.py``), and tables.
 """
 
 from hub_extensions.core.usage.course import (

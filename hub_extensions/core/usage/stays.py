@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from hub_extensions.core.forecast.outlook import Stay
 from hub_extensions.core.messages.usage import OWN, UsageRecord
-from hub_extensions.core.queue.outlook import Stay
 from hub_extensions.core.usage.ends import UseEnd
 
 NO_STAY = frozenset({UseEnd.LEFT.value, UseEnd.LOST.value, UseEnd.NODE_LOST.value})

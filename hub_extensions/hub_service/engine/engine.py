@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from hub_extensions import __version__
-from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
-from hub_extensions.adapters.server_processes import mark_of
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.adapters.linux.server_processes import mark_of
 from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, Store, StoreUnavailable
 from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import CullPolicy, RuledServer
@@ -24,34 +24,35 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
-from hub_extensions.hub_service.engine import drains, overview, presenters
-from hub_extensions.hub_service.engine.admin_orders import AdminOrders
-from hub_extensions.hub_service.engine.admin_view import AdminView
-from hub_extensions.hub_service.engine.cull_audit import culled_servers
-from hub_extensions.hub_service.engine.culler import Culler
-from hub_extensions.hub_service.engine.dcgm import EVERY as ASK_EVERY
-from hub_extensions.hub_service.engine.dcgm import Dcgm, open_prometheus
-from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.failed_stops import FailedStops
-from hub_extensions.hub_service.engine.forecast_record import lost
-from hub_extensions.hub_service.engine.forecaster import Forecaster
-from hub_extensions.hub_service.engine.lease_view import LeaseView
-from hub_extensions.hub_service.engine.leases import LeaseWatcher
-from hub_extensions.hub_service.engine.local_leases import Gpus, LocalLeases
-from hub_extensions.hub_service.engine.notifier import Notifier
-from hub_extensions.hub_service.engine.offer_sources import OfferSources
-from hub_extensions.hub_service.engine.orphans import Orphans
-from hub_extensions.hub_service.engine.reconcile import Reconciler, ServiceApart
-from hub_extensions.hub_service.engine.returns import Returns
-from hub_extensions.hub_service.engine.server_view import ServerView
-from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.tickets import Tickets
-from hub_extensions.hub_service.engine.usage import healed
-from hub_extensions.hub_service.engine.usage_days import UsageDays
+from hub_extensions.hub_service.engine.forecasts.forecast_record import lost
+from hub_extensions.hub_service.engine.forecasts.forecaster import Forecaster
+from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.line.local_leases import Gpus, LocalLeases
+from hub_extensions.hub_service.engine.line.orphans import Orphans
+from hub_extensions.hub_service.engine.line.reconcile import Reconciler, ServiceApart
+from hub_extensions.hub_service.engine.line.tickets import Tickets
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.stops import drains
+from hub_extensions.hub_service.engine.stops.admin_orders import AdminOrders
+from hub_extensions.hub_service.engine.stops.culler import Culler
+from hub_extensions.hub_service.engine.stops.dcgm import EVERY as ASK_EVERY
+from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, open_prometheus
+from hub_extensions.hub_service.engine.stops.failed_stops import FailedStops
+from hub_extensions.hub_service.engine.stops.returns import Returns
+from hub_extensions.hub_service.engine.uses.notifier import Notifier
+from hub_extensions.hub_service.engine.uses.usage import healed
+from hub_extensions.hub_service.engine.views import overview, presenters
+from hub_extensions.hub_service.engine.views.admin_view import AdminView
+from hub_extensions.hub_service.engine.views.cull_audit import culled_servers
+from hub_extensions.hub_service.engine.views.lease_view import LeaseView
+from hub_extensions.hub_service.engine.views.offer_sources import OfferSources
+from hub_extensions.hub_service.engine.views.server_view import ServerView
+from hub_extensions.hub_service.engine.views.usage_days import UsageDays
 from hub_extensions.hub_service.setup.settings import Settings
 
 if TYPE_CHECKING:
-    from hub_extensions.hub_service.engine.cluster_leases import Cluster, ClusterLeases
+    from hub_extensions.hub_service.engine.line.cluster_leases import Cluster, ClusterLeases
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -86,7 +87,7 @@ class Engine:
         self.cluster_leases: ClusterLeases | None = None
         if settings.cluster is not None:
             # one machine needs no library of Kubernetes
-            from hub_extensions.hub_service.engine.cluster_leases import ClusterLeases
+            from hub_extensions.hub_service.engine.line.cluster_leases import ClusterLeases
 
             self.cluster_leases = ClusterLeases(state, transaction, cast("Cluster", gpus), settings.cluster)
             self.watcher = self.cluster_leases

@@ -10,7 +10,7 @@ import re
 from tornado.routing import URLSpec
 from tornado.web import Application
 
-from hub_extensions.adapters.json_log import log_request
+from hub_extensions.adapters.files.json_log import log_request
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute

@@ -20,12 +20,12 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.web import HTTPError, RequestHandler
 
-from hub_extensions.adapters.jupyterhub_api import HubApi
-from hub_extensions.adapters.known_callers import Caller, server_of
-from hub_extensions.adapters.listeners import StrangerListens, check_place
-from hub_extensions.adapters.signatures import Judged, Signatures
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.known_callers import Caller, server_of
+from hub_extensions.adapters.linux.listeners import StrangerListens, check_place
+from hub_extensions.adapters.service.signatures import Judged, Signatures
 from hub_extensions.core.access import ApiAction, Person, has_access
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 BEARER = re.compile(r"(?:bearer|token)\s+(\S+)\s*", re.IGNORECASE)
 CACHE_SECONDS = 30.0

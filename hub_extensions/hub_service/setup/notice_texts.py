@@ -13,11 +13,11 @@ from functools import lru_cache
 from jinja2 import StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 
-from hub_extensions.adapters.catalogues import catalogue_for, catalogues
+from hub_extensions.adapters.files.catalogues import catalogue_for, catalogues
 from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
 from hub_extensions.core.settings import spelled
-from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import duration
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.wording import duration
 
 Values = Mapping[str, object]
 TRIALS: tuple[Values, ...] = (

@@ -1,6 +1,6 @@
 """The service's port from the hub's start on: the hub holds it, and knows where the service is if a stranger has it.
 
-Runs in the hub. Not here: the sockets (``adapters/port_holder.py``), and the service's side (``process.py``).
+Runs in the hub. Not here: the sockets (``adapters/linux/port_holder.py``), and the service's side (``process.py``).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.listeners import is_of_this_machine
-from hub_extensions.adapters.port_holder import PortHolder, handed_over
+from hub_extensions.adapters.linux.listeners import is_of_this_machine
+from hub_extensions.adapters.linux.port_holder import PortHolder, handed_over
 from hub_extensions.hub_service.setup.addresses import EVERYWHERE, at, reached_at
 from hub_extensions.hub_service.setup.settings import Settings
 

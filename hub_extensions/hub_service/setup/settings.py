@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote, urlsplit
 
-from hub_extensions.adapters.settings_file import (
+from hub_extensions.adapters.files.settings_file import (
     SettingsError,
     checked,
     read_settings,

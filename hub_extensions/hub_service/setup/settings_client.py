@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
-from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.hub_service.process import Lifetime
 from hub_extensions.hub_service.setup.service_info import Own, of_info, settings_from
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError

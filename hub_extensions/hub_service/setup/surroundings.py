@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.hub_service.setup.addresses import at
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 

@@ -1,6 +1,6 @@
 """The hub's base URL, as its configuration gives it.
 
-Not here: our own sections (``loader.py``), and single settings (``adapters/hub_config.py``).
+Not here: our own sections (``loader.py``), and single settings (``adapters/hub/hub_config.py``).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.adapters.hub.hub_config import value_of
 
 
 def hub_base_url(c: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.core.cluster.model import ClusterConfig, Term
 from hub_extensions.core.cluster.placement import terms_of
 from hub_extensions.spawner.config.loader import check_cluster

@@ -11,10 +11,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hub_extensions.adapters.catalogues import catalogues
+from hub_extensions.adapters.files.catalogues import catalogues
 from hub_extensions.core.messages import Problem
-from hub_extensions.core.reasons import explain
-from hub_extensions.core.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 PROGRAMS = ("api/", "hub/", "health", "metrics")
 """Addresses of the service that no person opens."""

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
-from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
+from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceRefused
 from hub_extensions.core.messages import FailedStart, Notice, ServerState, TicketStatus, UserOverview
-from hub_extensions.core.offer_texts import at_most_text, default_title, likely_text
+from hub_extensions.core.messages.offer_texts import at_most_text, default_title, likely_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
 from hub_extensions.core.queue.failed_starts import sentence
-from hub_extensions.core.reasons import Reason, as_text, translated
-from hub_extensions.core.sentence_pieces import Pieces, SentencePiece, in_pieces, joined, plain_pieces
-from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import about, ordinal
+from hub_extensions.core.text.reasons import Reason, as_text, translated
+from hub_extensions.core.text.sentence_pieces import Pieces, SentencePiece, in_pieces, joined, plain_pieces
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.wording import about, ordinal
 from hub_extensions.spawner.pages.texts import clock, utc
 
 KEPT = "kept"

@@ -14,8 +14,8 @@ from typing import Any
 from slugify import slugify
 
 from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError, others_of
-from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.wording import foreign
 
 PROFILE = "profile"
 UNLISTED = "--unlisted-choice"

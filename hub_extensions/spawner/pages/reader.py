@@ -13,10 +13,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hub_extensions.adapters.catalogues import catalogue_of
-from hub_extensions.core import glossary
-from hub_extensions.core.sentence_pieces import Pieces
-from hub_extensions.core.translation import Catalogue, halves
+from hub_extensions.adapters.files.catalogues import catalogue_of
+from hub_extensions.core.text import glossary
+from hub_extensions.core.text.sentence_pieces import Pieces
+from hub_extensions.core.text.translation import Catalogue, halves
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.overview import (
     KEPT,

@@ -18,11 +18,10 @@ from urllib.parse import urlsplit
 
 import jinja2
 
-from hub_extensions.adapters.catalogues import catalogue_of
-from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused, gpu_service
-from hub_extensions.core import glossary
+from hub_extensions.adapters.files.catalogues import catalogue_of
+from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceRefused, gpu_service
 from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
-from hub_extensions.core.offer_texts import (
+from hub_extensions.core.messages.offer_texts import (
     card_share,
     default_title,
     enough_text,
@@ -37,9 +36,10 @@ from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, UNTOLD_CARD, Of
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
 from hub_extensions.core.queue.alternatives import smaller
-from hub_extensions.core.reasons import Reason, explain, translated
-from hub_extensions.core.sentence_pieces import Pieces
-from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.core.text import glossary
+from hub_extensions.core.text.reasons import Reason, explain, translated
+from hub_extensions.core.text.sentence_pieces import Pieces
+from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import failed_view, last_offers, last_options, offers_in
 from hub_extensions.spawner.pages.reader import spoken_by
 from hub_extensions.spawner.pages.texts import (

@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 from html import escape
 from typing import Any
 
-from hub_extensions.adapters.catalogues import catalogues
-from hub_extensions.adapters.gpu_service import ServiceAway, ServiceCannotWrite
+from hub_extensions.adapters.files.catalogues import catalogues
+from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import LeaseGrant, Problem, TicketStatus, Wait
-from hub_extensions.core.offer_texts import (
+from hub_extensions.core.messages.offer_texts import (
     MIG,
     age_step,
     at_most_text,
@@ -31,9 +31,9 @@ from hub_extensions.core.offer_texts import (
     when_text,
 )
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.reasons import Reason, as_text, translated
-from hub_extensions.core.translation import ENGLISH, Catalogue, halves
-from hub_extensions.core.wording import ordinal
+from hub_extensions.core.text.reasons import Reason, as_text, translated
+from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
+from hub_extensions.core.text.wording import ordinal
 from hub_extensions.spawner.accepted_starts import AcceptedStart
 from hub_extensions.spawner.pages.texts import clock, utc
 

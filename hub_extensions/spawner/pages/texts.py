@@ -8,11 +8,11 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from hub_extensions.core.messages import OfferState
-from hub_extensions.core.offer_texts import figures
+from hub_extensions.core.messages.offer_texts import figures
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.reasons import translated
-from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import ordinal
+from hub_extensions.core.text.reasons import translated
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.wording import ordinal
 
 
 def utc(moment: datetime) -> str:

@@ -11,7 +11,7 @@ import json
 import re
 from dataclasses import dataclass
 
-from hub_extensions.core.reasons import Reason, as_text, explain
+from hub_extensions.core.text.reasons import Reason, as_text, explain
 
 
 @dataclass(frozen=True, slots=True)

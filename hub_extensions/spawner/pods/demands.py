@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jupyterhub.utils import maybe_future
 
-from hub_extensions.adapters.timeouts import with_timeout
+from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.core.cluster.placement import PodDemands, demands_of
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import OFFER_LABEL, label_value

@@ -17,7 +17,7 @@ from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException, CoreV1Api, CustomObjectsApi
 
 from hub_extensions.core.cluster.kueue import GROUP, VERSION, pending_messages, queue_problem
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 REFRESH_SECONDS = 10.0
 READ_SECONDS = 5.0

@@ -18,9 +18,9 @@ from kubernetes_asyncio.client import ApiException
 
 from hub_extensions.core.cluster.kueue import why_held, workload_name
 from hub_extensions.core.cluster.pod_status import PodState, bound, machine_silent, pod_state, when
-from hub_extensions.core.offer_texts import default_title
+from hub_extensions.core.messages.offer_texts import default_title
 from hub_extensions.core.offers.pod_request import KUEUE_QUEUE_LABEL
-from hub_extensions.core.reasons import Reason, as_text, explain
+from hub_extensions.core.text.reasons import Reason, as_text, explain
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.start_progress import Start, report_cluster_away, report_pod
 from hub_extensions.spawner.pods.api_rejections import ApiRejection, cluster_away, rejection_of

@@ -15,7 +15,7 @@ from aiohttp import ClientError
 from kubernetes_asyncio.client import ApiException, V1DeleteOptions, V1Pod, V1Preconditions
 from kubespawner import KubeSpawner
 
-from hub_extensions.adapters.gpu_service import ServiceAway, ServiceRefused
+from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceRefused
 from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.spawner.base import CONFIRM_SECONDS, GpuSpawnerMixin

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hub_extensions.core.queue.interval import HIGH, Interval, log_time, shifted
+from hub_extensions.core.forecast.interval import HIGH, Interval, log_time, shifted
 from hub_extensions.tools.backtest.world import LogSession, Running, World
 
 TSAFRIR = "user's last two, played"

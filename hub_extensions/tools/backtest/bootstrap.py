@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 
-from hub_extensions.core.queue.interval import Interval
+from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.tools.backtest.replay import ScoredForecast
 
 RESAMPLED = 200

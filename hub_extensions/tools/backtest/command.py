@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from hub_extensions.core.queue.episodes import FEWEST_EPISODES
+from hub_extensions.core.forecast.episodes import FEWEST_EPISODES
 from hub_extensions.tools.backtest.log import BacktestRefused, Log, ReplayPool, read_logs
 from hub_extensions.tools.backtest.replay import Replay, ScoredForecast
 from hub_extensions.tools.backtest.report import as_json, few_episodes, picture, summary, table

@@ -13,11 +13,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hub_extensions.core.queue.durations import DurationHistory, Left, UseHolder
-from hub_extensions.core.queue.foretell import Foreteller, alike
-from hub_extensions.core.queue.interval import Interval
-from hub_extensions.core.queue.outlook import Stay
-from hub_extensions.core.queue.play import HeldShares, SimulationState, Waiting, Wish
+from hub_extensions.core.forecast.durations import DurationHistory, Left, UseHolder
+from hub_extensions.core.forecast.foretell import Foreteller, alike
+from hub_extensions.core.forecast.interval import Interval
+from hub_extensions.core.forecast.outlook import Stay
+from hub_extensions.core.forecast.play import HeldShares, SimulationState, Waiting, Wish
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
 from hub_extensions.tools.backtest.limit import bound_of
 from hub_extensions.tools.backtest.log import Log, ReplayPool

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hub_extensions.core.queue.episodes import RULES, BusyEpisodes, Rules
-from hub_extensions.core.queue.interval import Interval
+from hub_extensions.core.forecast.episodes import RULES, BusyEpisodes, Rules
+from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.tools.backtest.baselines import LAST_FIFTY, PointCorrection
 from hub_extensions.tools.backtest.boosting import Boosted
 from hub_extensions.tools.backtest.log import Log, ReplayPool

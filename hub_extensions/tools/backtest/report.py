@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rich.table import Table
 
-from hub_extensions.core.queue.episodes import FEWEST_EPISODES
+from hub_extensions.core.forecast.episodes import FEWEST_EPISODES
 from hub_extensions.tools.backtest.baselines import TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import Ratios, geometric_mean, geometric_means, spread
 from hub_extensions.tools.backtest.replay import ScoredForecast

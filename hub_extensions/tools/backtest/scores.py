@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 
-from hub_extensions.core.queue.interval import SOON, Interval
+from hub_extensions.core.forecast.interval import SOON, Interval
 from hub_extensions.tools.backtest.baselines import PAST_MEAN, TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import Ratios, resampled
 from hub_extensions.tools.backtest.replay import ScoredForecast

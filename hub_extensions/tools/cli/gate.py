@@ -36,8 +36,8 @@ def gate_run(config: str) -> None:
 @_settings_file
 def gate_rotate(config: str) -> None:
     """Change the key that signs assertions, now: the next one signs, and the one before is published no more."""
-    from hub_extensions.adapters.assertions import rotate
-    from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.adapters.files.settings_file import SettingsError
+    from hub_extensions.adapters.provider.assertions import rotate
     from hub_extensions.adapters.store.errors import StoreUnavailable
     from hub_extensions.gate.keys import keys_of
     from hub_extensions.gate.settings import GateSettings

@@ -47,7 +47,7 @@ def audit(
 ) -> None:
     """Try whether an app behind the gate is open; exit code 1 where one is. Nothing is changed but two accounts,
     which are made at the hub and removed. What could not be tried is listed as not tried."""
-    from hub_extensions.adapters.audit_run import AuditRun  # its libraries take their time to load
+    from hub_extensions.adapters.apps.audit_run import AuditRun  # its libraries take their time to load
 
     config = replace(_config(settings, token_file, cookie_file, connect), cases=frozenset(cases))
     results = asyncio.run(AuditRun(config).results())
@@ -67,9 +67,9 @@ def audit(
 def _config(settings: Path, token_file: Path | None, cookie_file: Path | None, connect: tuple[str, ...]) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
-    from hub_extensions.adapters.assertions import KeyFolder, signing_key
-    from hub_extensions.adapters.audit_accounts import AuditGate, AuditHub
-    from hub_extensions.adapters.audit_run import AuditConfig
+    from hub_extensions.adapters.apps.audit_accounts import AuditGate, AuditHub
+    from hub_extensions.adapters.apps.audit_run import AuditConfig
+    from hub_extensions.adapters.provider.assertions import KeyFolder, signing_key
     from hub_extensions.core.sign_on.apps import AppCatalogue
 
     try:

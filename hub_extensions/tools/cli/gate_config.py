@@ -90,7 +90,7 @@ def _write(text: str, output: str | None) -> None:
 
 
 def _settings_of(file: str) -> GateSettings:
-    from hub_extensions.adapters.settings_file import SettingsError
+    from hub_extensions.adapters.files.settings_file import SettingsError
     from hub_extensions.gate.settings import GateSettings
 
     try:
@@ -113,7 +113,7 @@ def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
 
 def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogue:
     """Those of the file, or of the settings: of the file that these name, as it is now, where it is here."""
-    from hub_extensions.adapters.app_catalogue import CatalogueError, checked_catalogue
+    from hub_extensions.adapters.apps.app_catalogue import CatalogueError, checked_catalogue
     from hub_extensions.core.sign_on.apps import check_catalogue
     from hub_extensions.gate.catalogue import check_for
 

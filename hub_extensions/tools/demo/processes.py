@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hub_extensions.adapters.procfs import send_signal, start_time
+from hub_extensions.adapters.linux.procfs import send_signal, start_time
 
 MARK = "JUPYTERHUB_GPU_DEMO"
 """Every process of a demo carries its folder's path in this environment variable: that is how left-overs are found."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from traitlets.config import Config
 
-from hub_extensions.adapters.hub_config import value_of
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.doctor.diagnosis import Diagnosis
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from traitlets.config import Config
 
-from hub_extensions.adapters.hub_config import value_of
-from hub_extensions.adapters.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.adapters.prometheus import DcgmReading
 from hub_extensions.authenticator.setup_checks import is_single_sign_on, provider_value
 from hub_extensions.configuration import (
@@ -152,7 +152,7 @@ def _of_spawner(config: Config, name: str) -> Any:
 
 def notices(settings: Settings) -> Iterator[Diagnosis]:
     """How users who have closed the page are told, and whether the last time went well, by the service's database."""
-    from hub_extensions.hub_service.engine.notifier import last_sendings
+    from hub_extensions.hub_service.engine.uses.notifier import last_sendings
 
     for channel, last in last_sendings(settings).items():
         fix = "" if last.went else "The service's log has each try; docs/howto/notices.md says when it is tried again."
@@ -163,7 +163,7 @@ def prometheus(settings: Settings) -> Iterator[Diagnosis]:
     """What Prometheus says of the MIG devices of this machine."""
     if not settings.prometheus_url or settings.cluster is not None:
         return  # on a cluster the pools are asked about, where they are read
-    from hub_extensions.hub_service.engine.dcgm import open_prometheus
+    from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
 
     prometheus = open_prometheus(settings)
     if prometheus is None:

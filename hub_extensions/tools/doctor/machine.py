@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from importlib.util import find_spec
 from itertools import chain
 
-from hub_extensions.adapters import procfs
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.nvml.processes import sees_all_processes
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.nodes import own_names

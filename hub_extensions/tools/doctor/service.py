@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 from traitlets.config import Config
 
-from hub_extensions.adapters.listeners import accounts_at
-from hub_extensions.adapters.plain_request import fetch_plain
-from hub_extensions.adapters.signed_request import signed_get
+from hub_extensions.adapters.linux.listeners import accounts_at
+from hub_extensions.adapters.service.plain_request import fetch_plain
+from hub_extensions.adapters.service.signed_request import signed_get
 from hub_extensions.core.culling.sources import WHO
 from hub_extensions.hub_service.setup.service_info import hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.wording import foreign
 
 LONGEST_NAME = 255
 LATEST = 4e9

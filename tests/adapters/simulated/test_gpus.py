@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.procfs import Process, marked
+from hub_extensions.adapters.linux.procfs import Process, marked
 from hub_extensions.adapters.simulated.gpus import SimulatedGpus, of_service
 from hub_extensions.adapters.simulated.layouts import PACKED, LayoutError, load_layout, parse_layout
 from hub_extensions.core.gpu.devices import Placement

@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, Store
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

@@ -15,7 +15,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, TicketState, WantedOffer
 from hub_extensions.core.usage import Minute
-from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.state.state import State
 from tests.adapters.store.filled_store import statements, tables, write_filled_store
 
 START = datetime(2026, 11, 20, 9, 0, 0, 250000, tzinfo=timezone.utc)

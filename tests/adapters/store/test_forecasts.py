@@ -10,9 +10,9 @@ import pytest
 
 from hub_extensions.adapters.store import Changes, Store
 from hub_extensions.adapters.store.forecasts import FORECASTS
+from hub_extensions.core.forecast.interval import Interval
+from hub_extensions.core.forecast.outlook import Given
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.interval import Interval
-from hub_extensions.core.queue.outlook import Given
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)

@@ -26,7 +26,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many

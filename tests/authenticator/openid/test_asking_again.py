@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderTokens
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderRefused, ProviderTokens
 from hub_extensions.adapters.store.sign_on import METADATA, SignOnStore
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.registry import SessionRegistry

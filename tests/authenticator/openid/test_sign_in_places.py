@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from traitlets.config import Config
 
-from hub_extensions.adapters.oidc import ProviderAway, ProviderRefused, ProviderTokens, ProviderUnreachable
+from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderRefused, ProviderTokens, ProviderUnreachable
 from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator
 from hub_extensions.authenticator.openid.failure import SignOnFailed
 from hub_extensions.authenticator.openid.login_state import new_login

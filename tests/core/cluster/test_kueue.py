@@ -12,7 +12,7 @@ from hub_extensions.core.cluster.kueue import (
     why_held,
     workload_name,
 )
-from hub_extensions.core.reasons import as_text, explain
+from hub_extensions.core.text.reasons import as_text, explain
 
 NO_FLAVOR = "couldn't assign flavors to pod set main: "
 UNUSED = NO_FLAVOR + "insufficient unused quota for nvidia.com/mig-1g.5gb in flavor lab, 1 more needed"

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core.cluster.pod_status import pod_state, scheduled_at, when
 from hub_extensions.core.cluster.unschedulable import why_unschedulable
-from hub_extensions.core.reasons import as_text
+from hub_extensions.core.text.reasons import as_text
 
 NOW = datetime(2026, 11, 20, 14, 2, tzinfo=timezone.utc)
 LACKS = (

@@ -35,8 +35,8 @@ from hub_extensions.core.culling import (
     undo,
 )
 from hub_extensions.core.gpu.samples import ServerReport
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.stops import earliest
+from hub_extensions.core.text.reasons import Reason, explain
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
 ON = CullPolicy(enabled=True)

@@ -24,7 +24,7 @@ from hub_extensions.core.culling import (
     observe,
     settle,
 )
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 from tests.core.culling.test_decision import FACTS, GPU, ON, minute
 
 MINUTE = timedelta(minutes=1)

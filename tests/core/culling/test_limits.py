@@ -23,8 +23,8 @@ from hub_extensions.core.culling import (
 )
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
-from hub_extensions.core.reasons import Reason, explain
-from hub_extensions.core.wording import duration
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.wording import duration
 from tests.core.culling.test_decision import CPU, DEMO, FACTS, GPU, ON, START, kept_by, message, minute
 
 LENGTHS = ("idle", "lifetime", "unopened", "cpu_idle", "cpu_lifetime")

@@ -24,7 +24,7 @@ from hub_extensions.core.culling import (
     keep,
     next_step,
 )
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)

@@ -32,7 +32,7 @@ from hub_extensions.core.culling import (
     settle,
 )
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 from tests.core.culling.test_decision import DEMO, FACTS, ON, START
 from tests.examples import many
 

@@ -22,7 +22,7 @@ from hub_extensions.core.culling import (
     reached,
     settle,
 )
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 
 NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.adapters.mig_tables import packed_tables
+from hub_extensions.adapters.files.mig_tables import packed_tables
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.gpu.mig import (
     DoesNotFit,

@@ -22,7 +22,7 @@ from hub_extensions.core.queue.admission import admit, availability, refuse_to_j
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 from tests.core.queue.test_admission import CPU, NOW, OFFERS, large, small, whole
 from tests.core.queue.test_counted_pools import cards
 

@@ -19,7 +19,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
     WantedOffer,
 )
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from tests.core.queue.test_admission import CPU, GPU, NOW, SMALL, large, lease, small, snapshot, ticket, whole
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts, Taint
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, survey_pools
+from hub_extensions.core.forecast.foretell import Question, simulation_of
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
-from hub_extensions.core.queue.foretell import Question, simulation_of
 from hub_extensions.core.queue.model import (
     Availability,
     Lease,

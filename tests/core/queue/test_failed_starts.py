@@ -24,7 +24,7 @@ from hub_extensions.core.queue.failed_starts import (
     with_failure,
 )
 from hub_extensions.core.queue.model import Ticket, TicketState, WantedOffer
-from hub_extensions.core.sentence_pieces import joined
+from hub_extensions.core.text.sentence_pieces import joined
 
 NOW = datetime(2026, 11, 2, 9, tzinfo=timezone.utc)
 LATER = NOW + KEPT_FOR

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from hub_extensions.core.queue.forecast import starts_now, unknown
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 
 
 def test_what_starts_now_waits_for_no_time_at_all() -> None:

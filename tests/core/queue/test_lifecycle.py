@@ -15,7 +15,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import ENDS, LEASES, TICKETS, Event, LeaseReading, Step
 from hub_extensions.core.queue.model import Admission, Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
-from hub_extensions.core.reasons import Reason
+from hub_extensions.core.text.reasons import Reason
 
 NOW = datetime(2026, 11, 2, 9, tzinfo=timezone.utc)
 LATER = NOW + timedelta(minutes=3)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core.sign_on.failures import FAILURES, PARAMETERS, FailureAction, failure_of
 
 

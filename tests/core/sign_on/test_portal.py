@@ -9,7 +9,6 @@ import pytest
 
 from hub_extensions.core.messages import FormState, TicketInfo
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import Reason
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.portal import (
     HEALTH_FORGOTTEN,
@@ -21,6 +20,7 @@ from hub_extensions.core.sign_on.portal import (
     next_health,
     portal_of,
 )
+from hub_extensions.core.text.reasons import Reason
 from tests.fakes.panel_service import a_state
 from tests.fakes.service import an_offer
 

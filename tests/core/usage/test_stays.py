@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
+from hub_extensions.core.forecast.outlook import Stay
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.outlook import Stay
 from hub_extensions.core.usage.stays import stay_of
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)

@@ -14,10 +14,10 @@ from hub_extensions.core.messages import Ask, Ended, Started, Stopped, TicketSta
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue.model import Availability, Lease
-from hub_extensions.hub_service.engine.clock import RunningClock
-from hub_extensions.hub_service.engine.cluster_leases import ClusterLeases
 from hub_extensions.hub_service.engine.engine import Engine
-from hub_extensions.hub_service.engine.state import State
+from hub_extensions.hub_service.engine.line.cluster_leases import ClusterLeases
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.state.state import State
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.fakes.empty_store import open_store
 from tests.fakes.machine import HubAsTold

@@ -12,15 +12,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from hub_extensions.adapters import procfs
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Ask, Ended, Started, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.hub_service.engine.clock import RunningClock
 from hub_extensions.hub_service.engine.engine import Engine
-from hub_extensions.hub_service.engine.reconcile import ServiceApart
+from hub_extensions.hub_service.engine.line.reconcile import ServiceApart
+from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.setup.settings import Settings
 from tests.fakes.empty_store import open_store
 from tests.fakes.machine import GpusAsTold, HubAsTold, large, small

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway
 from hub_extensions.core.messages import Ask, Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Admission, Lease, LeaseState, TicketState, WantedOffer
-from hub_extensions.core.reasons import Reason, as_text, explain
-from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.meta import read_failures, write_failures
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import read_failures, write_failures
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import Room, room

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubRefused, StopAnswer
+from hub_extensions.adapters.hub.jupyterhub_api import HubRefused, StopAnswer
 from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room, settings
-from tests.hub_service.engine.test_culler import minutes, one_turn
+from tests.hub_service.engine.stops.test_culler import minutes, one_turn
 from tests.patience import soon
 
 pytestmark = pytest.mark.programs

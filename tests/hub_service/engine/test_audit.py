@@ -14,8 +14,8 @@ from hub_extensions.core.messages import Ask, Report, Started, Stopped
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import as_text
-from hub_extensions.hub_service.engine.reconcile import MISSING
+from hub_extensions.core.text.reasons import as_text
+from hub_extensions.hub_service.engine.line.reconcile import MISSING
 from hub_extensions.hub_service.http.pages.audit import ADMINS_KINDS
 from tests.fakes.cluster_table import HOME, pod
 from tests.fakes.machine import large, small

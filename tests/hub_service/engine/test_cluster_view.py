@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubServer
+from hub_extensions.adapters.hub.jupyterhub_api import HubServer
 from hub_extensions.core.cluster.model import ClusterView, PodFacts
 from hub_extensions.core.queue.model import LeaseState, TicketState
-from hub_extensions.hub_service.engine import cluster_leases
+from hub_extensions.hub_service.engine.line import cluster_leases
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 

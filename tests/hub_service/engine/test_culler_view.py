@@ -15,8 +15,8 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Report, ServerState
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.core.reasons import as_text, explain
-from hub_extensions.hub_service.engine.server_evidence import REPORTS_LAST
+from hub_extensions.core.text.reasons import as_text, explain
+from hub_extensions.hub_service.engine.stops.server_evidence import REPORTS_LAST
 from tests.hub_service.engine.room import Room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 

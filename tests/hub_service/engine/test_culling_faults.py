@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 from hub_extensions.core.messages import Stopped
 from tests.fakes.hub import FakeServer, FakeUser, HubWhosePageFails
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room, settings
-from tests.hub_service.engine.test_culler import OPEN, minutes, one_turn, stops_finish
+from tests.hub_service.engine.stops.test_culler import OPEN, minutes, one_turn, stops_finish
 from tests.hub_service.engine.test_dcgm_of_pods import Pods, pods
 
 pytestmark = pytest.mark.programs

@@ -16,7 +16,7 @@ from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.prometheus import PrometheusAsTold
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 from tests.hub_service.engine.room import Hands
-from tests.hub_service.engine.test_culler import OPEN, one_turn, stops_finish
+from tests.hub_service.engine.stops.test_culler import OPEN, one_turn, stops_finish
 
 STEP = timedelta(seconds=30)
 SHARED = "gpu.shared"

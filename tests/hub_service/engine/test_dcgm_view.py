@@ -18,7 +18,7 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.hub_service.engine.dcgm import Dcgm, merged
+from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, merged
 from tests.fakes.cluster_table import A100, ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 from tests.hub_service.engine.room import Room

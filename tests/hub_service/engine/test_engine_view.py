@@ -19,8 +19,8 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import Mechanism
 from hub_extensions.core.queue.model import LeaseState
 from hub_extensions.hub_service.engine.engine import AGAIN
-from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.transaction import Transaction, Transactions
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease

@@ -19,9 +19,9 @@ from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
 from hub_extensions.core.usage import Figure, OpenUse, UseEnd
-from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.state import State
-from hub_extensions.hub_service.engine.usage import HEARD_LATE, Measuring, followed, healed, heard_late
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.uses.usage import HEARD_LATE, Measuring, followed, healed, heard_late
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import procfs
-from hub_extensions.adapters.procfs import Process
+from hub_extensions.adapters.linux import procfs
+from hub_extensions.adapters.linux.procfs import Process
 from hub_extensions.core.gpu.devices import Foreign, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.queue.model import Lease, LeaseState
-from hub_extensions.hub_service.engine import local_leases
-from hub_extensions.hub_service.engine.local_leases import LocalLeases
+from hub_extensions.hub_service.engine.line import local_leases
+from hub_extensions.hub_service.engine.line.local_leases import LocalLeases
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubServer, HubUser
+from hub_extensions.adapters.hub.jupyterhub_api import HubServer, HubUser
 from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.culling import Action, Cause, CullDecision, ServerFacts
 from hub_extensions.core.messages import Ended, Report, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
-from hub_extensions.core.reasons import explain
-from hub_extensions.hub_service.engine import local_leases, reconcile
-from hub_extensions.hub_service.engine.rights import KEPT, LAST, UNANSWERED
-from hub_extensions.hub_service.engine.tickets import SLICE
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.hub_service.engine.line import local_leases, reconcile
+from hub_extensions.hub_service.engine.line.rights import KEPT, LAST, UNANSWERED
+from hub_extensions.hub_service.engine.line.tickets import SLICE
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.fakes.machine import small
 from tests.fakes.reasons import because

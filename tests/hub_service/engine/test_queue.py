@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters import procfs
-from hub_extensions.adapters.jupyterhub_api import HubAway, HubServer
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway, HubServer
+from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.gpu.devices import InventoryReading
 from hub_extensions.core.messages import Ask, Ended, QueueFigures, Started, Stopped
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits, TicketEnd, TicketState
-from hub_extensions.hub_service.engine.errors import Refused
-from hub_extensions.hub_service.engine.overview import failed_starts
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.views.overview import failed_starts
 from tests.fakes.machine import HubAsTold, StoreThatIsFull, large, small
 from tests.hub_service.engine.room import room
 from tests.patience import patient, soon

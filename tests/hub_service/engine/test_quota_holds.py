@@ -7,7 +7,7 @@ from pathlib import Path
 
 from hub_extensions.core.messages import Ended, TicketStatus
 from hub_extensions.core.overview.view import Asked
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 

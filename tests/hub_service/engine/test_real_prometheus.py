@@ -18,7 +18,7 @@ from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.real_prometheus import Exporter, RealPrometheus
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 from tests.hub_service.engine.room import Hands
-from tests.hub_service.engine.test_culler import one_turn, stops_finish
+from tests.hub_service.engine.stops.test_culler import one_turn, stops_finish
 
 pytestmark = [pytest.mark.programs, pytest.mark.whole, pytest.mark.needs("prometheus")]
 

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from hub_extensions.core.queue.model import LeaseState
-from hub_extensions.hub_service.engine.local_leases import LocalLeases, _cause
+from hub_extensions.hub_service.engine.line.local_leases import LocalLeases, _cause
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import room

@@ -9,26 +9,21 @@ import pytest
 from hub_extensions.core.culling import CullPolicy, drain_time
 from hub_extensions.core.sign_on.config import SignOnConfig
 from hub_extensions.core.sign_on.gate_config import GateConfig
-from hub_extensions.hub_service.engine import (
+from hub_extensions.hub_service.engine import engine
+from hub_extensions.hub_service.engine.forecasts import forecaster, foresight
+from hub_extensions.hub_service.engine.line import (
     cluster_leases,
-    culler,
-    dcgm,
-    engine,
-    forecaster,
-    foresight,
     forgotten_pods,
-    inventory,
     local_leases,
-    notifier,
     orphans,
-    queue_view,
     reconcile,
     rights,
-    server_evidence,
     tickets,
-    usage,
-    user_notices,
 )
+from hub_extensions.hub_service.engine.state import inventory
+from hub_extensions.hub_service.engine.stops import culler, dcgm, server_evidence
+from hub_extensions.hub_service.engine.uses import notifier, usage, user_notices
+from hub_extensions.hub_service.engine.views import queue_view
 
 SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
 

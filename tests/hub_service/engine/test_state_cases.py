@@ -14,8 +14,8 @@ from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import LeaseState, TicketEnd, TicketState
-from hub_extensions.hub_service.engine.meta import POOL_NAMES, TOKEN_NAME
-from hub_extensions.hub_service.engine.usage import followed
+from hub_extensions.hub_service.engine.state.meta import POOL_NAMES, TOKEN_NAME
+from hub_extensions.hub_service.engine.uses.usage import followed
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import room

@@ -17,7 +17,7 @@ from tests.fakes.machine import small
 from tests.fakes.mail_server import MailServerAsTold
 from tests.fakes.webhook import WebhookAsTold, WebhookThatFails, WebhookThatHangs, WebhookThatRedirects
 from tests.hub_service.engine.room import Room, room, settings
-from tests.hub_service.engine.test_culler import MINUTE, OPEN, one_turn, stops_finish
+from tests.hub_service.engine.stops.test_culler import MINUTE, OPEN, one_turn, stops_finish
 
 pytestmark = pytest.mark.programs
 SECOND = timedelta(seconds=1)

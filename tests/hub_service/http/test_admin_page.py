@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core import messages
 from hub_extensions.core.gpu.devices import WHOLE, Device, DeviceState, Foreign, Placement
 from hub_extensions.core.offers.offer_id import OfferId
@@ -19,7 +19,7 @@ from hub_extensions.core.overview.health import HealthVerdict, judge_health
 from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.cordons import MACHINE, Cordon
 from hub_extensions.core.queue.failed_starts import failure
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import admin_labels
 from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES

@@ -22,7 +22,7 @@ from requests.exceptions import InvalidHeader, InvalidURL
 from tornado.netutil import bind_sockets
 from tornado.web import create_signed_value
 
-from hub_extensions.adapters.jupyterhub_api import HubApi
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.hub_service.engine.engine import Engine

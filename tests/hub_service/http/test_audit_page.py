@@ -8,9 +8,9 @@ import io
 import pytest
 
 from hub_extensions.adapters.store import JournalRow
-from hub_extensions.core.reasons import explain
-from hub_extensions.core.translation import Catalogue
-from hub_extensions.hub_service.engine.cull_audit import KINDS
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.text.translation import Catalogue
+from hub_extensions.hub_service.engine.views.cull_audit import KINDS
 from hub_extensions.hub_service.http.pages.audit import CSV_ROWS, ROWS, kind_text, with_moments
 from tests.fakes.engine import NOON
 from tests.hub_service.conftest import Running

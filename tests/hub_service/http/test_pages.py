@@ -17,10 +17,10 @@ import pytest
 
 from hub_extensions.core import messages
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health, TicketInfo, Wait
-from hub_extensions.core.offer_texts import ahead, free_text, place_text, wait_text
+from hub_extensions.core.messages.offer_texts import ahead, free_text, place_text, wait_text
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import failure
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.hub_service.http.pages.own_uses import busy_text, end_text

@@ -15,10 +15,10 @@ import pytest
 from jinja2 import Environment, FileSystemLoader
 from playwright.async_api import Browser, Page, async_playwright
 
-from hub_extensions.adapters.catalogues import catalogues
+from hub_extensions.adapters.files.catalogues import catalogues
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.translation import ENGLISH
+from hub_extensions.core.text.translation import ENGLISH
 from hub_extensions.spawner.pages.away import AwayAnswer
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
 from tests.browser.live_page import axe_source

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, timezone
 import pytest
 from tornado.httpclient import HTTPResponse
 
-from hub_extensions.adapters import signatures as module
-from hub_extensions.adapters.gpu_service import GpuServiceClient
-from hub_extensions.adapters.signatures import Signatures, SignatureVerdict
-from hub_extensions.adapters.signer import Signer
+from hub_extensions.adapters.service import signatures as module
+from hub_extensions.adapters.service.gpu_service import GpuServiceClient
+from hub_extensions.adapters.service.signatures import Signatures, SignatureVerdict
+from hub_extensions.adapters.service.signer import Signer
 from hub_extensions.core.messages import Ask
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, SignedRequest, hash_of
 from hub_extensions.hub_service.http.api.routes import ROUTES

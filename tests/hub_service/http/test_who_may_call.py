@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from hub_extensions.adapters.signatures import Signatures
+from hub_extensions.adapters.service.signatures import Signatures
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.app import HEALTH_ANYWHERE, PAGES
 from hub_extensions.hub_service.http.auth import Who

@@ -11,7 +11,7 @@ import pytest
 from tornado.httputil import HTTPInputError
 from tornado.log import gen_log
 
-from hub_extensions.adapters.json_log import JsonLines, Repeated, leave_out_what_was_sent
+from hub_extensions.adapters.files.json_log import JsonLines, Repeated, leave_out_what_was_sent
 from tests.hub_service.conftest import SECRET, Running
 
 

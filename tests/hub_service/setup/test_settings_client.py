@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
-from hub_extensions.adapters.supervisor import FINAL
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway, HubRefused
+from hub_extensions.adapters.linux.supervisor import FINAL
 from hub_extensions.hub_service.process import Lifetime
 from hub_extensions.hub_service.setup import settings_client
 from hub_extensions.hub_service.setup.service_info import Own, to_info

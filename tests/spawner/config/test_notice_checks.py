@@ -12,7 +12,7 @@ import pytest
 from traitlets.config import Config
 
 from hub_extensions import configure
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.hub_service.setup.notice_texts import TRIALS, NoticeTexts
 from hub_extensions.hub_service.setup.settings import Settings

@@ -18,7 +18,7 @@ from typing import Any
 import jinja2
 from jupyterhub._data import DATA_FILES_PATH
 
-from hub_extensions.core.translation import ENGLISH, Catalogue, halves
+from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import NotRunningView, failed_view
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
 from tests.patience import patient

@@ -25,8 +25,7 @@ import pytest
 from jupyterhub._data import DATA_FILES_PATH
 from playwright.sync_api import Browser, Page, Route
 
-from hub_extensions.adapters.gpu_service import ServiceAway
-from hub_extensions.core import glossary
+from hub_extensions.adapters.service.gpu_service import ServiceAway
 from hub_extensions.core.messages import (
     Countdown,
     FailedStart,
@@ -42,8 +41,9 @@ from hub_extensions.core.messages import (
 from hub_extensions.core.offers.model import cpu_offer
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.failed_starts import failure
-from hub_extensions.core.reasons import explain
-from hub_extensions.core.translation import ENGLISH, halves
+from hub_extensions.core.text import glossary
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.text.translation import ENGLISH, halves
 from hub_extensions.spawner.pages.overview import NotRunningView, ended_view, failed_view, home_entries
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES, form_html
 from hub_extensions.spawner.pages.start_progress import Start, report_starting, report_unanswered, report_waiting

@@ -8,12 +8,12 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.adapters.gpu_service import ServiceRefused
+from hub_extensions.adapters.files.catalogues import catalogue_for
+from hub_extensions.adapters.service.gpu_service import ServiceRefused
 from hub_extensions.core.messages import FailedStart, FormState, Notice, Problem, UserOverview
-from hub_extensions.core.offer_texts import enough_text
+from hub_extensions.core.messages.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.reasons import Reason, explain
+from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.spawner.pages.overview import (
     KEPT,
     NONE,

@@ -8,15 +8,15 @@ from datetime import datetime, timezone
 
 import pytest
 
-from hub_extensions.adapters.catalogues import catalogues
+from hub_extensions.adapters.files.catalogues import catalogues
 from hub_extensions.core.culling import CullPolicy, culling_sentence
-from hub_extensions.core.glossary import SENTENCES, WORDS
 from hub_extensions.core.messages import FailedStart, FormState, Notice, OfferClosing, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.user_options import parse_user_options
 from hub_extensions.core.queue.failed_starts import failure
-from hub_extensions.core.reasons import explain
-from hub_extensions.core.translation import ENGLISH
+from hub_extensions.core.text.glossary import SENTENCES, WORDS
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.text.translation import ENGLISH
 from hub_extensions.spawner.pages.spawn_form import form_html, user_options_from_form
 from hub_extensions.spawner.pages.texts import culling_text
 from tests.fakes.reasons import because

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hub_extensions.core.messages import Wait
-from hub_extensions.core.offer_texts import no_figure
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.messages.offer_texts import no_figure
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.spawner.pages.texts import wait_text
 from tests.fakes.reasons import because
 from tests.fakes.service import an_offer

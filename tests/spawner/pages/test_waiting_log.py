@@ -8,11 +8,11 @@ from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from hub_extensions.adapters.gpu_service import ServiceCannotWrite
+from hub_extensions.adapters.service.gpu_service import ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import Problem, TicketStatus, Wait
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.reasons import explain
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, report_pod, report_unanswered, report_waiting
 from tests.fakes.reasons import because
 from tests.fakes.service import an_offer

@@ -9,12 +9,12 @@ from http import HTTPStatus
 
 from tornado.web import HTTPError, MissingArgumentError
 
-from hub_extensions.adapters.jupyterhub_api import HubAway, HubRefused
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway, HubRefused
 from hub_extensions.adapters.store import StoreUnavailable
 from hub_extensions.core.messages import Problem
-from hub_extensions.core.reasons import explain
 from hub_extensions.core.signing import SIGN_AGAIN
-from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.core.text.reasons import explain
+from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.auth import Forbidden, SignAgain
 

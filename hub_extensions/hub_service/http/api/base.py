@@ -18,12 +18,12 @@ from tornado.escape import utf8
 from tornado.web import Finish, HTTPError
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway
-from hub_extensions.adapters.signatures import SignatureVerdict
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway
+from hub_extensions.adapters.service.signatures import SignatureVerdict
 from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import Problem
-from hub_extensions.core.reasons import Reason, explain
 from hub_extensions.core.signing import ANSWER_HEADER, SignedRequest, hash_of
+from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.http.api.answers import is_our_fault, problem_of
 from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES, BadInput, read, write

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from hub_extensions.core.forecast.progress import LONGEST
 from hub_extensions.core.messages import Ask, Ended, Progress, Report, Started, Stopped
 from hub_extensions.core.offers.offer_id import OfferIdError
 from hub_extensions.core.offers.user_options import UserOptionsError, check_several
-from hub_extensions.core.queue.progress import LONGEST
-from hub_extensions.core.wording import foreign
+from hub_extensions.core.text.wording import foreign
 from hub_extensions.hub_service.http.api.requests import TicketRequest
 
 T = TypeVar("T")

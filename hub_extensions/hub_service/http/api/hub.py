@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from tornado.iostream import StreamClosedError
 
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core.messages import Ask, Ended, SignedOut, Started, Stopped, TicketStatus, WithoutSessions
 from hub_extensions.core.sign_on.ended_sessions import EndedSessions
 from hub_extensions.hub_service.http.api.base import JsonRoute, Parts

@@ -13,7 +13,7 @@ from hub_extensions.core.messages import FormState
 from hub_extensions.core.notices import LONGEST
 from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.hub_service.engine.engine import Engine
-from hub_extensions.hub_service.engine.errors import Refused
+from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.codec import BadInput
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest

@@ -7,7 +7,7 @@ from dataclasses import replace
 from prometheus_client import generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from hub_extensions.adapters.jupyterhub_api import HubAway
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway
 from hub_extensions.core.access import ApiAction
 from hub_extensions.core.signing import clock_problem
 from hub_extensions.hub_service.http.api.base import JsonRoute

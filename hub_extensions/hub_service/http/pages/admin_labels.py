@@ -5,8 +5,8 @@ from __future__ import annotations
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.overview.cards import Card, Piece, PieceState
 from hub_extensions.core.overview.days import Span
-from hub_extensions.core.translation import Catalogue
-from hub_extensions.core.wording import about
+from hub_extensions.core.text.translation import Catalogue
+from hub_extensions.core.text.wording import about
 
 SLICES, FINE = 7, 56
 """A bar is as many equal parts wide: a card's compute slices, or eighths of them where a piece is no whole slice."""

@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
-from hub_extensions.adapters.jupyterhub_api import HubApi, HubAway, HubRefused
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.hub_service.http.auth import ShortMemory
 
 log = logging.getLogger("hub_extensions.hub_service.http.pages")

@@ -1,6 +1,6 @@
 """Figures as the pages say them: keeps, what a lease does, and what admins read. Unknown is "not known", never zero.
 
-Not here: offers, waits and places in line (``core/offer_texts.py``), and reasons, which come
+Not here: offers, waits and places in line (``core/messages/offer_texts.py``), and reasons, which come
 with the answers themselves.
 """
 
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from hub_extensions.core.culling.sources import WHO
+from hub_extensions.core.forecast.episodes import FEWEST_EPISODES
+from hub_extensions.core.forecast.outlook import FEW
 from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence
-from hub_extensions.core.queue.episodes import FEWEST_EPISODES
-from hub_extensions.core.queue.outlook import FEW
-from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import about
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.wording import about
 
 MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(?:\+00:00|Z| UTC)")
 """A time in a sentence of the journal, as programs write one."""

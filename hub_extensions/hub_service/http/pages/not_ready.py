@@ -15,7 +15,7 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.adapters.catalogues import catalogue_for
+from hub_extensions.adapters.files.catalogues import catalogue_for
 
 RETRY_SECONDS = 5.0
 

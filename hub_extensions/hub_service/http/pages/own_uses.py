@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from hub_extensions.core.messages import UsageRecord
-from hub_extensions.core.offer_texts import default_title
+from hub_extensions.core.messages.offer_texts import default_title
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.translation import ENGLISH, Catalogue
-from hub_extensions.core.wording import about
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.core.text.wording import about
 
 SHOWN = 10
 LATELY = timedelta(hours=24)

@@ -20,17 +20,17 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import HTTPError, RequestHandler
 
-from hub_extensions.adapters.catalogues import catalogue_for
-from hub_extensions.adapters.jupyterhub_api import HubAway
-from hub_extensions.adapters.page_templates import page_templates
-from hub_extensions.core import offer_texts, wording
+from hub_extensions.adapters.files.catalogues import catalogue_for
+from hub_extensions.adapters.files.page_templates import page_templates
+from hub_extensions.adapters.hub.jupyterhub_api import HubAway
 from hub_extensions.core.access import ApiAction, Person
-from hub_extensions.core.messages import Problem
+from hub_extensions.core.messages import Problem, offer_texts
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.failed_starts import sentence
-from hub_extensions.core.reasons import Reason, sentence_in, translated
-from hub_extensions.core.sentence_pieces import SentencePiece, in_pieces, plain_pieces
-from hub_extensions.core.translation import Catalogue, halves
+from hub_extensions.core.text import wording
+from hub_extensions.core.text.reasons import Reason, sentence_in, translated
+from hub_extensions.core.text.sentence_pieces import SentencePiece, in_pieces, plain_pieces
+from hub_extensions.core.text.translation import Catalogue, halves
 from hub_extensions.hub_service.http.api.base import Parts, Route
 from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
 from hub_extensions.hub_service.http.auth import Who

@@ -1,0 +1,1 @@
+"""The catalogue of apps behind the gate, and the requests of their audit."""

@@ -1,0 +1,157 @@
+"""The two accounts of an audit: made at the hub with an admin's token, one in an app's groups, and removed again.
+
+Where the token may not, the accounts are None, and what they are for is not tried. Not here: what they try.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from tornado.httpclient import HTTPClientError, HTTPRequest
+
+from hub_extensions.adapters.http_client import http_client
+from hub_extensions.adapters.service.signer import ATTEMPTS, Signer
+from hub_extensions.core.sign_on.audit import ACCOUNT, AUDIT_PATH
+from hub_extensions.core.signing import ANSWER_HEADER
+
+SECONDS = 10.0
+
+
+class HubDeclined(Exception):
+    """The hub did not do it; the text says what, and its status."""
+
+
+class HubRefusesAccount(HubDeclined):
+    """The hub answered, and it was not done."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAccount:
+    """A user of the hub with a token."""
+
+    name: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditAccounts:
+    """`outsider` is in no group, `member` in those of the apps. None: it could not be made, and `why` says why."""
+
+    outsider: AuditAccount | None
+    member: AuditAccount | None
+    why: str = ""
+
+
+class AuditHub:
+    """The hub, asked with a token that may make and remove users, read services and change groups.
+
+    Attributes:
+        left_over: accounts that could not be removed, or perhaps were never made, and why.
+    """
+
+    def __init__(self, api_url: str, token: str) -> None:
+        self._api, self._token = api_url.rstrip("/"), token
+        self.left_over: list[tuple[str, str]] = []
+        self._client = http_client(follow_redirects=False)
+
+    async def services(self) -> dict[str, dict[str, Any]] | None:
+        """All services by name; None: the token may not read them."""
+        try:
+            found = await self._ask("GET", "services")
+        except HubDeclined:
+            return None
+        return found if isinstance(found, dict) else None
+
+    @asynccontextmanager
+    async def accounts(self, groups: Iterable[str]) -> AsyncIterator[AuditAccounts]:
+        """Two accounts for as long as the block runs; they are removed however it ends."""
+        made: list[str] = []
+        try:
+            yield await self._made(tuple(groups), made)
+        finally:
+            for name in made:
+                try:
+                    await self.remove(name)
+                except HubDeclined as problem:
+                    self.left_over.append((name, str(problem)))
+
+    async def remove(self, name: str) -> None:
+        """Remove an account, and its token with it. Raises HubDeclined."""
+        if not name.startswith(ACCOUNT):
+            raise ValueError(f"{name} is no account of an audit")
+        try:
+            await self._ask("DELETE", f"users/{quote(name, safe='')}")
+        except HubDeclined as problem:
+            if not str(problem).endswith(" 404"):
+                raise
+
+    async def _made(self, groups: tuple[str, ...], made: list[str]) -> AuditAccounts:
+        try:
+            outsider = await self._make(made)
+        except HubDeclined as problem:
+            return AuditAccounts(None, None, str(problem))
+        try:
+            member = await self._make(made)
+            for group in groups:
+                await self._ask("POST", f"groups/{quote(group, safe='')}/users", {"users": [member.name]})
+        except HubDeclined as problem:
+            return AuditAccounts(outsider, None, str(problem))
+        return AuditAccounts(outsider, member)
+
+    async def _make(self, made: list[str]) -> AuditAccount:
+        name = f"{ACCOUNT}{secrets.token_hex(6)}"
+        made.append(name)  # first: a hub that does it and does not say so leaves nothing behind
+        try:
+            await self._ask("POST", f"users/{name}")
+        except HubRefusesAccount:
+            made.remove(name)
+            raise
+        answer = await self._ask("POST", f"users/{name}/tokens", {"note": "audit of the gate", "expires_in": 900})
+        return AuditAccount(name, str(answer["token"]))
+
+    async def _ask(self, method: str, path: str, body: object = None) -> Any:
+        payload = json.dumps(body if body is not None else {}) if method == "POST" else None
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+        request = HTTPRequest(f"{self._api}/{path}", method, headers, payload, request_timeout=SECONDS)
+        try:
+            answer = await self._client.fetch(request, raise_error=False)
+        except (OSError, HTTPClientError) as problem:
+            raise HubDeclined(f"{method} {path.split('/')[0]}: no answer ({type(problem).__name__})") from problem
+        if answer.code >= 300:
+            raise HubRefusesAccount(f"the hub answers {method} {path.split('/')[0]} with {answer.code}")
+        return json.loads(answer.body) if answer.body else {}
+
+
+class AuditGate:
+    """The gate, asked beside every proxy for the session of an account of an audit's."""
+
+    def __init__(self, url: str, secret: str) -> None:
+        self._url, self._signer = url.rstrip("/"), Signer(secret)
+        self._client = http_client(follow_redirects=False)
+
+    async def session_for(self, token: str, expired: bool = False) -> str:
+        """The cookie of a new session, or of one that is over by its age. Raises HubDeclined."""
+        body = json.dumps({"token": token, "expired": expired}).encode()
+        try:
+            for _ in range(ATTEMPTS):
+                letter = self._signer.sign("POST", AUDIT_PATH, body)
+                request = HTTPRequest(
+                    f"{self._url}{AUDIT_PATH}", "POST", dict(letter.headers), body, request_timeout=SECONDS
+                )
+                answer = await self._client.fetch(request, raise_error=False)
+                if letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
+                    break
+            found = json.loads(answer.body)
+        except (OSError, ValueError, HTTPClientError) as problem:
+            raise HubDeclined(
+                f"the gate gives no session: no answer at {self._url} ({type(problem).__name__})"
+            ) from None
+        if answer.code != 200:
+            raise HubDeclined(f"the gate gives no session: {answer.code}")
+        return str(found["cookie"])

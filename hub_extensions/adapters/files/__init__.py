@@ -1,0 +1,1 @@
+"""Files of this package and of administrators."""

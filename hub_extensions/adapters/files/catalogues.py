@@ -1,0 +1,61 @@
+"""The catalogues that this package brings along (``locale/<language>/LC_MESSAGES/``), read once.
+
+The panel's has the reasons that the panel shows, that of the pages the rest; a page asks both. Not here: which text is
+asked for, and how a catalogue is made (``scripts/generate-catalogues.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable
+from importlib.resources import files
+
+from hub_extensions.core.text.translation import ENGLISH, Catalogue, preferred
+
+DOMAINS = ("jupyterhub_gpu", "jupyterhub_gpu_pages")
+_PLURALS = re.compile(r"nplurals=(\d); plural=(?:(0)|\(n (!=|>) 1\));")
+
+
+def catalogue_for(accept_language: str) -> Catalogue:
+    """The catalogue of the language that a browser asks for first; English where there is none."""
+    return catalogues().get(preferred(accept_language, catalogues().keys()), ENGLISH)
+
+
+def catalogue_of(handler: object) -> Catalogue:
+    """The language that the browser of a request asks for; English where no request is known."""
+    request = getattr(handler, "request", None)
+    return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
+
+
+@functools.cache
+def catalogues() -> dict[str, Catalogue]:
+    """Every language but English, by its name in HTML (``fi-FI``)."""
+    folder = files("hub_extensions") / "locale"
+    found = (_read(each.name) for each in folder.iterdir() if each.is_dir() and not each.name.startswith("_"))
+    return {each.language: each for each in found if each.texts}
+
+
+def _read(name: str) -> Catalogue:
+    texts: dict[str, list[str]] = {}
+    language, plurals = name.replace("_", "-"), "nplurals=1; plural=0;"
+    for domain in DOMAINS:
+        file = files("hub_extensions") / "locale" / name / "LC_MESSAGES" / f"{domain}.json"
+        if not file.is_file():
+            continue  # a language may have been begun with one of the two
+        read = json.loads(file.read_text(encoding="utf-8"))
+        head = read.pop("")
+        language, plurals = head["language"], head["plural_forms"]
+        texts |= read
+    return Catalogue(language, texts, _form(plurals))
+
+
+def _form(plurals: str) -> Callable[[float], int]:
+    """Which form a number takes. Three rules are enough for the languages here; another one is a fault of ours."""
+    rule = _PLURALS.fullmatch(plurals.strip())
+    if rule is None:
+        raise ValueError(f"a plural rule that is not known: {plurals}")
+    if rule[2]:
+        return lambda count: 0
+    return (lambda count: int(count != 1)) if rule[3] == "!=" else (lambda count: int(count > 1))

@@ -1,0 +1,498 @@
+"""What the service asks of JupyterHub over its REST API, the same on JupyterHub 5.5 and 6.1.
+
+Listing, starting and stopping, and identifying use HTTP clients of their own: a slow list never delays a stop.
+Not here: when a server is started or stopped, and who may ask.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
+from enum import Enum
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+
+from hub_extensions.adapters.http_client import HttpClient, http_client
+from hub_extensions.adapters.hub.known_callers import Caller, KnownCallers
+from hub_extensions.core.messages import RETURNS_HEADER
+
+_PAGINATED = "application/jupyterhub-pagination+json"
+_PAGE = 200
+_READINGS = 3
+_WITHOUT_OUR_LIST = 600.0
+"""So many seconds a hub without our list is asked for its own alone; after an absence it may have ours."""
+_UNPROVED_AT_ONCE = 64
+"""Questions about other tokens that wait at once; one more is not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Purpose:
+    """Requests of one purpose share a client of their own: so many at once, each given so long."""
+
+    name: str
+    seconds: float
+    at_once: int
+
+
+_LIST = _Purpose("list", 30.0, 4)
+_START = _Purpose("start", 60.0, 16)
+_STOP = _Purpose("stop", 60.0, 16)
+_IDENTIFY = _Purpose("identify", 10.0, 32)
+_IDENTIFY_UNPROVED = _Purpose("identify unproved", 10.0, 4)
+_UP = _Purpose("up", 5.0, 2)
+_FRAME = _Purpose("frame", 3.0, 4)
+
+
+class HubAway(Exception):
+    """The hub did not answer (in time). Whether it did what was asked is not known.
+
+    Attributes:
+        message: for the log and ``health``.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class HubRefused(Exception):
+    """The hub answered, and the answer is no.
+
+    Attributes:
+        status: HTTP status. message: the hub's own text.
+        retry_after: how long the hub asks to wait (``Retry-After`` in seconds); None: it does not say.
+    """
+
+    def __init__(self, status: int, message: str, retry_after: timedelta | None = None) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+        self.message = message
+        self.retry_after = retry_after
+
+
+class StartRefused(HubRefused):
+    """The hub did not start the server (429: too many at once; 400: it runs already, or a bad name)."""
+
+
+class StopRefused(HubRefused):
+    """The hub did not stop the server."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubUser:
+    """A user as the hub knows it."""
+
+    name: str
+    admin: bool
+    groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HubServer:
+    """A server that is not stopped.
+
+    Attributes:
+        server: "" is the default server.
+        ready: it runs and answers.
+        pending: ``spawn``, ``stop``, ``check`` (the hub looks at it after its restart) or None.
+        started, last_activity: aware UTC.
+        user_options: as the hub keeps them; empty when there are none.
+        admin, groups: of its user.
+        pid, pod: from the spawner's state, where the scope ``admin:server_state`` lets us see it; "" for no pod.
+    """
+
+    user: str
+    server: str
+    ready: bool
+    pending: str | None
+    started: datetime | None
+    last_activity: datetime | None
+    user_options: Mapping[str, object] = field(default_factory=dict)
+    admin: bool = False
+    groups: tuple[str, ...] = ()
+    pid: int | None = None
+    pod: str = ""
+
+
+class StopAnswer(Enum):
+    """What became of the wish that a server stops."""
+
+    ASKED = "asked"
+    """The hub stops it because of this."""
+    OVER = "over"
+    """Nothing was sent: somebody else's stop of it is under way, or it is gone."""
+    STARTS = "starts"
+    """Nothing was sent: a spawn (or the hub's own check after a restart) is pending, and a stop would cancel that."""
+
+
+class HubApi:
+    """The hub's REST API. Every method but `up` raises `HubAway` when the hub does not answer.
+
+    Listing and the rest raise `HubRefused` when the hub says no: the service's token lacks a scope.
+
+    Attributes:
+        clock_ahead: by how much the hub's clock was ahead of this machine's at the last listing, by its ``Date``; None:
+            there was none, or it said no time.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        account: int | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's; `tls` for internal_ssl.
+
+        `account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
+        `monotonic`: the machine's clock (an argument so that tests can turn it).
+        """
+        self._url = url.rstrip("/")
+        self._token = token
+        self._tls = tls
+        self._account = account
+        self._monotonic = monotonic
+        self.clock_ahead: timedelta | None = None
+        self._clients: dict[str, HttpClient] = {}
+        self._whole_body: bool | None = None
+        self._no_list_until = -math.inf
+        self._callers = KnownCallers()
+        self._unproved = 0
+
+    async def servers(self) -> tuple[HubServer, ...]:
+        """All servers that are not stopped, pending spawns and stops included, of all users."""
+        users = await self._list_of_ours()
+        if users is None:
+            users = await self._all_users({"state": "active"})
+        return tuple(server for user in users for server in _servers_of(user))
+
+    async def users(self) -> tuple[HubUser, ...]:
+        """All users."""
+        return tuple(_user(model) for model in await self._all_users({}))
+
+    async def user(self, name: str) -> HubUser | None:
+        """One user; None: there is no such user."""
+        model = await self._one_user(name, _LIST)
+        return None if model is None else _user(model)
+
+    async def server(self, user: str, server: str) -> HubServer | None:
+        """One server that is not stopped; None: there is none."""
+        return _server_in(await self._one_user(user, _LIST), server)
+
+    async def start(self, user: str, server: str, options: Mapping[str, object], *, returns: bool = False) -> bool:
+        """Ask the hub to start a server. False: nothing was sent, as a spawn of it is pending already.
+
+        Args:
+            returns: it comes back without being asked for, which the hub refuses for who is signed out.
+
+        Raises:
+            StartRefused: with the hub's status and message.
+        """
+        found = _server_in(await self._one_user(user, _START), server)
+        if found is not None and found.pending == "spawn":
+            return False
+        body = dict(options) if await self._takes_whole_body() else {"user_options": dict(options)}
+        headers = {RETURNS_HEADER: "1"} if returns else {}
+        answer = await self._ask(_START, "POST", _server_path(user, server), body=body, headers=headers)
+        if answer.code not in (201, 202):
+            raise StartRefused(answer.code, _message(answer))
+        return True
+
+    async def stop(self, user: str, server: str) -> StopAnswer:
+        """Ask the hub to stop a server.
+
+        Raises:
+            StopRefused: with the hub's status and message.
+        """
+        found = _server_in(await self._one_user(user, _STOP), server)
+        if found is None or found.pending == "stop":
+            return StopAnswer.OVER
+        if found.pending is not None:
+            return StopAnswer.STARTS
+        answer = await self._ask(_STOP, "DELETE", _server_path(user, server))
+        if answer.code not in (202, 204, 404):
+            raise StopRefused(answer.code, _message(answer), _retry_after(answer))
+        return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
+
+    async def identify(self, token: str, *, as_server: bool = False, again: bool = False) -> Caller | None:
+        """Whose token this is; None: nobody's. Remembered for some seconds, `as_server` for some minutes.
+
+        Args:
+            again: the hub is asked in any case.
+
+        Raises:
+            HubAway: it cannot be told now; also where so many others give tokens that never were anybody's.
+        """
+        now, forgotten = asyncio.get_running_loop().time(), self._callers.times_forgotten
+        known, caller = self._callers.find(token, now, as_server=as_server)
+        if known and not again:
+            return caller
+        if self._callers.was_proved(token):
+            answer = await self._ask(_IDENTIFY, "GET", "/user", token=token)
+        else:
+            answer = await self._ask_unproved(token)
+        caller = None if answer.code in (401, 403) else _caller(_parsed(answer))
+        if forgotten == self._callers.times_forgotten:
+            self._callers.keep(token, caller, now)
+        return caller
+
+    def forget(self, name: str) -> None:
+        """Ask again about the tokens of this user or service."""
+        self._callers.forget(name)
+
+    def was_proved(self, token: str) -> bool:
+        """It was somebody's when it was asked about last."""
+        return self._callers.was_proved(token)
+
+    async def _ask_unproved(self, token: str) -> HTTPResponse:
+        """A flood of made-up tokens keeps neither the hub busy nor those waiting whose token was good before."""
+        if self._unproved >= _UNPROVED_AT_ONCE:
+            raise HubAway("Too many unknown tokens are asked about at once.")
+        self._unproved += 1
+        try:
+            return await self._ask(_IDENTIFY_UNPROVED, "GET", "/user", token=token)
+        finally:
+            self._unproved -= 1
+
+    async def service_info(self, name: str) -> Mapping[str, Any]:
+        """What the hub's configuration says in a service's field ``info``. Needs ``read:services``."""
+        info = _mapping(_parsed(await self._ask(_UP, "GET", f"/services/{_quoted(name)}"))).get("info")
+        return info if isinstance(info, dict) else {}
+
+    async def page_frame(self, user: str, language: str) -> str:
+        """One of the hub's own pages without contents, as a user sees it; HTML. Our ``configure(c)`` put it there."""
+        path = "/gpu/frame?" + urlencode({"user": user})
+        answer = await self._ask(_FRAME, "GET", path, headers={"Accept-Language": language})
+        if answer.code != 200:
+            raise HubRefused(answer.code, _message(answer))
+        return answer.body.decode(errors="replace")
+
+    async def own_token(self) -> str:
+        """The hub's name for our token; "": it tells none. A hub that ran without our service gives it a new one.
+
+        For a hub forgets, at its start, the services that its configuration does not have, and their tokens with them.
+        """
+        try:
+            return str(_mapping(_parsed(await self._ask(_UP, "GET", "/user"))).get("token_id") or "")
+        except HubRefused:
+            return ""
+
+    async def up(self) -> bool:
+        """The hub answers. Never raises."""
+        try:
+            await self._version()
+        except (HubAway, HubRefused):
+            return False
+        return True
+
+    def close(self) -> None:
+        """Close the clients. Can be called twice."""
+        while self._clients:
+            self._clients.popitem()[1].close()
+
+    async def _version(self) -> str:
+        return str(_mapping(_parsed(await self._ask(_UP, "GET", "/"))).get("version", ""))
+
+    async def _takes_whole_body(self) -> bool:
+        # JupyterHub 5 takes the body itself as the options; asked again after every absence: it may be a new one
+        if self._whole_body is None:
+            major = (await self._version()).partition(".")[0]
+            self._whole_body = major.isdigit() and int(major) < 6
+        return self._whole_body
+
+    async def _one_user(self, name: str, purpose: _Purpose) -> Mapping[str, Any] | None:
+        answer = await self._ask(purpose, "GET", f"/users/{_quoted(name)}")
+        return None if answer.code == 404 else _mapping(_parsed(answer))
+
+    async def _list_of_ours(self) -> list[Mapping[str, Any]] | None:
+        """In one answer, where our ``configure(c)`` put that into the hub; None: it did not, or it is not for us."""
+        if self._monotonic() < self._no_list_until:
+            return None
+        answer = await self._ask(_LIST, "GET", "/gpu/servers")
+        if answer.code in (403, 404):
+            self._no_list_until = self._monotonic() + _WITHOUT_OUR_LIST
+        if answer.code != 200:
+            return None
+        self.clock_ahead = _clock_ahead(answer, datetime.now(timezone.utc))
+        return [_mapping(item) for item in _mapping(_parsed(answer)).get("items", ())]
+
+    async def _all_users(self, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
+        """Page by page. Who leaves the list between two pages moves the others up, so that one could be missed:
+        a list whose total changed is read again, and one that never holds still is the union of what was read."""
+        seen: dict[str, Mapping[str, Any]] = {}
+        for _ in range(_READINGS):
+            found, still = await self._read_pages(query)
+            seen.update((str(model.get("name")), model) for model in found)
+            if still:
+                return found
+        return list(seen.values())
+
+    async def _read_pages(self, query: Mapping[str, str]) -> tuple[list[Mapping[str, Any]], bool]:
+        found: list[Mapping[str, Any]] = []
+        totals: set[object] = set()
+        offset, limit = 0, _PAGE
+        while True:
+            path = "/users?" + urlencode({**query, "limit": limit, "offset": offset})
+            answer = await self._ask(_LIST, "GET", path)
+            self.clock_ahead = _clock_ahead(answer, datetime.now(timezone.utc))
+            page = _mapping(_parsed(answer))
+            found.extend(_mapping(item) for item in page.get("items", ()))
+            pagination = _mapping(page.get("_pagination"))
+            totals.add(pagination.get("total"))
+            following = pagination.get("next")
+            if not following:
+                return found, len(totals) == 1
+            offset, limit = int(following["offset"]), int(following["limit"])  # the hub may give less a page
+
+    async def _ask(
+        self,
+        purpose: _Purpose,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, object] | None = None,
+        token: str | None = None,
+        headers: Mapping[str, str] = {},
+    ) -> HTTPResponse:
+        request = HTTPRequest(
+            self._url + path,
+            method=method,
+            headers={"Authorization": f"token {token or self._token}", "Accept": _PAGINATED, **headers},
+            body=None if body is None else json.dumps(body),
+            connect_timeout=min(5.0, purpose.seconds),
+            request_timeout=purpose.seconds,
+            follow_redirects=False,
+            ssl_options=self._tls,
+        )
+        try:
+            answer = await self._client(purpose).fetch(request, raise_error=False)
+        except (HTTPClientError, OSError) as error:
+            self._may_be_another()
+            raise HubAway(f"The hub does not answer ({_why(error, purpose)}).") from error
+        if answer.code in (502, 503, 504) and purpose is not _START:
+            self._may_be_another()
+            raise HubAway(f"The hub does not answer ({answer.code} {_message(answer)}).")
+        return answer
+
+    def _may_be_another(self) -> None:
+        """The hub that comes back may have another version, and our list."""
+        self._whole_body, self._no_list_until = None, -math.inf
+
+    def _client(self, purpose: _Purpose) -> HttpClient:
+        if purpose.name not in self._clients:
+            self._clients[purpose.name] = http_client(at_once=purpose.at_once, account=self._account)
+        return self._clients[purpose.name]
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _server_path(user: str, server: str) -> str:
+    return f"/users/{_quoted(user)}/" + (f"servers/{_quoted(server)}" if server else "server")
+
+
+def _parsed(answer: HTTPResponse) -> object:
+    if answer.code != 200:
+        raise HubRefused(answer.code, _message(answer))
+    try:
+        return json.loads(answer.body)
+    except ValueError as error:
+        raise HubAway("What answers at the hub's address is not a JupyterHub.") from error
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise HubAway("What answers at the hub's address is not a JupyterHub.")
+    return value
+
+
+def _message(answer: HTTPResponse) -> str:
+    try:
+        body = json.loads(answer.body or b"")
+    except ValueError:
+        return str(answer.reason)
+    return str(body.get("message") or answer.reason) if isinstance(body, dict) else str(answer.reason)
+
+
+def _clock_ahead(answer: HTTPResponse, now: datetime) -> timedelta | None:
+    try:
+        said = parsedate_to_datetime(answer.headers.get("Date", ""))
+    except (TypeError, ValueError):
+        return None
+    return None if said.tzinfo is None else said - now
+
+
+def _retry_after(answer: HTTPResponse) -> timedelta | None:
+    wished = answer.headers.get("Retry-After", "").strip()
+    return timedelta(seconds=int(wished)) if wished.isascii() and wished.isdigit() and len(wished) < 8 else None
+
+
+def _why(error: Exception, purpose: _Purpose) -> str:
+    if isinstance(error, HTTPClientError) and "Timeout while connecting" in str(error):
+        return "no connection"
+    if isinstance(error, HTTPClientError) and "Timeout" in str(error):
+        return f"nothing within {purpose.seconds:g} s"
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _user(model: Mapping[str, Any]) -> HubUser:
+    return HubUser(str(model["name"]), bool(model.get("admin", False)), tuple(model.get("groups") or ()))
+
+
+def _servers_of(model: Mapping[str, Any]) -> Iterator[HubServer]:
+    user = _user(model)
+    for name, each in (model.get("servers") or {}).items():
+        if each.get("stopped", False):
+            continue
+        state = each.get("state") or {}
+        pid = state.get("pid")
+        yield HubServer(
+            user=user.name,
+            server=str(name),
+            ready=bool(each.get("ready")),
+            pending=each.get("pending"),
+            started=_time(each.get("started")),
+            last_activity=_time(each.get("last_activity")),
+            user_options=dict(each.get("user_options") or {}),
+            admin=user.admin,
+            groups=user.groups,
+            pid=pid if isinstance(pid, int) and pid > 0 else None,
+            pod=str(state.get("pod_name") or ""),
+        )
+
+
+def _server_in(model: Mapping[str, Any] | None, server: str) -> HubServer | None:
+    return None if model is None else next((each for each in _servers_of(model) if each.server == server), None)
+
+
+def _caller(model: object) -> Caller:
+    fields = _mapping(model)
+    return Caller(
+        name=str(fields["name"]),
+        kind=str(fields.get("kind", "user")),
+        admin=bool(fields.get("admin", False)),
+        groups=tuple(fields.get("groups") or ()),
+        scopes=frozenset(fields.get("scopes") or ()),
+    )
+
+
+def _time(value: str | None) -> datetime | None:
+    if not value:
+        return None
+    # Python 3.10 reads neither the Z nor fractions of other than three or six digits
+    whole, _, fraction = value.removesuffix("Z").partition(".")
+    digits = fraction.partition("+")[0]
+    read = datetime.fromisoformat(f"{whole}.{digits:0<6.6}" if digits else whole)
+    return read.replace(tzinfo=timezone.utc) if read.tzinfo is None else read.astimezone(timezone.utc)

@@ -1,0 +1,79 @@
+"""What the hub and the GPU service say to a person himself, asked with his own token, each with a time limit.
+
+A source that does not answer in time, refuses, or says what we cannot read is None: not known. Not here: what is shown
+of it (``core/sign_on/portal.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from tornado.httpclient import HTTPClientError, HTTPRequest
+
+from hub_extensions.adapters.http_client import http_client
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.core.messages import FormState, ServerState, TicketInfo
+from hub_extensions.core.sign_on.portal import RunningServer, Sources
+
+SOURCE_SECONDS = 1.5
+ANSWER_BYTES = 4 * 1024 * 1024
+T = TypeVar("T")
+_FORM = TypeAdapter(FormState)
+_SERVERS = TypeAdapter(tuple[ServerState, ...])
+_TICKETS = TypeAdapter(tuple[TicketInfo, ...])
+
+
+class PersonSources:
+    """Asks for one person at a time; keeps nothing.
+
+    `hub_api_url` ends in ``/hub/api``; `gpu_service_url` in the service's prefix, "": there is no GPU service.
+    """
+
+    def __init__(self, hub_api_url: str, gpu_service_url: str, seconds: float = SOURCE_SECONDS) -> None:
+        self._hub = hub_api_url.rstrip("/")
+        self._gpu = gpu_service_url.rstrip("/")
+        self._seconds = seconds
+        self._client = http_client(
+            at_once=64,
+            most_bytes=ANSWER_BYTES,
+            most_buffered=ANSWER_BYTES,
+            decompress_response=False,
+            follow_redirects=False,
+        )
+
+    async def of(self, token: str) -> Sources:
+        """All at once: the slowest says how long it takes, and never longer than the limit."""
+        if not self._gpu:
+            return Sources(False, _hub_servers(await self._body(f"{self._hub}/user", token)))
+        user, servers, form, tickets = await asyncio.gather(
+            self._body(f"{self._hub}/user", token),
+            *(self._body(f"{self._gpu}/api/{name}", token) for name in ("servers", "offers", "tickets")),
+        )
+        return Sources(True, _hub_servers(user), _read(_SERVERS, servers), _read(_FORM, form), _read(_TICKETS, tickets))
+
+    async def _body(self, url: str, token: str) -> bytes | None:
+        request = HTTPRequest(url, headers={"Authorization": f"Bearer {token}"}, request_timeout=self._seconds)
+        try:
+            answer = await with_timeout(self._seconds, self._client.fetch(request, raise_error=False))
+        except (OSError, HTTPClientError, asyncio.TimeoutError):
+            return None
+        return answer.body if answer.code == 200 else None
+
+
+def _read(kind: TypeAdapter[T], body: bytes | None) -> T | None:
+    try:
+        return None if body is None else kind.validate_json(body)
+    except ValidationError:
+        return None
+
+
+def _hub_servers(body: bytes | None) -> tuple[RunningServer, ...] | None:
+    """Those that run or start. None: not said, as to a token that may not read it (``read:servers!user``)."""
+    model = _read(TypeAdapter(dict[str, Any]), body)
+    servers = model.get("servers") if model is not None else None
+    if not isinstance(servers, dict):
+        return None
+    running = (each for each in servers.items() if isinstance(each[1], dict) and not each[1].get("stopped"))
+    return tuple(RunningServer(str(name), bool(each.get("ready"))) for name, each in running)

@@ -1,0 +1,1 @@
+"""Processes, sockets and time limits of this machine."""

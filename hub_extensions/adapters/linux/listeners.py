@@ -1,0 +1,198 @@
+"""Which account listens at a port of this machine, and connections that are proved by it before anything is said.
+
+A port of a service that was killed is free for any account. So whoever has a secret to tell asks the kernel first:
+whose socket takes this connection? It looks before and after connecting, for the same socket: one that was
+given up in between took the connection perhaps. Standard library and tornado only: users' servers do this too.
+Not here: how the port is kept (``port_holder.py``).
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+import socket
+import struct
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from tornado.iostream import IOStream
+from tornado.tcpclient import TCPClient
+
+from hub_extensions.adapters.linux.socket_diag import listening
+
+_TABLES = ("tcp", "tcp6")
+_LISTENS = rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A \S+ \S+ \S+ +(\d+) +\d+ +(\d+) "
+_ROOT = 0
+
+
+class StrangerListens(OSError):
+    """Another account than the service's has its port, or whose it is cannot be seen: nothing was sent there."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListeningSocket:
+    """A listening socket of this machine.
+
+    Attributes:
+        address: the kernel's spelling of what it is bound to, in hexadecimal.
+        account: the uid that made it. inode: which socket it is; none is used twice while it lives.
+    """
+
+    address: bytes
+    account: int
+    inode: int
+
+
+def listeners(port: int) -> tuple[ListeningSocket, ...]:
+    """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell."""
+    try:
+        return tuple(ListeningSocket(_spelled(each.packed), each.account, each.inode) for each in listening(port))
+    except OSError:  # some sandboxes have the tables alone
+        return listeners_in(Path("/proc/net"), port)
+
+
+def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
+    """The same from the kernel's tables. Raises OSError where they may not be read."""
+    wanted = re.compile(_LISTENS % port, re.MULTILINE)
+    tables = [place / name for name in _TABLES]
+    text = b"\n".join(table.read_bytes() for table in tables if table.name == "tcp" or table.exists())
+    return tuple(ListeningSocket(address, int(uid), int(inode)) for address, uid, inode in wanted.findall(text))
+
+
+def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
+    """Those of them that a connection to this IP address comes to: the nearest kind there is."""
+    for spelled in _nearest_first(ip_address(address)):
+        if nearest := tuple(each for each in found if each.address == spelled):
+            return nearest
+    return ()
+
+
+def accounts_at(host: str, port: int) -> frozenset[int] | None:
+    """Whose sockets a connection to this host and port of this machine comes to; empty: nobody listens. None: not
+    known."""
+    try:
+        found = listeners(port)
+        places = {str(each[4][0]) for each in socket.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM)}
+    except OSError:
+        return None
+    return frozenset(each.account for place in places for each in taking(found, place))
+
+
+class Proof:
+    """One connection's proof. Made before connecting; `check` is called with the connected socket before it is used.
+
+    `account` None: nothing is proved, for the service runs on another machine, or under an account of its own.
+    """
+
+    def __init__(self, port: int, account: int | None) -> None:
+        self._port = port
+        self._account = account
+        self._before = frozenset(_listeners_or_none(port)) if account is not None else frozenset()
+
+    def check(self, connected: socket.socket) -> None:
+        """Raises StrangerListens where the other end is on this machine and not the account's (or root's)."""
+        if self._account is None:
+            return
+        address = str(connected.getpeername()[0])
+        if address != connected.getsockname()[0]:
+            return  # another machine, or another network of this one
+        found = taking(_listeners_or_none(self._port), address.partition("%")[0])
+        strangers = sorted({each.account for each in found} - {self._account, _ROOT})
+        if strangers:
+            raise StrangerListens(f"port {self._port} is held by another account (uid {strangers[0]})")
+        if not found or not self._before.issuperset(found):
+            raise StrangerListens(f"whose port {self._port} is cannot be seen")
+
+
+def check_place(url: str, account: int | None) -> None:
+    """Before a client of others connects, whose socket we never see: raises StrangerListens as `Proof.check` does.
+
+    What somebody does between this and the connecting is not seen. Nobody at all there is no stranger.
+    """
+    place = urlsplit(url)
+    host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
+    if account is None or not is_of_this_machine(host):
+        return
+    found = accounts_at(host, port)
+    if found is None:
+        raise StrangerListens(f"whose port {port} is cannot be seen")
+    if strangers := sorted(found - {account, _ROOT}):
+        raise StrangerListens(f"port {port} is held by another account (uid {strangers[0]})")
+
+
+def is_of_this_machine(host: str) -> bool:
+    """Every address of this host is one of this machine's own: then what listens there is seen here."""
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
+        for family, kind, protocol, _, place in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.bind((place[0], 0, *place[2:]))
+    except OSError:
+        return False
+    return bool(found)
+
+
+class ProvingClient(TCPClient):
+    """Tornado's TCP client, whose connections are proved before anything is sent over them."""
+
+    def __init__(self, account: int | None) -> None:
+        super().__init__()
+        self._account = account
+
+    async def connect(self, host: str, port: int, *args: Any, **options: Any) -> IOStream:
+        """As tornado's. Raises StrangerListens too."""
+        proof = Proof(port, self._account)
+        stream = await super().connect(host, port, *args, **options)
+        try:
+            proof.check(stream.socket)
+        except OSError:
+            stream.close()
+            raise
+        return stream
+
+
+class ProvingHandler(urllib.request.HTTPHandler):
+    """For ``urllib``: plain HTTP, whose connections are proved before anything is sent over them."""
+
+    def __init__(self, account: int | None) -> None:
+        super().__init__()
+        self._account = account
+
+    def http_open(self, req: urllib.request.Request) -> Any:
+        """As ``urllib``'s. Raises URLError with a StrangerListens too."""
+        account = self._account
+
+        class Connection(http.client.HTTPConnection):
+            def connect(self) -> None:
+                proof = Proof(self.port, account)
+                super().connect()
+                proof.check(self.sock)
+
+        return self.do_open(Connection, req)
+
+
+def _listeners_or_none(port: int) -> tuple[ListeningSocket, ...]:
+    try:
+        return listeners(port)
+    except OSError:
+        return ()
+
+
+def _nearest_first(address: IPv4Address | IPv6Address) -> Iterator[bytes]:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    v4 = address if isinstance(address, IPv4Address) else mapped
+    if v4 is not None:
+        yield from (_spelled(v4.packed), _spelled(bytes(4)), _spelled(bytes(10) + b"\xff\xff" + v4.packed))
+    else:
+        yield _spelled(address.packed)
+    yield _spelled(bytes(16))
+
+
+def _spelled(packed: bytes) -> bytes:
+    """As ``/proc/net/tcp`` writes it: words of four bytes, each as a number of this machine."""
+    return b"".join(b"%08X" % word for word in struct.unpack(f"={len(packed) // 4}I", packed))

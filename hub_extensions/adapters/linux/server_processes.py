@@ -1,0 +1,89 @@
+"""Processes of one hub's servers on this machine: they carry the hub's mark, and listen where their server has to.
+
+The mark is in the environment of whatever a server starts, too; the port of the server is the server's alone.
+Not here: whether the hub still knows of it (``core/culling/orphans.py``). Linux only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from hub_extensions.adapters.linux import procfs
+from hub_extensions.core.culling.orphans import ServerProcess
+
+HUB_MARK = "JUPYTERHUB_GPU_HUB"
+"""The environment variable that carries the mark of a hub."""
+_LISTENING = b"0A"
+
+
+def mark_of(secret: str) -> str:
+    """The mark of the hub that has this secret, which does not tell the secret; "" where there is none."""
+    return hmac.new(secret.encode(), b"servers of this hub", hashlib.sha256).hexdigest()[:32] if secret else ""
+
+
+def servers(mark: str) -> tuple[ServerProcess, ...]:
+    """The processes of this hub that are servers, but for those with a lease, whose processes are found by it."""
+    found = (_server(pid, mark) for pid in procfs.pids()) if mark else iter(())
+    return tuple(each for each in found if each is not None)
+
+
+def _server(pid: int, mark: str) -> ServerProcess | None:
+    environment = procfs.environment(pid)
+    started = procfs.start_time(pid)
+    if started is None or environment.get(HUB_MARK) != mark or procfs.LEASE_MARK in environment:
+        return None
+    port = _port(environment.get("JUPYTERHUB_SERVICE_URL", ""))
+    if port is None or not _listens(pid, port) or not procfs.alive(pid, started):
+        return None
+    return ServerProcess(
+        pid,
+        started,
+        frozenset(_ancestors(pid)),
+        environment.get("JUPYTERHUB_USER", ""),
+        environment.get("JUPYTERHUB_SERVER_NAME", ""),
+    )
+
+
+def _port(address: str) -> int | None:
+    try:
+        return urlsplit(address).port
+    except ValueError:
+        return None
+
+
+def _listens(pid: int, port: int) -> bool:
+    ours = {f"socket:[{inode}]" for inode in _listeners(pid, port)}
+    return bool(ours) and any(link in ours for link in _links(f"/proc/{pid}/fd"))
+
+
+def _listeners(pid: int, port: int) -> Iterator[str]:
+    """Inodes of the sockets that listen at the port, in the network of the process."""
+    for table in ("tcp", "tcp6"):
+        try:
+            with open(f"/proc/{pid}/net/{table}", "rb") as file:
+                rows = [line.split() for line in file.readlines()[1:]]
+        except OSError:  # it ended meanwhile, or there is no such table
+            continue
+        yield from (row[9].decode() for row in rows if row[3] == _LISTENING and int(row[1].split(b":")[1], 16) == port)
+
+
+def _links(directory: str) -> Iterator[str]:
+    try:
+        names = os.listdir(directory)
+    except OSError:  # it ended meanwhile, or is not ours to look at
+        return
+    for name in names:
+        try:
+            yield os.readlink(f"{directory}/{name}")
+        except OSError:  # closed meanwhile
+            continue
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while (process := procfs.describe(pid)) is not None and process.ppid > 1:
+        pid = process.ppid
+        yield pid

@@ -1,0 +1,138 @@
+"""The tiny parent of a service of ours: starts it again at once where it dies, and ends with whoever started it.
+
+JupyterHub looks every 30 s whether a service lives, and a kubelet waits minutes for one that died twice. It forks
+before the service's imports, opens nothing and keeps nothing, so that it is small and a new service begins clean.
+Not here: what is served, and when a service that runs has to stop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import NoReturn
+
+CHECK_SECONDS = 0.5
+"""How often it looks whether its own parent is still there."""
+STEADY_SECONDS = 5.0
+"""A service that lived for so long is started again without a pause."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+KILL_SECONDS = 5.0
+"""The service cuts its own orderly stop off sooner; one that cannot is killed."""
+FINAL = (2, 77, 78)
+"""Exit statuses, as of argparse and in sysexits.h, of what another start does not mend: arguments, a token that the hub
+refuses (who starts us gives us the new one), settings."""
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+WATCHED = (*STOP_SIGNALS, signal.SIGCHLD)
+
+
+def pause_before_start(lived: float, planned: float) -> tuple[float, float]:
+    """Seconds until the next start, and those planned for the one after, should that service not live long either.
+
+    After a life of some length, and after the first short one, there is no pause.
+    """
+    pause = 0.0 if lived >= STEADY_SECONDS else planned
+    return pause, min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+
+
+def supervise(serve: Callable[[], int], parent: int | None) -> int:
+    """Run `serve` in a child, again and again, until told to stop or `parent` is gone; returns the exit status.
+
+    Called before anything starts a thread. `parent` is the process id of ours as it was at the very start; None:
+    there is none whose end means anything.
+    """
+    for number in STOP_SIGNALS:
+        # blocked, they wait to be taken, also where they came down as ignored or we are a container's first process
+        signal.signal(number, _leave)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
+    planned = 0.0
+    while True:
+        began = time.monotonic()
+        child = _forked(serve)
+        status = _watched(child, parent)
+        if status is None:
+            return _stopped(child)
+        if status in FINAL:
+            return status
+        lived = time.monotonic() - began
+        pause, planned = pause_before_start(lived, planned)
+        _log(f"the service {_how(status)} after {lived:.1f} s: starting it again in {pause:g} s")
+        if pause and _stop_asked(pause, parent):
+            return 0
+
+
+def _forked(serve: Callable[[], int]) -> int:
+    pid = os.fork()
+    if pid:
+        return pid
+    for number in STOP_SIGNALS:
+        # until its loop runs, a signal ends it as it ends any program
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
+    sys.exit(serve())
+
+
+def _watched(child: int, parent: int | None) -> int | None:
+    """The exit status of the child, less than 0 for a signal; None: told to stop, and it may still run."""
+    while True:
+        if _stop_asked(CHECK_SECONDS, parent, also=signal.SIGCHLD):
+            return None
+        if (status := _ended(child)) is not None:
+            return status
+
+
+def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None = None) -> bool:
+    """Wait for so long at most; True: a signal said so, or the parent is gone. Less long where `also` comes."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        taken = signal.sigtimedwait(WATCHED, min(left, CHECK_SECONDS))
+        if taken is not None and taken.si_signo in STOP_SIGNALS:
+            return True
+        if parent is not None and os.getppid() != parent:
+            _log("stopping: the parent process is gone")
+            return True
+        if taken is not None and taken.si_signo == also:
+            return False
+    return False
+
+
+def _stopped(child: int) -> int:
+    """End the child in order, or by force; its exit status, 0 where the signal found it before its loop ran."""
+    os.kill(child, signal.SIGTERM)
+    killed_at = time.monotonic() + KILL_SECONDS
+    while (status := _ended(child)) is None:
+        signal.sigtimedwait((signal.SIGCHLD,), 0.1)
+        if time.monotonic() > killed_at:
+            os.kill(child, signal.SIGKILL)
+    return 1 if status == -signal.SIGKILL else max(status, 0)
+
+
+def _ended(child: int) -> int | None:
+    """The child's exit status once it has ended; whatever else has ended is buried too, as in a container."""
+    while True:
+        try:
+            pid, waited = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == child:
+            return os.waitstatus_to_exitcode(waited)
+        if not pid:
+            return None
+
+
+def _how(status: int) -> str:
+    return f"died of {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+
+
+def _log(message: str) -> None:
+    """One line as the service's own log writes them (``adapters/files/json_log.py``), without its imports."""
+    line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()), "level": "warning", "logger": __name__}
+    print(json.dumps({**line, "message": message}), file=sys.stderr, flush=True)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    os._exit(0)

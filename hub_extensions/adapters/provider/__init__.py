@@ -1,0 +1,1 @@
+"""Talks to OpenID Connect providers, and reads and signs tokens."""

@@ -1,0 +1,179 @@
+"""What the gate states to an app about who is calling: a signed token (JWT, ES256) that any library of tokens checks.
+
+An assertion is for one app and about a minute long. The keys are files of the state folder (mode 0600), or sealed in
+the database that several gates share. Two are published: the one that signs, and the next one, which so is known to
+apps that ask for the list once an hour before it signs anything. A key that signed before is published no more: nothing
+that it signed is good for longer than a minute.
+Not here: which header carries it (``core/sign_on/identity_headers.py``), and who is calling.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Protocol
+
+import jwt
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hub_extensions.adapters.files.settings_file import write_private
+from hub_extensions.adapters.hub.sealed_token import seal, unseal
+from hub_extensions.adapters.store.gate import GateStore
+from hub_extensions.core.sign_on.identity_headers import CallerIdentity
+
+ALGORITHM = "ES256"
+KEY_LIFE = timedelta(days=30)
+SIGNED_AGAIN_SECONDS = 30.0
+"""An assertion is given out for so long after it was signed."""
+PUBLISHED = 2
+_FILES = "assertion-key-*.pem"
+
+
+@dataclass(frozen=True, slots=True)
+class AssertionKey:
+    """A key. `made`: by its name, in seconds since 1970. `public`: as it is published."""
+
+    kid: str
+    made: float
+    private: ec.EllipticCurvePrivateKey
+    public: Mapping[str, Any]
+
+
+class AssertionKeys(Protocol):
+    """Where keys are kept."""
+
+    def all(self) -> list[AssertionKey]:
+        """Those that there are, the oldest first."""
+        ...
+
+    def add(self, name: str, text: str) -> None:
+        """Keep one more, and no more than are published. `name`: the time, `text`: PEM."""
+        ...
+
+
+class KeyFolder:
+    """Files, which no account but ours reads."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def all(self) -> list[AssertionKey]:
+        """See `AssertionKeys`."""
+        return [_read(path.stem.rpartition("-")[2], path.read_bytes()) for path in sorted(self._folder.glob(_FILES))]
+
+    def add(self, name: str, text: str) -> None:
+        """See `AssertionKeys`."""
+        write_private(self._folder / f"assertion-key-{name}.pem", text)
+        for old in sorted(self._folder.glob(_FILES))[:-PUBLISHED]:
+            old.unlink(missing_ok=True)
+
+
+class SharedKeys:
+    """Rows of the database that several gates share, sealed by the secret that these gates alone have."""
+
+    def __init__(self, store: GateStore, secret: str) -> None:
+        self._store, self._secret = store, f"assertion keys\0{secret}"
+        self._newest, self._known = "", [""]
+
+    def all(self) -> list[AssertionKey]:
+        """See `AssertionKeys`. Those that another secret sealed are none."""
+        rows = self._store.keys()
+        found = [(name, unseal(sealed, self._secret)) for name, sealed in rows.items()]
+        self._newest = max(rows, default="")
+        self._known = [name for name, text in found if text is not None]
+        return [_read(name, text.encode()) for name, text in found if text is not None]
+
+    def add(self, name: str, text: str) -> None:
+        """See `AssertionKeys`. One that another gate has added since `all` is enough."""
+        kept = self._known[-(PUBLISHED - 1) :]
+        name = f"{max(int(name), int(self._newest or 0) + 1):020d}"  # clocks of two machines differ
+        self._store.put_key(name, seal(text, self._secret), self._newest, kept)
+
+
+class AssertionSigner:
+    """Signs assertions.
+
+    Args:
+        keys: where they are. issuer: the apps' host, as the apps know it. life: of an assertion.
+    """
+
+    def __init__(self, keys: AssertionKeys, issuer: str, life: timedelta) -> None:
+        self._kept, self._issuer, self._life = keys, issuer, life
+        self._keys: list[AssertionKey] = []
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Read the keys, which ``jupyterhub-gpu gate rotate`` may have changed; make one where none is young enough.
+
+        True: others sign, or are published, than before.
+        """
+        found = self._kept.all()
+        if not found or time.time() - found[-1].made >= KEY_LIFE.total_seconds():
+            found = rotate(self._kept)
+        if len(found) < PUBLISHED:
+            found = rotate(self._kept)
+        changed = [key.kid for key in self._keys] != [key.kid for key in found]
+        self._keys = found
+        return changed
+
+    @property
+    def key(self) -> AssertionKey:
+        """The one that signs now."""
+        return self._keys[0]
+
+    def published(self) -> Mapping[str, Any]:
+        """The list of public keys (JWKS), the one that signs first."""
+        return {"keys": [dict(key.public) for key in self._keys]}
+
+    def sign(self, identity: CallerIdentity, app: str) -> str:
+        """The assertion about this person for this app."""
+        key, now = self.key, int(time.time())
+        claims = {
+            "iss": self._issuer,
+            "aud": app,
+            "sub": identity.user,
+            "groups": list(identity.groups),
+            "iat": now,
+            "exp": now + int(self._life.total_seconds()),
+        }
+        return jwt.encode(claims, key.private, ALGORITHM, {"kid": key.kid})
+
+
+def signing_key(keys: AssertionKeys) -> AssertionKey | None:
+    """The key that signs now, for who may read it; None: there is none, or it is not for this reader."""
+    try:
+        return next(iter(keys.all()[-PUBLISHED:]), None)
+    except (OSError, ValueError):
+        return None
+
+
+def rotate(keys: AssertionKeys) -> list[AssertionKey]:
+    """Make a key that is the next one; the one that was to be next signs, and the one that signed is gone.
+
+    Returns those that are published now.
+    """
+    keys.all()
+    private = ec.generate_private_key(ec.SECP256R1())
+    text = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+    # the name is the time, so that two made in one tick of the file system's clock are in order too
+    keys.add(f"{time.time_ns():020d}", text)
+    return keys.all()[-PUBLISHED:]
+
+
+def _read(name: str, text: bytes) -> AssertionKey:
+    private = serialization.load_pem_private_key(text, None)
+    if not isinstance(private, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"the key {name} is none of this product's")
+    public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(private.public_key()))
+    # the thumbprint of RFC 7638: the same key has the same id everywhere
+    thumb = json.dumps({name: public[name] for name in ("crv", "kty", "x", "y")}, separators=(",", ":"))
+    kid = sha256(thumb.encode()).hexdigest()[:16]
+    return AssertionKey(kid, int(name) / 1e9, private, {**public, "kid": kid, "use": "sig", "alg": ALGORITHM})

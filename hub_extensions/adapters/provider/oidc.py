@@ -1,0 +1,512 @@
+"""An OpenID provider: its document, its keys, and the tokens it gives.
+
+Three things can go wrong, and what follows is another each time. `ProviderRefused`: it said no about this person.
+`ProviderAway`: it said nothing that can be read, so nobody is signed out. `ProviderUnusable`: it is there, and what an
+admin set does not fit it, so nobody is signed out either.
+
+Every answer has an end: in bytes, in seconds, in keys. Nothing is redirected. Nothing here is logged; no error has a
+token, a code or a secret in its text. Not here: what a token has to say (``core/sign_on``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+import jwt
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.httputil import HTTPInputError, HTTPOutputError
+from tornado.simple_httpclient import HTTPTimeoutError
+
+from hub_extensions.adapters.http_client import HttpClient, http_client
+from hub_extensions.adapters.provider.provider_address import address_problem, origin_of
+from hub_extensions.core.sign_on.answers import (
+    About,
+    Account,
+    account_of_record,
+    no_of_tokens,
+    no_of_userinfo,
+    refusal_sentence,
+)
+from hub_extensions.core.sign_on.claims import SIGNING_ALGORITHMS, algorithm_problem, shown
+from hub_extensions.core.sign_on.id_token import LARGEST_TOKEN
+from hub_extensions.core.sign_on.refusal import SignOnRefusal
+
+DISCOVERY = "/.well-known/openid-configuration"
+SECONDS = 10.0
+"""For one answer, whole."""
+DOCUMENT_BYTES = 512 * 1024
+"""The largest answer that is read."""
+MOST_KEYS = 100
+KEYS_ANEW_SECONDS = 60.0
+"""A key that is not known is asked for at most so often."""
+FIRST_KEYS_SECONDS = 1.0
+"""The same while no key was ever read."""
+KEYS_SECONDS = 3600.0
+"""So old keys, and a document, are asked for again; what is there stays good while the provider is away."""
+SHORTEST_RSA_BITS = 2048
+OWN_TOKEN_SECONDS = 45.0
+"""How long a token of our own client is used; Keycloak's live 60 s at the least."""
+
+_KINDS = {"RS": ("RSA", None), "PS": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
+"""How an algorithm's name begins -> the type and curve of its keys."""
+
+
+class ProviderRefused(Exception):
+    """It said no: this grant, or this access token, is worth nothing any more.
+
+    Attributes:
+        code: the provider's word, or `MUST_ACT`. words: its whole sentence; "" if there is none.
+    """
+
+    def __init__(self, code: str, why: str, words: str = "") -> None:
+        super().__init__(why)
+        self.code = code
+        self.words = words or why
+
+
+class ProviderAway(Exception):
+    """It cannot be reached, or what it answers cannot be read. The text has no secret in it."""
+
+
+class ProviderUnreachable(ProviderAway):
+    """There was no connection, or no answer in time: who asks now waits as long for nothing."""
+
+
+class ProviderUnusable(Exception):
+    """It is there, and does not fit what is set here. `code`: a key of the pages' texts."""
+
+    def __init__(self, code: str, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderMetadata:
+    """What its document says. An address that it does not name is ""."""
+
+    issuer: str
+    authorization: str
+    token: str
+    keys: str
+    userinfo: str
+    end_session: str
+    names_itself: bool
+    """It puts ``iss`` into the answer of a login (RFC 9207)."""
+    secret_in_body: bool
+    """It does not take the client's secret in a header."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderTokens:
+    """What it gave. None of them is ever shown."""
+
+    access: str = field(repr=False)
+    id_token: str = field(default="", repr=False)
+    refresh: str = field(default="", repr=False)
+    scope: str = ""
+
+
+class Provider:
+    """One provider, as one client sees it."""
+
+    def __init__(
+        self,
+        issuer: str,
+        client_id: str,
+        secrets: Sequence[str],
+        *,
+        algorithms: tuple[str, ...] = SIGNING_ALGORITHMS,
+        ca_file: str = "",
+        reached_at: str = "",
+        seconds: float = SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Remember what is set; nobody is asked yet.
+
+        Args:
+            secrets: the client's; two of them while it is changed.
+            ca_file: with the certificates of authorities; if empty, the system's count.
+            reached_at: where the hub finds what browsers find at `issuer`; if empty, at the same address.
+        """
+        self.issuer = issuer
+        self._reached_at = reached_at.rstrip("/")
+        self.client_id = client_id
+        self._secrets = list(secrets)
+        self._algorithms = algorithms
+        self._ca_file = ca_file
+        self._seconds = seconds
+        self._clock = clock
+        self._metadata: ProviderMetadata | None = None
+        self._metadata_at = 0.0
+        self._keys: list[Mapping[str, Any]] = []
+        self._keys_at: float | None = None
+        self._asked_keys_at: float | None = None
+        self._asking = asyncio.Lock()
+        self._own_token, self._own_token_until = "", 0.0
+        self._client: HttpClient | None = None
+        self._tls: ssl.SSLContext | None = None
+
+    # ------------------------------------------------------------------ what it says of itself
+
+    async def metadata(self) -> ProviderMetadata:
+        """Its document. Raises ProviderAway and ProviderUnusable; while it is away, the last one is good."""
+        if self._metadata is not None and self._clock() - self._metadata_at < KEYS_SECONDS:
+            return self._metadata
+        # a slash at the issuer's end is not doubled, and stays a part of its name (OpenID Connect Discovery, 4.1)
+        try:
+            document = await self._document((self._reached_at or self.issuer.rstrip("/")) + DISCOVERY)
+            self._metadata = self._read_metadata(document)
+            self._metadata_at = self._clock()
+        except ProviderAway:
+            if self._metadata is None:
+                raise
+            self._metadata_at = (
+                self._clock() - KEYS_SECONDS + KEYS_ANEW_SECONDS
+            )  # so that not everybody waits for it anew
+        return self._metadata
+
+    def _read_metadata(self, document: Mapping[str, Any]) -> ProviderMetadata:
+        issuer = document.get("issuer")
+        if issuer != self.issuer:
+            raise ProviderUnusable(
+                "other-issuer", f"The provider's document names the issuer {shown(issuer)}, not {self.issuer!r}."
+            )
+        methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
+        return ProviderMetadata(
+            issuer=self.issuer,
+            authorization=self._address(document, "authorization_endpoint"),
+            token=self._address(document, "token_endpoint", asked_by_hub=True),
+            keys=self._address(document, "jwks_uri", asked_by_hub=True),
+            userinfo=self._address(document, "userinfo_endpoint", needed=False, asked_by_hub=True),
+            end_session=self._address(document, "end_session_endpoint", needed=False),
+            names_itself=document.get("authorization_response_iss_parameter_supported") is True,
+            secret_in_body=isinstance(methods, list) and "client_secret_basic" not in methods,
+        )
+
+    def _address(
+        self, document: Mapping[str, Any], name: str, *, needed: bool = True, asked_by_hub: bool = False
+    ) -> str:
+        value = document.get(name)
+        if value is None and not needed:
+            return ""
+        if asked_by_hub and isinstance(value, str):
+            value = self.inner_address(value)
+            if self._reached_at and origin_of(value) == origin_of(self._reached_at):
+                return value  # the admin's own choice, also without TLS
+        problem = address_problem(value) if isinstance(value, str) else "is not there"
+        if problem:
+            raise ProviderUnusable("bad-document", f"The provider's document: {name} {problem}.")
+        return str(value)
+
+    def inner_address(self, address: str) -> str:
+        """Return the address at which the hub itself asks: of the issuer's host it is the one at `reached_at`."""
+        if not self._reached_at or origin_of(address) != origin_of(self.issuer):
+            return address
+        public, inner = urlsplit(self.issuer).path.rstrip("/"), urlsplit(self._reached_at)
+        path = urlsplit(address).path
+        if path == public or path.startswith(f"{public}/"):
+            path = inner.path + path[len(public) :]
+        return urlsplit(address)._replace(scheme=inner.scheme, netloc=inner.netloc, path=path).geturl()
+
+    # ------------------------------------------------------------------ tokens
+
+    async def exchange(self, code: str, verifier: str, redirect_uri: str) -> ProviderTokens:
+        """The tokens for a login's code. Raises ProviderRefused, ProviderAway, ProviderUnusable."""
+        grant = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
+        return await self._tokens({**grant, "code_verifier": verifier})
+
+    async def refresh(self, refresh_token: str) -> ProviderTokens:
+        """New tokens for a session's refresh token, which stays good where no new one comes. Raises as `exchange`."""
+        return await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
+
+    async def userinfo(self, access_token: str) -> Mapping[str, Any]:
+        """What it says of a person now; nothing where it has no such address. Raises as `exchange`."""
+        address = (await self.metadata()).userinfo
+        if not address:
+            return {}
+        answer = await self._fetch(address, headers={"Authorization": f"Bearer {access_token}"})
+        if answer.code == 200:
+            return _object(answer.body)
+        no = no_of_userinfo(answer.code, _json_of(answer), answer.headers.get("WWW-Authenticate", ""))
+        if no.about is About.CLIENT:
+            raise ProviderUnusable(
+                "client-unknown", f"The user information does not take client_id ({shown(no.code)})."
+            )
+        if no.about is About.PERSON:
+            why = f"The provider does not take the access token any more ({shown(no.words or no.code)})."
+            raise ProviderRefused(no.code, why, no.words)
+        raise ProviderAway(f"The provider's user information answers with {answer.code} ({shown(no.code)}).")
+
+    async def account(self, address: str, account: str, scope: str) -> Account | None:
+        """Ask the provider's administration about an account.
+
+        Args:
+            address: of this account's record. account: its id there.
+            scope: of the token for our client, which is asked for by its own secret (``client_credentials``).
+
+        Returns:
+            What it says, or None if it says nothing of this account, or cannot be asked.
+        """
+        try:
+            if self._clock() >= self._own_token_until:
+                grant = {"grant_type": "client_credentials"} | ({"scope": scope} if scope else {})
+                self._own_token = (await self._tokens(grant)).access
+                self._own_token_until = self._clock() + OWN_TOKEN_SECONDS
+            answer = await self._fetch(
+                self.inner_address(address), headers={"Authorization": f"Bearer {self._own_token}"}
+            )
+        except (ProviderAway, ProviderRefused, ProviderUnusable):
+            return None
+        if answer.code == 401:
+            self._own_token_until = 0.0
+        try:
+            record = json.loads(answer.body or b"")
+        except (ValueError, RecursionError):
+            record = None
+        return account_of_record(answer.code, record, account)
+
+    async def _tokens(self, grant: Mapping[str, str]) -> ProviderTokens:
+        metadata = await self.metadata()
+        for secret in self._secrets[:-1]:
+            try:
+                return await self._tokens_with(secret, grant, metadata)
+            except ProviderUnusable as problem:
+                if problem.code != "client-unknown":
+                    raise
+        return await self._tokens_with(self._secrets[-1], grant, metadata)
+
+    async def _tokens_with(self, secret: str, grant: Mapping[str, str], metadata: ProviderMetadata) -> ProviderTokens:
+        headers, body = {"Content-Type": "application/x-www-form-urlencoded"}, dict(grant)
+        if metadata.secret_in_body:
+            body |= {"client_id": self.client_id, "client_secret": secret}
+        else:
+            # RFC 6749, 2.3.1; a space is %20, as some read no other
+            pair = ":".join(quote(each, safe="") for each in (self.client_id, secret))
+            headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
+        answer = await self._fetch(metadata.token, headers=headers, body=urlencode(body))
+        if answer.code == 200 and "error" not in (said := _object(answer.body)):
+            return _tokens_of(said)
+        raise _no_tokens(answer)  # GitHub's errors come with 200
+
+    # ------------------------------------------------------------------ signatures
+
+    async def verified(self, token: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | SignOnRefusal:
+        """Header and claims of a token that this provider signed, or why it did not. Raises as `metadata`.
+
+        What the claims say has not been looked at.
+        """
+        if len(token) > LARGEST_TOKEN:
+            return SignOnRefusal("size", f"The token is too large: {len(token)} bytes.")
+        try:
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, UnicodeError):
+            return SignOnRefusal("no-token", "It is no signed token.")
+        problem = algorithm_problem(header, self._algorithms)
+        if problem is not None:
+            return problem
+        if "crit" in header:
+            return SignOnRefusal("no-token", "Its header asks for something that is not known here (crit).")
+        keys = await self._keys_for(header)
+        if not keys:
+            return SignOnRefusal(
+                "key", f"It is signed with a key that the provider does not name: {shown(header.get('kid'))}."
+            )
+        claims = _signed_by(keys, token, header)
+        if claims is None and await self._ask_keys(since=self._keys_at):
+            # a provider may have made another key with the same id
+            claims = _signed_by(self._known_keys(header), token, header)
+        if claims is None:
+            return SignOnRefusal("signature", "Its signature is not the provider's.")
+        return header, claims
+
+    async def _keys_for(self, header: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        """Those that may have signed it: with the same id; without an id, all that fit the algorithm."""
+        if self._keys_at is None or self._clock() - self._keys_at >= KEYS_SECONDS:
+            await self._ask_keys(since=self._keys_at)
+        found = self._known_keys(header)
+        if not found and await self._ask_keys(since=self._keys_at):
+            found = self._known_keys(header)
+        return found
+
+    def _known_keys(self, header: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+        fitting = [key for key in self._keys if _fits(key, str(header["alg"]))]
+        kid = header.get("kid")
+        if kid is None:
+            return fitting if len(fitting) == 1 else ()
+        return [key for key in fitting if key.get("kid") == kid]
+
+    async def _ask_keys(self, since: float | None) -> bool:
+        """Ask for them, at most once a minute, however many wait. Returns whether they are newer than `since`."""
+        async with self._asking:
+            if self._keys_at != since:
+                return True  # somebody else has asked meanwhile
+            last = self._asked_keys_at
+            pause = FIRST_KEYS_SECONDS if self._keys_at is None else KEYS_ANEW_SECONDS
+            if last is not None and self._clock() - last < pause:
+                if self._keys_at is None:
+                    raise ProviderAway("The provider's keys could not be read a moment ago.")
+                return False
+            self._asked_keys_at = self._clock()
+            try:
+                document = await self._document((await self.metadata()).keys)
+                self._keys = _read_keys(document)
+                self._keys_at = self._asked_keys_at
+            except (ProviderAway, ProviderUnusable):
+                if self._keys_at is None:
+                    raise
+                return False  # those that are there stay good
+        return True
+
+    # ------------------------------------------------------------------ HTTP
+
+    async def _document(self, address: str) -> Mapping[str, Any]:
+        answer = await self._fetch(address)
+        if 300 <= answer.code < 400:
+            raise ProviderUnusable("redirects", f"{address} redirects, which is not followed: set where it leads to.")
+        if answer.code == 404 and address.endswith(DISCOVERY):
+            raise ProviderUnusable("no-document", f"{address} is not there: the issuer is another.")
+        if answer.code != 200:
+            raise ProviderAway(f"{address} answers with {answer.code}.")
+        return _object(answer.body)
+
+    async def _fetch(self, address: str, *, headers: Mapping[str, str] = {}, body: str | None = None) -> HTTPResponse:
+        host = urlsplit(address).hostname
+        try:
+            request = HTTPRequest(
+                address,
+                method="GET" if body is None else "POST",
+                headers={"Accept": "application/json", "User-Agent": "jupyterhub-gpu", **headers},
+                body=body,
+                connect_timeout=self._seconds,
+                request_timeout=self._seconds,
+                follow_redirects=False,
+                decompress_response=False,
+                ssl_options=self._trusted(),
+            )
+            return await self._open().fetch(request, raise_error=False)
+        except (HTTPClientError, HTTPInputError, HTTPOutputError, OSError, ValueError, asyncio.TimeoutError) as error:
+            kind = ProviderUnreachable if _is_unreachable(error) else ProviderAway
+            raise kind(f"{host} does not answer ({self._why(error)}).") from error
+
+    def _open(self) -> HttpClient:
+        if self._client is None:
+            self._client = http_client(at_once=32, most_bytes=DOCUMENT_BYTES)
+        return self._client
+
+    def _trusted(self) -> ssl.SSLContext | None:
+        if self._ca_file and self._tls is None:
+            self._tls = ssl.create_default_context(cafile=self._ca_file)
+        return self._tls
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, asyncio.TimeoutError) or "Timeout" in str(error):
+            return f"nothing within {self._seconds:g} s"
+        return getattr(error, "strerror", None) or str(error)[:200] or type(error).__name__
+
+    def close(self) -> None:
+        """Close the connections. Can be called twice."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+def ca_file_wrong(path: str) -> str:
+    """Why this is no file of certificates, to stand behind ``ca_file``; "": it is one, or none is set."""
+    try:
+        if path:
+            ssl.create_default_context(cafile=path)
+    except OSError as problem:  # what ssl cannot read is one, too
+        return f"{path!r} is no file with certificates that can be read here ({problem.strerror or problem})"
+    return ""
+
+
+def _is_unreachable(error: Exception) -> bool:
+    """A connection that broke says nothing of the next one."""
+    broke = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
+    return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
+
+
+def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
+    """Return the object in an answer; an empty one if there is none."""
+    try:
+        return _object(answer.body)
+    except ProviderAway:
+        return {}
+
+
+def _no_tokens(answer: HTTPResponse) -> Exception:
+    """What an answer without tokens means."""
+    no = no_of_tokens(answer.code, _json_of(answer))
+    if no.about is About.PERSON:
+        return ProviderRefused(no.code, refusal_sentence(no), no.words)
+    if no.about is About.CLIENT:
+        why = shown(no.code) if no.code else "401"
+        return ProviderUnusable("client-unknown", f"The provider does not take client_id and client_secret ({why}).")
+    return ProviderAway(f"The provider's token address answers with {answer.code} ({shown(no.code or None)}).")
+
+
+def _tokens_of(answered: Mapping[str, Any]) -> ProviderTokens:
+    texts = {name: answered.get(name) or "" for name in ("access_token", "id_token", "refresh_token", "scope")}
+    if not texts["access_token"] or not all(isinstance(text, str) for text in texts.values()):
+        raise ProviderAway("The provider's tokens cannot be read.")
+    return ProviderTokens(texts["access_token"], texts["id_token"], texts["refresh_token"], texts["scope"])
+
+
+def _object(body: bytes | None) -> Mapping[str, Any]:
+    try:
+        found = json.loads(body or b"")
+    except (ValueError, RecursionError):
+        raise ProviderAway("The provider's answer is no JSON.") from None
+    if not isinstance(found, dict):
+        raise ProviderAway("The provider's answer is no JSON object.")
+    return found
+
+
+def _read_keys(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    keys = document.get("keys")
+    if not isinstance(keys, list):
+        raise ProviderAway("The provider's keys cannot be read.")
+    if len(keys) > MOST_KEYS:
+        raise ProviderAway(f"The provider has {len(keys)} keys; at most {MOST_KEYS} are read.")
+    return [key for key in keys if isinstance(key, dict) and key.get("use", "sig") == "sig"]
+
+
+def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
+    """Whether a key is of this algorithm; one of the client's secret fits none."""
+    kind, curve = _KINDS.get(algorithm) or _KINDS.get(algorithm[:2]) or ("", None)
+    named = key.get("alg", algorithm)
+    return key.get("kty") == kind and named == algorithm and (curve is None or key.get("crv") == curve)
+
+
+def claims_of_token(token: str) -> Mapping[str, Any]:
+    """Return the claims of a token whose signature was checked when it came; none if it cannot be read."""
+    try:
+        return dict(jwt.decode(token, options={"verify_signature": False}))
+    except (jwt.PyJWTError, ValueError, RecursionError):
+        return {}
+
+
+def _signed_by(keys: Sequence[Mapping[str, Any]], token: str, header: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the claims of a token that one of these keys signed, or None if none of them did."""
+    found = (_claims_of(token, key, str(header["alg"])) for key in keys)
+    return next((claims for claims in found if claims is not None), None)
+
+
+def _claims_of(token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Any] | None:
+    """What it says, where this key signed it."""
+    try:
+        ready = jwt.PyJWK({**key}, algorithm=algorithm).key
+        if getattr(ready, "key_size", SHORTEST_RSA_BITS) < SHORTEST_RSA_BITS and key.get("kty") == "RSA":
+            return None
+        claims = json.loads(jwt.PyJWS().decode(token, ready, algorithms=[algorithm]))
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        return None
+    return claims if isinstance(claims, dict) else None

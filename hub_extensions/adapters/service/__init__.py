@@ -1,0 +1,1 @@
+"""The hub's side of the GPU service, and the signed requests between them."""

@@ -1,0 +1,98 @@
+"""The endless answer of the GPU service: one connection to it, from which only lines come that it has signed.
+
+HTTP/1.0 on purpose: lines come as they are, and closing it is ours. Not here: what a line means, and when to connect
+again (``gpu_service.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http.client import HTTPMessage, parse_headers
+from io import BytesIO
+from urllib.parse import urlsplit
+
+from hub_extensions.adapters.linux.listeners import Proof
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.service.signer import ATTEMPTS, Letter, Signer, Unproved
+from hub_extensions.core.signing import ANSWER_HEADER
+
+CONNECT_SECONDS = 5.0
+HEARTBEAT_SECONDS = 15.0
+"""The service sends an empty line every 5 s; this long without one and the connection is dead."""
+LINE_BYTES = 1024 * 1024
+MOST_HEADERS = 100
+ANSWER_BYTES = 64 * 1024
+"""The most of an answer that is no stream."""
+
+
+class ChangeStream:
+    """A stream that stands: its head is proved."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, letter: Letter) -> None:
+        self._reader, self._writer, self._letter = reader, writer, letter
+
+    async def line(self) -> bytes | None:
+        """The next line, without its end; None: the service closed it. Raises OSError, TimeoutError, ValueError."""
+        line = await with_timeout(HEARTBEAT_SECONDS, self._reader.readline())
+        return self._letter.line(line[:-1]) if line.endswith(b"\n") else None
+
+    def close(self) -> None:
+        """End it."""
+        self._writer.close()
+
+
+async def open_stream(url: str, path: str, signer: Signer, account: int | None) -> ChangeStream:
+    """The stream at `path` below the service's address. Raises OSError, EOFError, TimeoutError, ValueError."""
+    for _ in range(ATTEMPTS):
+        stream = await _opened(url, path, signer, account)
+        if stream is not None:
+            return stream
+    raise Unproved("answered only that the request is to be signed again")
+
+
+async def _opened(url: str, path: str, signer: Signer, account: int | None) -> ChangeStream | None:
+    place = urlsplit(url)
+    tls = place.scheme == "https"
+    port = place.port or (443 if tls else 80)
+    proof = Proof(port, account)
+    reader, writer = await with_timeout(
+        CONNECT_SECONDS, asyncio.open_connection(place.hostname, port, ssl=tls or None, limit=LINE_BYTES), parts=10
+    )
+    stands = False
+    try:
+        proof.check(writer.get_extra_info("socket"))
+        target = f"{place.path}/{path}"
+        letter = signer.sign("GET", target)
+        lines = [f"GET {target} HTTP/1.0", f"Host: {place.netloc}", "Accept: application/x-ndjson"]
+        lines += [f"{name}: {value}" for name, value in letter.headers.items()]
+        writer.write("\r\n".join([*lines, "", ""]).encode())
+        await writer.drain()
+        status, headers = await _head(reader)
+        body = b"" if status == 200 else await with_timeout(HEARTBEAT_SECONDS, _rest(reader), parts=10)
+        stands = letter.heard(status, body, headers.get(ANSWER_HEADER))
+        if stands and status != 200:
+            raise ValueError(f"answered {status} to {path}")
+        return ChangeStream(reader, writer, letter) if stands else None
+    finally:
+        if not stands or status != 200:
+            writer.close()
+
+
+async def _rest(reader: asyncio.StreamReader) -> bytes:
+    body = b""
+    while len(body) < ANSWER_BYTES and (part := await reader.read(ANSWER_BYTES)):
+        body += part
+    return body
+
+
+async def _head(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage]:
+    """Status and headers. Raises ValueError: this is no HTTP."""
+    words = (await with_timeout(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
+    if len(words) < 2 or not words[1].isdigit():
+        raise ValueError(f"answered {b' '.join(words[:2]).decode(errors='replace')!r}")
+    lines = []
+    while (line := await with_timeout(HEARTBEAT_SECONDS, reader.readline())).strip():
+        lines.append(line)
+        if len(lines) > MOST_HEADERS:
+            raise ValueError("answered with too many headers")
+    return int(words[1]), parse_headers(BytesIO(b"".join(lines) + b"\r\n"))

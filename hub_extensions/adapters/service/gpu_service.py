@@ -1,0 +1,456 @@
+"""Talks to the GPU service for the hub's spawners: asks for admission, tells what happened, follows the line.
+
+One object per hub process and service. Waiters share two connections: one for their asks (``outbox.py``), and an
+endless stream of changes, which reconnects by itself. Not here: what an answer means for a start (``spawner/base.py``),
+and every rule of the line (``core``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, TypeVar
+from urllib.parse import urlencode, urlsplit
+from weakref import WeakKeyDictionary
+
+from pydantic import TypeAdapter, ValidationError
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+
+from hub_extensions.adapters.http_client import HttpClient, http_client
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.service.change_stream import ChangeStream, open_stream
+from hub_extensions.adapters.service.outbox import Hear, Outbox, Rejected, Unanswered
+from hub_extensions.adapters.service.plain_request import ANSWER_BYTES
+from hub_extensions.adapters.service.service_connection import ServiceConnection
+from hub_extensions.adapters.service.signer import ATTEMPTS, Signer, Unproved
+from hub_extensions.core.messages import (
+    Ask,
+    DrainState,
+    Ended,
+    FormState,
+    Problem,
+    SignedOut,
+    Started,
+    Stopped,
+    TicketStatus,
+    UserOverview,
+    WithoutSessions,
+)
+from hub_extensions.core.messages.form_cache import form_for
+from hub_extensions.core.sign_on.ended_sessions import EndedSessions
+from hub_extensions.core.signing import ANSWER_HEADER
+
+log = logging.getLogger("jupyterhub.gpu")
+
+ASK_SECONDS = 15.0
+REPORT_SECONDS = 10.0
+FORM_SECONDS = 2.0
+OVERVIEW_SECONDS = 1.0
+STOP_SECONDS = 1.0
+NO_ANSWER = 599
+"""Tornado's status where nobody answered."""
+HELD_SECONDS = 30.0
+"""The hub's loop may be held for this long by something else, and no request of ours ends for it."""
+CACHED_FORMS = 1000
+JSON = {"Content-Type": "application/json"}
+LISTED_SECONDS = 3.0
+"""A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
+CANNOT_WRITE = "store-unavailable"
+"""The reason of a service that answers and cannot write its records now."""
+NO_ADDRESS = "its address is not set (c.GpuSpawnerMixin.gpu_service_url)"
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
+"""The longest pauses before the stream is tried again; each is cut short by chance."""
+
+T = TypeVar("T")
+_READERS: dict[type, TypeAdapter[Any]] = {}
+
+
+class ServiceAway(Unanswered):
+    """The service does not answer, or not in messages we know. `since`: when that began (aware)."""
+
+    def __init__(self, message: str, since: datetime) -> None:
+        super().__init__(message)
+        self.since = since
+
+
+class ServiceCannotWrite(ServiceAway):
+    """The service answers, but it cannot write its records now (503): `problem` says why, and that it passes."""
+
+    answers = True
+
+    def __init__(self, problem: Problem, since: datetime) -> None:
+        super().__init__(problem.message, since)
+        self.problem = problem
+
+
+class ServiceRefused(Rejected):
+    """The service answered 4xx: `problem` says what is wrong."""
+
+    def __init__(self, status: int, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.status = status
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The stream of changes was lost."""
+
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """The stream of changes stands again: ask again, to be sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class TicketList:
+    """The stream has told of every live ticket: what ended before it stood was not told."""
+
+    tickets: Collection[str]
+
+
+Update = TicketStatus | Away | Back | TicketList
+
+
+class GpuServiceClient:
+    """The hub's side of the service.
+
+    Attributes:
+        away_since: when it stopped answering; None while it answers.
+        going_down: the hub is ending (our endless task was cancelled without us).
+        titles: offer id -> what users read, as last reported.
+    """
+
+    def __init__(self, url: str, secret: str | Signer, account: int | None = None) -> None:
+        """`account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at."""
+        self._url = url.rstrip("/")
+        self._signer = secret if isinstance(secret, Signer) else Signer(secret)
+        self._account = account
+        self._connection = ServiceConnection(self._url, self._signer, account)
+        self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
+        self._reports, self._stops = _bounded_client(account), _bounded_client(account)
+        self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
+        self._stream: asyncio.Task[None] | None = None
+        self._closed = False
+        self.away_since: datetime | None = None
+        self.going_down = False
+        self.titles: dict[str, str] = {}
+        self._forms: dict[frozenset[str], FormState] = {}
+
+    def __repr__(self) -> str:
+        return f"<GpuService {self._url}>"
+
+    # ---------------------------------------------------------------- ask and tell
+
+    def ask(self, ask: Ask, hear: Hear = lambda why: None, patience: float | None = 0) -> asyncio.Future[TicketStatus]:
+        """Ask for admission until it is answered; the same (user, server) finds the same ticket.
+
+        Args:
+            hear: called with a ServiceAway each time that nobody answers.
+            patience: how long the service may be silent, in seconds; None: for ever.
+
+        Returns:
+            The answer. Fails with ServiceAway when patience ends, and with ServiceRefused where it says no.
+        """
+        return self._outbox.put(ask, ask.accepted or _now(), hear, patience)
+
+    def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
+        """Nobody waits for this answer any more. An ask that is under way is answered all the same."""
+        self._outbox.withdraw(answer)
+
+    async def _send_asks(self, asks: Sequence[Ask]) -> Sequence[TicketStatus]:
+        """All of them in one request, one a line; the answers in the same order."""
+        lines = b"\n".join(_reader(Ask).dump_json(ask) for ask in asks)
+        try:
+            code, body = await self._connection.post("hub/tickets", lines, JSON, ASK_SECONDS)
+        except OSError as error:
+            raise self._lost(f"{type(error).__name__}: {error}") from error
+        self._check(code, body, str(code))
+        try:
+            states = [_reader(TicketStatus).validate_json(line) for line in body.split(b"\n") if line]
+        except ValidationError as error:
+            raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
+        if len(states) != len(asks):
+            raise self._lost(f"{len(states)} answers to {len(asks)} asks")
+        return states
+
+    async def started(self, ticket: str, message: Started) -> TicketStatus:
+        """Tell that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
+        return await self._send(
+            self._reports, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, REPORT_SECONDS
+        )
+
+    async def ended(self, ticket: str, message: Ended) -> None:
+        """Tell how an attempt ended. Raises ServiceAway, ServiceRefused."""
+        await self._send(self._reports, "POST", f"hub/tickets/{ticket}/ended", None, message, REPORT_SECONDS)
+
+    async def stopped(self, message: Stopped) -> None:
+        """A hint; has its own connections and ends within one second, so that no stop waits for it."""
+        await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
+
+    async def signed_out(self, message: SignedOut) -> DrainState:
+        """Hand over the stop of a server that holds a lease. Raises ServiceAway, ServiceRefused."""
+        return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
+
+    async def without_session(self, message: WithoutSessions) -> None:
+        """Tell whose servers have nobody signed in. Raises ServiceAway, ServiceRefused."""
+        await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
+
+    async def sessions_ended(self, ended: EndedSessions) -> None:
+        """Have the service forget the logins of these sessions."""
+        await self._send(self._reports, "POST", "hub/sessions-ended", None, ended, REPORT_SECONDS)
+
+    async def form(
+        self,
+        user: str,
+        server: str,
+        groups: tuple[str, ...],
+        admin: bool,
+        seconds: float = FORM_SECONDS,
+        language: str = "",
+    ) -> FormState:
+        """Everything the spawn form needs. Raises ServiceAway, ServiceRefused.
+
+        Args:
+            language: of the page that it is for; "": it is for none.
+        """
+        query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
+        state = await self._send(self._reports, "GET", f"hub/form?{query}", FormState, None, seconds, language)
+        self.titles.update((offer.id, offer.plain_name) for offer in state.offers)
+        if not admin:
+            self._cache(frozenset(groups), state)
+        return state
+
+    async def overview(self, user: str, language: str = "") -> UserOverview:
+        """Where a user stands. No page waits for it for long. Raises ServiceAway, ServiceRefused.
+
+        Args:
+            language: of that user's page; "": it is for none.
+        """
+        path = f"hub/overview?{urlencode({'user': user})}"
+        return await self._send(self._reports, "GET", path, UserOverview, None, OVERVIEW_SECONDS, language)
+
+    def _cache(self, groups: frozenset[str], state: FormState) -> None:
+        self._forms.pop(groups, None)
+        self._forms[groups] = state
+        if len(self._forms) > CACHED_FORMS:
+            del self._forms[next(iter(self._forms))]
+
+    def last_form(self, groups: tuple[str, ...]) -> FormState | None:
+        """The last offers for these groups, for a form that opens while the service is away. Its figures are old."""
+        return form_for(groups, self._forms)
+
+    # ---------------------------------------------------------------- follow
+
+    @contextmanager
+    def waiting(self, user: str, server: str) -> Iterator[asyncio.Queue[Update]]:
+        """A queue of what happens to this (user, server), for as long as the block runs."""
+        queue: asyncio.Queue[Update] = asyncio.Queue()
+        self._waiters.setdefault((user, server), []).append(queue)
+        if self._stream is None or self._stream.done():
+            self._stream = asyncio.get_running_loop().create_task(self._follow(), name="gpu-service-changes")
+        try:
+            yield queue
+        finally:
+            queues = self._waiters[(user, server)]
+            queues.remove(queue)
+            if not queues:
+                del self._waiters[(user, server)]
+
+    async def close(self) -> None:
+        """End the connection. A hub never needs this; tests do."""
+        self._closed = True
+        if self._stream is not None:
+            self._stream.cancel()
+            await asyncio.gather(self._stream, return_exceptions=True)
+        await self._outbox.close()
+        self._connection.close()
+        self._reports.close()
+        self._stops.close()
+
+    async def _follow(self) -> None:
+        failures = 0
+        try:
+            while True:
+                try:
+                    connected = await self._read_changes(again=failures > 0)
+                except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
+                    connected = False
+                    self._lost(f"{type(error).__name__}: {error}")
+                else:
+                    self._lost("the connection ended")
+                self._publish_to_all(Away(self.away_since or _now()))
+                failures = 1 if connected else failures + 1
+                pause = BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS)) - 1]
+                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+        except asyncio.CancelledError:
+            self.going_down = not self._closed
+            raise
+
+    async def _read_changes(self, again: bool) -> bool:
+        """Read one connection to its end."""
+        if not urlsplit(self._url).hostname:
+            raise ValueError(NO_ADDRESS)  # else it would be port 80 of this machine
+        stream = await open_stream(self._url, "hub/events", self._signer, self._account)
+        try:
+            self._answered()
+            self._outbox.try_now()
+            if again:
+                self._publish_to_all(Back())
+            return await self._read_lines(stream)
+        finally:
+            stream.close()
+
+    async def _read_lines(self, stream: ChangeStream) -> bool:
+        tickets: set[str] = set()
+        loop = asyncio.get_running_loop()
+        listed = loop.call_later(LISTED_SECONDS, self._publish_to_all, TicketList(tickets))
+        try:
+            while True:
+                line = await stream.line()
+                if line is None:
+                    return True
+                if line:
+                    state = _reader(TicketStatus).validate_json(line)
+                    if loop.time() < listed.when():
+                        tickets.add(state.ticket)
+                    self._publish(state)
+        finally:
+            listed.cancel()
+
+    def _publish(self, state: TicketStatus) -> None:
+        self.titles.update((offer.id, offer.plain_name) for offer in state.alternatives)
+        for queue in self._waiters.get((state.user, state.server), ()):
+            queue.put_nowait(state)
+
+    def _publish_to_all(self, update: Away | Back | TicketList) -> None:
+        for queues in self._waiters.values():
+            for queue in queues:
+                queue.put_nowait(update)
+
+    # ---------------------------------------------------------------- one request
+
+    async def _send(
+        self,
+        client: HttpClient,
+        method: str,
+        path: str,
+        answer: type[T] | None,
+        message: object,
+        seconds: float,
+        language: str = "",
+    ) -> T:
+        if not self._url:
+            raise self._lost(NO_ADDRESS)
+        body = None if message is None else _reader(type(message)).dump_json(message)
+        try:
+            # ours is the limit: the client's own ones do not cover its queue, and count the time that the loop is held
+            response = await with_timeout(
+                seconds, self._fetched(client, method, path, body, seconds, language), parts=10
+            )
+        except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
+            raise self._lost(f"{type(error).__name__}: {error}") from error
+        self._check(response.code, response.body or b"", str(response.error or response.code))
+        if answer is None:
+            return None  # type: ignore[return-value]
+        try:
+            return _reader(answer).validate_json(response.body)  # type: ignore[no-any-return]
+        except ValidationError as error:
+            raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
+
+    async def _fetched(
+        self, client: HttpClient, method: str, path: str, body: bytes | None, seconds: float, language: str
+    ) -> HTTPResponse:
+        """The service's own answer. Raises Unproved, and what the client raises."""
+        url = f"{self._url}/{path}"
+        place = urlsplit(url)
+        target = f"{place.path}?{place.query}" if place.query else place.path
+        spoken = {"Accept-Language": language} if language else {}
+        for _ in range(ATTEMPTS):
+            letter = self._signer.sign(method, target, body or b"")
+            request = HTTPRequest(
+                url,
+                method=method,
+                headers={**JSON, **spoken, **letter.headers},
+                body=body,
+                follow_redirects=False,
+                connect_timeout=seconds + HELD_SECONDS,
+                request_timeout=seconds + HELD_SECONDS,
+            )
+            response = await client.fetch(request, raise_error=False)
+            if response.code == NO_ANSWER:
+                raise OSError(str(response.error or "nobody answered"))
+            if letter.heard(response.code, response.body or b"", response.headers.get(ANSWER_HEADER)):
+                return response
+        raise Unproved("answered only that the request is to be signed again")
+
+    def _check(self, code: int, body: bytes, error: str) -> None:
+        """Somebody answered. Raises ServiceCannotWrite, ServiceRefused; ServiceAway where it was not our service."""
+        problem = _problem(body) if code >= 400 else None
+        if problem is not None and problem.reason == CANNOT_WRITE:
+            self._answered()
+            raise ServiceCannotWrite(problem, _now())
+        if code >= 400 and (problem is None or code >= 500):
+            raise self._lost(problem.message if problem else error)
+        self._answered()
+        if problem is not None:
+            raise ServiceRefused(code, problem)
+
+    def _lost(self, why: str) -> ServiceAway:
+        if self.away_since is None:
+            self.away_since = _now()
+            log.warning("The GPU service at %s is not answering: %s", self._url, why)
+        return ServiceAway(why, self.away_since)
+
+    def _answered(self) -> None:
+        if self.away_since is not None:
+            log.info("The GPU service at %s is answering again", self._url)
+        self.away_since = None
+
+
+def _bounded_client(account: int | None) -> HttpClient:
+    """Who answers it may not be the service: its answer is bounded, as it is before anything unpacks it."""
+    return http_client(
+        at_once=50,
+        most_bytes=ANSWER_BYTES,
+        most_buffered=ANSWER_BYTES,
+        account=account,
+        decompress_response=False,
+    )
+
+
+_ServiceKey = tuple[str, str, int | None]
+_SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_ServiceKey, GpuServiceClient]] = WeakKeyDictionary()
+
+
+def gpu_service(url: str, secret: str, account: int | None = None) -> GpuServiceClient:
+    """The one client of this hub process (of this running loop) for that service."""
+    services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
+    key = (url, secret, account)
+    if key not in services:
+        services[key] = GpuServiceClient(*key)
+    return services[key]
+
+
+def _reader(kind: type) -> TypeAdapter[Any]:
+    if kind not in _READERS:
+        _READERS[kind] = TypeAdapter(kind)
+    return _READERS[kind]
+
+
+def _problem(body: bytes) -> Problem | None:
+    try:
+        return _reader(Problem).validate_json(body)  # type: ignore[no-any-return]
+    except ValidationError:
+        return None
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -1,0 +1,70 @@
+"""The words of the pages that a first-year does not know, with one sentence each, and where in a text they stand. Pure.
+
+Not here: how a page shows a sentence (the templates), and the panel's words (``labextension/src/words.tsx``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+
+WORDS = {
+    "gpu": "GPU",
+    "gib": "GiB",
+    "mig": "MIG",
+    "sm": "SM",
+    "shared": "shared",
+    "line": "if you joined now",
+    "likely": "likely",
+    "most": "at most",
+    "few": "not enough data yet",
+    "idle": "is idle",
+}
+"""As they stand in our texts; a catalogue has each as it stands in its own."""
+SENTENCES = {
+    "gpu": "A card that computes many things at once: for training and running neural networks. "
+    "Without one everything else works.",
+    "gib": "How much fits into its memory. A program that needs more ends with an error.",
+    "mig": "A card that is cut into parts; yours is for you alone, smaller and sooner free.",
+    "sm": "A part of the card that computes: more of them compute faster.",
+    "shared": "Others use the same card at the same time: they can slow your program down, or crash it.",
+    "line": "Who came first starts first. Your place is kept with this page closed.",
+    "likely": "Eight waits of ten are as long as this. It is no promise.",
+    "most": "A limit that is enforced: it does not take longer.",
+    "few": "Too few people have used such a GPU here to say how long it takes.",
+    "idle": "No program of yours computes on the GPU; a cell that uses it starts the time anew.",
+}
+
+
+def listed(t: Catalogue = ENGLISH) -> list[tuple[str, str, str]]:
+    """All of them: its key, the word, and its sentence."""
+    return [(key, t(word), t(SENTENCES[key])) for key, word in WORDS.items()]
+
+
+def explainer(t: Catalogue = ENGLISH) -> Callable[[str], list[tuple[str, str]]]:
+    """Cuts the texts of one page: each piece with the key of the word that it is, "" for what lies between.
+
+    A word is told where the page says it first, not again and again.
+    """
+    keys = {t(word): key for key, word in WORDS.items()}
+    said: set[str] = set()
+
+    def pieces(text: str) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        rest = 0
+        for match in _pattern(tuple(keys)).finditer(text):
+            key = keys[match[1]]
+            if key not in said:
+                said.add(key)
+                found += [(text[rest : match.start()], ""), (match[0], key)]
+                rest = match.end()
+        return [piece for piece in (*found, (text[rest:], "")) if piece[0]]
+
+    return pieces
+
+
+def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
+    """Any of them, with a plural's ending: ``SMs``."""
+    return re.compile(rf"(?<![A-Za-z])({'|'.join(map(re.escape, words))})s?(?![A-Za-z])")

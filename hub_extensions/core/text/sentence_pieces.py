@@ -1,0 +1,64 @@
+"""A sentence for a page in pieces: what is in its reader's language, and what is English in every language. Pure.
+
+A screen reader has to know. English are words that the cluster, the hub or a program wrote, and a sentence that a
+catalogue has not. Not here: the sentences (``reasons.py``), and how a page marks a piece.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import NamedTuple
+
+from hub_extensions.core.text.reasons import SENTENCES, Reason, parameters, sentence_in, translated
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+
+FOREIGN = "foreign"
+"""How a parameter is written that holds such words."""
+_FOREIGN_WORDS, _MARKS = re.compile("\x02(.*?)\x03", re.DOTALL), re.compile("[\x02\x03]")
+
+
+class SentencePiece(NamedTuple):
+    """A part of a text. `english`: it is so for a reader of another language."""
+
+    text: str
+    english: bool = False
+
+
+Pieces = tuple[SentencePiece, ...]
+
+
+def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = " ") -> Pieces:
+    """Several reasons as `as_text` writes them, in pieces."""
+    found: list[SentencePiece] = []
+    for reason in reasons:
+        if found:
+            found.append(SentencePiece(between))
+        found += _pieces_of(reason, t)
+    return tuple(found)
+
+
+def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
+    """A text without a code: an older version's, or another program's; "" has none."""
+    known = t.known(text)
+    return (SentencePiece(known or text, english=t is not ENGLISH and known is None),) if text else ()
+
+
+def joined(pieces: Pieces) -> str:
+    """The whole text."""
+    return "".join(piece.text for piece in pieces)
+
+
+def _pieces_of(reason: Reason, t: Catalogue) -> Iterable[SentencePiece]:
+    if t is ENGLISH:
+        return [SentencePiece(reason.message)]
+    if sentence_in(reason, t) is None:
+        return [SentencePiece(reason.message, english=True)]
+    foreign = {name for name, kind in parameters(SENTENCES[reason.reason]) if kind == FOREIGN}
+    marked = {
+        name: f"\x02{_MARKS.sub('', str(value))}\x03" if name in foreign else value
+        for name, value in reason.params.items()
+    }
+    halves = _FOREIGN_WORDS.split(translated(replace(reason, params=marked), t))
+    return [SentencePiece(text, english=bool(place % 2)) for place, text in enumerate(halves) if text]

@@ -1,0 +1,1 @@
+"""The wait forecast in the service: records, learning and computing."""

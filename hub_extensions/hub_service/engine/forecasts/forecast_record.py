@@ -1,0 +1,44 @@
+"""What came true of each forecast, from the very changes by which tickets change: in the same commit, or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hub_extensions.adapters.store import Changes, TicketRow
+from hub_extensions.core.forecast.outlook import Given
+from hub_extensions.core.queue.model import TicketState
+from hub_extensions.hub_service.engine.state.state import State
+
+
+def noted(state: State, changes: Changes) -> Changes:
+    """These changes with the forecasts that come true by them, or of which it is never known."""
+    over = [
+        _ended(state, given, how)
+        for row in changes.tickets
+        if row.ticket.id in state.foresight.given and (how := _how(state, row))
+        for given in state.foresight.given[row.ticket.id]
+    ]
+    return replace(changes, forecasts=(*changes.forecasts, *over)) if over else changes
+
+
+def _how(state: State, row: TicketRow) -> str:
+    """``started``, ``left``, ``changed``; "": it waits on as it was."""
+    before = state.tickets.get(row.ticket.id)
+    if row.end is not None:
+        return "left"
+    if row.ticket.state is TicketState.ADMITTED:
+        return "started"
+    return "changed" if before is not None and before.wanted_offers != row.ticket.wanted_offers else ""
+
+
+def _ended(state: State, given: Given, how: str) -> Given:
+    clock = state.clock
+    waited = max(0.0, (clock.now() - given.running).total_seconds()) if how == "started" else None
+    return replace(given, end=how, waited=waited, over=clock.utc_now())
+
+
+def lost(state: State) -> tuple[Given, ...]:
+    """Forecasts of tickets that do not wait any more, of which nothing came true that we know of."""
+    waiting = {ticket.id for ticket in state.tickets.values() if ticket.state is TicketState.WAITING}
+    gone = (given for ticket, some in state.foresight.given.items() if ticket not in waiting for given in some)
+    return tuple(_ended(state, given, "changed") for given in gone)

@@ -1,0 +1,247 @@
+"""The wait forecast's part of the state: what was computed last, what came true, and what is still to be learned.
+
+It follows the changes that are written, like the rest of the state. Not here: who computes (``forecaster.py``), and
+which changes make a forecast come true (``forecast_record.py``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.store import Changes
+from hub_extensions.core.forecast.outlook import (
+    FEW,
+    LAST,
+    VALID,
+    Accuracy,
+    Given,
+    Likely,
+    LikelyWaits,
+    PoolView,
+    Stay,
+    accuracy_of,
+    usual_ends,
+    with_likely,
+)
+from hub_extensions.core.forecast.progress import OVERDUE, taken
+from hub_extensions.core.messages import ForecastRecord, ForecastReport, Progress
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.forecast import WaitForecast
+from hub_extensions.core.queue.model import Availability, Ticket, Verdict
+from hub_extensions.core.usage.stays import stay_of
+from hub_extensions.hub_service.engine.forecasts.past_uses import PastUses
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+
+ServerKey = tuple[str, str]
+UNREAD = 20_000
+"""Uses that ended and that nobody has learned from yet: no more are kept than are ever learned from."""
+
+
+class Foresight:
+    """What is known of likely waits.
+
+    Attributes:
+        waits: the last computation's answer; None: there was none yet.
+        revision: grows with everything a wait follows from: tickets, leases, devices, pools.
+        stays, matured: not learned from yet; whoever learns takes them.
+        given: ticket -> forecasts that have not come true yet. records: pool -> the last that did.
+        joins: pool -> the last of those that were given at a join.
+        progress: what servers say of their own end, and when that is in running time.
+        past: what uses that began or are over say of the next.
+    """
+
+    def __init__(self) -> None:
+        self.waits: LikelyWaits | None = None
+        self.revision = 0
+        self.stays: deque[Stay] = deque(maxlen=UNREAD)
+        self.matured: deque[Given] = deque(maxlen=UNREAD)
+        self.given: dict[str, tuple[Given, ...]] = {}
+        self.records: dict[str, deque[Given]] = {}
+        self.joins: dict[str, deque[Given]] = {}
+        self.progress: dict[ServerKey, tuple[Progress, datetime]] = {}
+        self.past = PastUses()
+        self._judged: dict[str, Accuracy] = {}
+
+    def note_change(self) -> None:
+        """Something that a wait follows from has changed."""
+        self.revision += 1
+
+    def take(self, waits: LikelyWaits) -> None:
+        """A computation is over."""
+        self.waits = waits
+
+    # -------------------------------------------------------------- what is told
+
+    def fresh(self, elapsed: float) -> LikelyWaits | None:
+        """The last answer; None: it is too old to be shown, or there is none."""
+        if self.waits is None or elapsed - self.waits.elapsed > VALID.total_seconds():
+            return None
+        return self.waits
+
+    def of_ticket(self, ticket: Ticket, verdict: Verdict, offer: GpuOffer, clock: RunningClock) -> Verdict:
+        """What a waiting ticket is told, with how long it is likely to be.
+
+        Args:
+            offer: that its position is for.
+        """
+        waits = self.fresh(clock.elapsed())
+        if waits is None or verdict.forecast is None:
+            return verdict
+        likely = waits.tickets.get(ticket.id)
+        pool = self._pool(waits, ticket, offer, likely)
+        view = waits.pools.get(pool)
+        if view is not None and pool != offer.pool:
+            view = replace(view, people=0)  # its habits are not those of what the offer is called
+        forecast = self._with_likely(verdict.forecast, likely, view, pool, offer.plain_name, waits, clock)
+        reason = verdict.reason
+        if reason.reason == "in-use" and view is not None and forecast.p90 is not None:
+            reason = usual_ends(view, offer.plain_name, verdict.ahead) or reason
+        return replace(verdict, forecast=forecast, reason=replace(reason, log_message=verdict.reason.log_message))
+
+    def of_offer(self, stands: Availability, clock: RunningClock) -> Availability:
+        """How an offer stands, with how long its wait is likely to be."""
+        waits, offer = self.fresh(clock.elapsed()), stands.offer
+        if waits is None or not offer.pool:
+            return stands
+        likely, view = waits.offers.get(offer.id), waits.pools.get(offer.pool)
+        return replace(
+            stands, wait=self._with_likely(stands.wait, likely, view, offer.pool, offer.plain_name, waits, clock)
+        )
+
+    def pool_of(self, waits: LikelyWaits, ticket: Ticket, offer: GpuOffer) -> str:
+        """The pool whose habits a ticket is told of."""
+        return self._pool(waits, ticket, offer, waits.tickets.get(ticket.id))
+
+    @staticmethod
+    def _pool(waits: LikelyWaits, ticket: Ticket, offer: GpuOffer, likely: Likely | None) -> str:
+        """Of several lines one of which is not known enough the others say something."""
+        if likely is None:
+            return offer.pool
+        pools = tuple(
+            choice.offer.pool for choice in ticket.wanted_offers
+        )  # the first that is known, as it was corrected
+        known = (pool for pool in pools if pool in waits.pools and waits.pools[pool].finished >= FEW)
+        return next(known, offer.pool)
+
+    def _with_likely(
+        self,
+        bound: WaitForecast,
+        likely: Likely | None,
+        view: PoolView | None,
+        pool: str,
+        title: str,
+        waits: LikelyWaits,
+        clock: RunningClock,
+    ) -> WaitForecast:
+        return with_likely(
+            bound,
+            likely,
+            view,
+            title=title,
+            rough=self.accuracy(pool).rough,
+            age=clock.now() - waits.at,
+            as_of=clock.utc_now() - timedelta(seconds=clock.elapsed() - waits.elapsed),
+        )
+
+    # -------------------------------------------------------------- its own record
+
+    def accuracy(self, pool: str) -> Accuracy:
+        """How good the forecasts of a pool were."""
+        if pool not in self._judged:
+            self._judged[pool] = accuracy_of(pool, self.records.get(pool, ()))
+        return self._judged[pool]
+
+    def report(self, clock: RunningClock) -> ForecastReport:
+        """The forecast about itself."""
+        waits = self.fresh(clock.elapsed())
+        views = {} if self.waits is None else self.waits.pools
+        pools = (
+            (self.accuracy(pool), views[pool].finished if pool in views else 0)
+            for pool in sorted(views.keys() | self.records.keys())
+        )
+        age = None if waits is None else clock.elapsed() - waits.elapsed
+        return ForecastReport(
+            tuple(
+                ForecastRecord(
+                    found.pool,
+                    found.matured,
+                    found.coverage_90,
+                    found.coverage_80,
+                    found.median_error,
+                    found.rough,
+                    finished,
+                    found.episodes,
+                    found.worse_than_plain,
+                )
+                for found, finished in pools
+            ),
+            None if age is None else clock.utc_now() - timedelta(seconds=age),
+            age,
+            None if waits is None else waits.took,
+        )
+
+    # -------------------------------------------------------------- what happens
+
+    def remember(self, changes: Changes) -> None:
+        """These were written."""
+        if changes.tickets or changes.leases:
+            self.revision += 1
+        self.past.remember(changes)
+        self.stays.extend(stay for stay in map(stay_of, changes.usage) if stay is not None)
+        for server in changes.gone_facts:
+            self.progress.pop(server, None)
+        for given in changes.forecasts:
+            self._take(given)
+
+    def goes_on_with(self, still_open: Iterable[Given]) -> None:
+        """After a restart: these have not come true yet."""
+        for given in still_open:
+            self._take(given)
+
+    def came_true(self, stored: Iterable[Given]) -> None:
+        """After a restart: these did, in this order; what did since comes after them."""
+        known = {given.id: given for given in stored}
+        since = [given for some in self.records.values() for given in some]
+        self.records, self.joins, self._judged = {}, {}, {}
+        for given in {**known, **{given.id: given for given in since}}.values():
+            self._judge(given)
+
+    def _take(self, given: Given) -> None:
+        others = tuple(each for each in self.given.pop(given.ticket, ()) if each.id != given.id)
+        still = others if given.end else (*others, given)
+        if still:
+            self.given[given.ticket] = still
+        if given.end == "started" and given.waited is not None:
+            self._judge(given)
+            if given.hour == 0:
+                self.matured.append(given)
+
+    def _judge(self, given: Given) -> None:
+        self.records.setdefault(given.pool, deque(maxlen=LAST)).append(given)
+        self._judged.pop(given.pool, None)
+        if given.hour == 0:
+            self.joins.setdefault(given.pool, deque(maxlen=LAST)).append(given)
+
+    def hear(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
+        """A server says when it is done; whether that counts.
+
+        Args:
+            started: when it was ready, in running time.
+        """
+        before = self.progress.get(server)
+        now = clock.utc_now()
+        found = taken(None if before is None else before[0], report, now, clock.wall(started))
+        if found is None:
+            return False
+        age = max(timedelta(0), now - found.at)
+        self.progress[server] = found, clock.now() - age + timedelta(seconds=found.left_seconds)
+        self.revision += 1
+        return True
+
+    def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
+        """What a server says of its end; None: nothing, or it was over long ago."""
+        found = self.progress.get(server)
+        return None if found is None or now > found[1] + OVERDUE else found

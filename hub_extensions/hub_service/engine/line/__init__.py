@@ -1,0 +1,1 @@
+"""Tickets and leases: joining, admission, reconciliation and release."""

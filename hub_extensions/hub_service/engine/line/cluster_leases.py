@@ -1,0 +1,469 @@
+"""Leases on a cluster: a lease ends when its pod is gone from the API server, and not before.
+
+It watches, never asks: what is free, which pod has which lease, whose pod finds no place, which machine does not
+answer, and which pods the hub has forgotten. No release depends on a message. Not here: what is counted
+(``core/cluster/pools.py``), one machine's processes (``local_leases.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+
+from hub_extensions.adapters.files.mig_tables import sm_of_product
+from hub_extensions.adapters.hub.jupyterhub_api import HubServer
+from hub_extensions.adapters.kubernetes.api import ClusterError
+from hub_extensions.adapters.linux.procfs import Process
+from hub_extensions.adapters.store import Changes
+from hub_extensions.core import messages
+from hub_extensions.core.cluster.dra import devices_given
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.core.cluster.nodes import NodeReadings
+from hub_extensions.core.cluster.offers import derive_cluster_offers
+from hub_extensions.core.cluster.pools import PoolSurvey, read_ahead, survey_pools, uncounted
+from hub_extensions.core.cluster.unschedulable import why_unschedulable
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.pod_request import label_value
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import LeaseReading
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage import UseEnd
+from hub_extensions.hub_service.engine.line.adoption import adopted_lease
+from hub_extensions.hub_service.engine.line.forgotten_pods import Deleter, ForgottenPods
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions
+from hub_extensions.hub_service.engine.stops.node_drains import Cordoner, NodeDrains
+from hub_extensions.hub_service.engine.views import presenters
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+REFRESH_AT_LEAST = 5.0
+"""Seconds after which leases are refreshed without a change: what was held up may be no longer, and clocks run."""
+TOGETHER = 0.1
+"""Changes within so many seconds are taken in together."""
+GONE_FOR = 1.0
+"""Seconds for which a pod that was there has to be gone: a list that is read anew lacks it for a moment."""
+SETTLES = timedelta(seconds=30)
+"""So long a lease may be without its pod: the API server, the hub and we are told of it one after the other."""
+
+ServerKey = tuple[str, str]
+
+
+class Cluster(Deleter, Cordoner, Protocol):
+    """The cluster as it is watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+
+    def view(self, now: datetime) -> ClusterView:
+        """The cluster as far as it is known."""
+
+    async def wait_changed(self, timeout: float) -> bool:
+        """True as soon as something changed since the last time; False after `timeout` seconds without."""
+
+
+class ClusterLeases:
+    """Takes the cluster in and ends leases whose pod is gone.
+
+    Attributes:
+        trespassers, unproved: of one machine only; empty here.
+        forgotten: pods of ours that the hub has forgotten.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
+        self.state = state
+        self.state.expect_cluster()
+        self.transaction = transaction
+        self.cluster = cluster
+        self.config = config
+        self.trespassers: dict[str, bool] = {}
+        self.unproved: dict[str, Reason] = {}
+        self.forgotten = ForgottenPods(state, transaction, cluster, config)
+        self.drains = NodeDrains(state, transaction, cluster, config.drain_nodes)
+        self.problem = ""
+        self.sampled = asyncio.Event()
+        self.pod_of_lease: dict[str, PodFacts] = {}
+        self._pod_of_server: dict[ServerKey, PodFacts] = {}
+        self._seen: set[str] = set()
+        self._without_place: dict[str, float] = {}
+        self._gone_since: dict[str, float] = {}
+        self._notes: tuple[str, ...] = ()
+        self._readings = NodeReadings()
+        self._held_up_before: frozenset[str] = frozenset()
+        self._soon = asyncio.Event()
+
+    async def run(self) -> None:
+        """Refresh at each change until cancelled."""
+        while True:
+            await self.refresh()
+            await self._next()
+            await asyncio.sleep(TOGETHER)
+
+    async def _next(self) -> None:
+        changed = asyncio.ensure_future(self.cluster.wait_changed(REFRESH_AT_LEAST))
+        soon = asyncio.ensure_future(self._soon.wait())
+        try:
+            await asyncio.wait({changed, soon}, timeout=REFRESH_AT_LEAST, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            soon.cancel()
+            self._soon.clear()
+
+    def refresh_soon(self) -> None:
+        """Somebody expects a change."""
+        self._soon.set()
+
+    async def refresh(self) -> None:
+        """Take the cluster in once, end what has ended, and admit whoever can go on."""
+        try:
+            async with self.transaction(admit=True) as transaction:
+                view = self.cluster.view(self.state.clock.utc_now())  # not before: it may have been waited for
+                if self._can_be_read(view):
+                    await self._take_in(view, transaction)
+                await asyncio.sleep(0)
+        except Refused as problem:
+            log.debug("nothing is released: %s", problem)
+        if not self.problem:
+            await self.forgotten.remove()
+
+    def _can_be_read(self, view: ClusterView) -> bool:
+        """What cannot be read any more keeps its last figures for a while; then they are not known."""
+        self.problem = self.state.problem = view.problem
+        return view.at is not None and not view.problem
+
+    # -------------------------------------------------------------- taking in
+
+    async def _take_in(self, view: ClusterView, transaction: Transaction) -> None:
+        self._know_pods(view)
+        if self.state.cluster is None:
+            await self._count_first(view)
+        snapshot = self._snapshot(view)
+        await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
+        await self.state.see_cluster(snapshot)
+        await self.drains.notice_undone(transaction)
+        self.sampled.set()
+        if self.state.quota_holds:
+            for lease in [self.state.leases.get(each) for each in self.pod_of_lease]:
+                if lease is not None and lease.state is LeaseState.STARTING:
+                    transaction.pod_taken(lease.offer, lease.since)
+        if view.pods is None:
+            return  # no pod may be read: what is gone only the hub reports
+        self.forgotten.find(view, view.pods)
+        await transaction.refresh_leases(
+            lambda lease: self._after(lease, view),
+            lambda before, after: _cause(before, after, snapshot),
+            _notice_of_loss,
+        )
+
+    def _know_pods(self, view: ClusterView) -> None:
+        """Which pod has which lease, and which server is which pod; of two the one that is not over."""
+        by_lease: dict[str, PodFacts] = {}
+        by_server: dict[ServerKey, PodFacts] = {}
+        for pod in (view.pods or {}).values():
+            if not (pod.lease or pod.user):
+                continue
+            server = (pod.user, pod.server)
+            at_home = not view.namespace or pod.namespace == view.namespace
+            lease = self.state.leases.get(pod.lease)
+            if not at_home and (lease is None or (lease.user, lease.server) != server):
+                continue  # another hub's, or somebody's who wrote our label on it
+            _prefer(by_lease, pod.lease, pod, home=view.namespace)
+            _prefer(by_server, server if pod.user else None, pod, home=view.namespace)
+        self.pod_of_lease = by_lease
+        self._pod_of_server = by_server
+
+    async def _count_first(self, view: ClusterView) -> None:
+        """All nodes are counted for the first time: in steps."""
+        ours = {pod.uid for pod in self._adopted_and_bound().values()}
+        renamed = self.state.offer_config.resources
+        counted = self._readings
+        for _ in read_ahead(view, self.config, leases=self.state.leases, ours=ours, kept=counted, resources=renamed):
+            await asyncio.sleep(0)
+
+    def _snapshot(self, view: ClusterView) -> ClusterSnapshot:
+        adopted = self._adopted_and_bound()
+        survey = survey_pools(
+            view,
+            self.state.offer_config,
+            self.config,
+            names=self.state.pool_names,
+            leases=self.state.leases,
+            ours={pod.uid for pod in adopted.values()},
+            kept=self._readings,
+        )
+        survey = replace(survey, bound=(survey.bound & self.pod_of_lease.keys()) | adopted.keys())
+        offers = derive_cluster_offers(survey.pools, self.state.offer_config, self.config, sm_of_product=sm_of_product)
+        if offers.notes != self._notes:
+            self._notes = offers.notes
+            for note in offers.notes:
+                # a text for an offer that is not there now harms nobody: values files have texts for many
+                harmless = note.startswith(("titles[", "descriptions["))
+                log.log(logging.INFO if harmless else logging.WARNING, "c.GpuOffers.%s", note)
+        queue = "Kueue" if self.config.kueue_queue else "KAI" if self.config.kai_queue else ""
+        held_up, held_back = self._without_a_place(queue)
+        return ClusterSnapshot(
+            survey,
+            offers,
+            queue,
+            frozenset(held_up),
+            held_back,
+            uncounted(view),
+            held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
+            node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
+            device_of=devices_given(view, self.pod_of_lease),
+            nodes=dict(view.nodes or {}),
+            volumes=view.volumes,
+        )
+
+    def _adopted_and_bound(self) -> dict[str, PodFacts]:
+        """Pods that ran before this product did have no label of ours; they hold what they hold all the same."""
+        found = ((lease, self.pod_of(lease)) for lease in self.state.leases.values() if lease.adopted)
+        return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
+
+    def pod_of(self, lease: Lease) -> PodFacts | None:
+        """The pod of a lease that is not over; None: there is none."""
+        pod = self.pod_of_lease.get(lease.id)
+        if pod is None and lease.adopted:
+            pod = self._pod_of_server.get((lease.user, lease.server))
+            if pod is not None and (pod.lease or (pod.offer and not pod.requests)):
+                pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
+        return None if pod is None or pod.over else pod
+
+    def _without_a_place(self, queue: str) -> tuple[dict[OfferId, frozenset[str] | None], frozenset[str]]:
+        """(offers whose admitted pod finds no device, with the nodes that it may use, None: all;
+        admitted tickets that do not count as starting)."""
+        now = self.state.clock.elapsed()
+        up, back, still = dict[OfferId, frozenset[str] | None](), set[str](), {}
+        for ticket in self.state.tickets.values():
+            pod = self._waiting_pod(ticket)
+            if pod is None:
+                continue
+            since = still[ticket.id] = self._without_place.get(ticket.id, now)
+            late = now - since > self.config.outside_after.total_seconds()
+            if queue or late:
+                back.add(ticket.id)
+            offer = ticket.admitted_offer or CPU
+            # for want of anything else (processors, storage) it holds up nobody but itself
+            for_a_gpu = not pod.unscheduled_why or why_unschedulable(pod.unscheduled_why).lacks_device
+            if late and not queue and offer != CPU and for_a_gpu:
+                nodes, before = self.state.ticket_index.node_sets.get(ticket.id), up.get(offer, frozenset())
+                up[offer] = None if nodes is None or before is None else nodes | before
+                if ticket.id not in self._held_up_before:
+                    log.warning(
+                        "an admitted pod has no place: %s",
+                        pod.unscheduled_why or pod.unscheduled,
+                        extra={"ticket": ticket.id},
+                    )
+        self._without_place = still
+        self._held_up_before = frozenset(back)
+        return up, frozenset(back)
+
+    def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
+        """The pod of an admitted ticket that has no place on a node; None: it has one, or it is not made yet."""
+        if ticket.state is not TicketState.ADMITTED:
+            return None
+        lease = self.state.lease_of_ticket(ticket.id)
+        pod = self.pod_of_lease.get(lease.id) if lease else self._pod_of_server.get((ticket.user, ticket.server))
+        return pod if pod is not None and not pod.node and not pod.over and not pod.deleting else None
+
+    # -------------------------------------------------------------- leases
+
+    def _after(self, lease: Lease, view: ClusterView) -> Lease:
+        """The lease as it is after this reading (the same object when nothing changed)."""
+        pod = self.pod_of(lease)
+        if pod is not None:
+            self._seen.add(lease.id)
+            self._gone_since.pop(lease.id, None)
+        lost = None if pod is None else self._node_lost(pod, view)
+        gone = pod is None and lease.state is not LeaseState.STARTING and self._is_gone(lease)
+        seen = LeaseReading(
+            ticket_lives=lease.ticket in self.state.tickets,
+            device=None if lost is None else not lost,
+            server_gone=gone,
+            released=gone,
+        )
+        return lifecycle.refresh(lease, seen)
+
+    def _is_gone(self, lease: Lease) -> bool:
+        """Its pod was there and is gone for a while; one that we never saw may still be on its way to us."""
+        now = self.state.clock.elapsed()
+        since = self._gone_since.setdefault(lease.id, now)
+        sure = lease.id in self._seen or lease.state is LeaseState.ENDING
+        patience = GONE_FOR if sure else SETTLES.total_seconds()
+        if now - since < patience:
+            if patience < REFRESH_AT_LEAST:
+                asyncio.get_running_loop().call_later(patience, self._soon.set)
+            return False
+        self._gone_since.pop(lease.id, None)
+        self._seen.discard(lease.id)
+        return True
+
+    @staticmethod
+    def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
+        """Does the machine under a running pod not answer? None: not known."""
+        if view.nodes is None or not pod.node:
+            return None
+        node = view.nodes.get(pod.node)
+        return None if node is None else node.ready is not True
+
+    async def give_up(self, lease_id: str, admin: str, why: str = "") -> None:
+        """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
+
+        Raises:
+            Refused: 404: no such lease; 409: its machine answers, so stop the server instead.
+        """
+        lease = self.state.leases.get(lease_id)
+        if lease is None:
+            raise Refused.because(404, explain("unknown-lease"), "lease")
+        pod = self.pod_of(lease)
+        lost = lease.state is LeaseState.LOST
+        if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
+            lost = self._node_lost(pod, self.cluster.view(self.state.clock.utc_now())) is True
+        if not lost or pod is None:
+            raise Refused.because(409, explain("not-lost"), "lease")
+        try:
+            await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid, force=True)
+        except ClusterError as problem:
+            raise Refused(502, problem.message, "", "cluster") from problem
+        async with self.transaction() as transaction:
+            use = self.state.uses.get(lease.id)
+            order = "pod-deleted-because" if why else "pod-deleted"
+            deleted = explain(order, pod=pod.name, **({"why": why} if why else {}))
+            silent = explain("seen-node-silent", node=pod.node or "")
+            row = transaction.lease_row(
+                "given-up", lease, deleted.message, actor=f"admin {admin}", evidence=silent.message
+            )
+            uses = () if use is None else (replace(use, end=UseEnd.ADMIN),)
+            await transaction.write(Changes(uses=uses, journal=(replace(row, reasons=(deleted,), grounds=(silent,)),)))
+        self.refresh_soon()
+
+    # -------------------------------------------------------------- servers that ran before
+
+    def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
+        """What a server that the state does not know holds: by its label of an offer, else by what its pod asked for.
+
+        A pod that has a lease's label is ours, from a store that is gone: it keeps that lease. One whose lease is in
+        the state is no stranger's, and one that is being deleted begins nothing.
+        """
+        key = (server.user, server.server)
+        pod = self._pod_of_server.get(key)
+        snapshot = self.state.cluster
+        if pod is None or pod.over or pod.deleting or snapshot is None:
+            return None
+        known = self.state.leases.get(pod.lease)
+        if known is not None and (known.user, known.server) == key:
+            return None
+        named = [each for each in snapshot.offers.offers if each.pool and label_value(each.id) == pod.offer]
+        offer = named[0] if len(named) == 1 else None
+        pool = offer.pool if offer else _pool_of(pod, snapshot.survey) if pod.requests else None
+        if pool is None:
+            return None
+        lease = adopted_lease(server, pool, now, self.state.end_of)
+        if pod.lease and pod.lease not in self.state.leases:
+            lease = replace(lease, id=pod.lease)
+        if offer is not None:
+            lease = replace(lease, offer=offer.id, share=offer.share)
+        return replace(lease, ends_at=self.state.end_of(lease))
+
+    def may_be(self, server: HubServer) -> bool:
+        """Pods are looked at by their labels."""
+        return True
+
+    def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
+        """The API server says what is gone."""
+
+    def is_stopping(self, server: HubServer) -> bool:
+        """Its pod is being deleted, whatever the hub says of it."""
+        pod = self._pod_of_server.get((server.user, server.server))
+        return pod is not None and not pod.over and pod.deleting
+
+    def lives(self, lease: Lease) -> bool:
+        """Its pod is there, and nobody deletes it."""
+        pod = self.pod_of(lease)
+        return pod is not None and not pod.deleting
+
+    def has_started(self, lease: Lease) -> bool:
+        """KubeSpawner makes sure of the pod before it says so."""
+        return True
+
+    def what_is_left(self, lease: Lease) -> str:
+        """Its pod, and where it is."""
+        pod = self.pod_of(lease)
+        if pod is None:
+            return ""
+        return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
+
+    def processes(self, lease: Lease) -> tuple[Process, ...]:
+        """They are its pod's."""
+        return ()
+
+    async def end_again(self, lease: Lease) -> None:
+        """Its pod is deleted, unless that has begun; the hub knows no pod of that name but one that this server's next
+        start is to make."""
+        pod = self.pod_of(lease)
+        if pod is None or pod.deleting:
+            return
+        own = self.state.pods_to_come.get(pod.name) == (lease.user, lease.server)
+        if pod.name in self.state.listed_pods and not own:
+            return
+        try:
+            await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid)
+        except ClusterError as problem:
+            log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
+
+    async def clear_dead_start(self, lease: Lease) -> None:
+        """A pod that is there already is taken over by the next start."""
+
+    # -------------------------------------------------------------- for admins
+
+    def info(self) -> messages.ClusterInfo:
+        """The cluster as it was seen last."""
+        snapshot = self.state.cluster
+        forgotten = self.forgotten.info()
+        if snapshot is None:
+            return messages.ClusterInfo(self.problem, False, "", (), (), (), forgotten)
+        left_out = tuple(messages.LeftOutInfo(item.what, item.why, item.because) for item in snapshot.survey.left_out)
+        return messages.ClusterInfo(
+            problem=self.problem,
+            configured=snapshot.survey.configured,
+            queue=snapshot.queue,
+            pools=presenters.cluster_info(snapshot.survey, snapshot.offers.offers),
+            left_out=left_out,
+            held_up=tuple(sorted(snapshot.held_up)),
+            forgotten=forgotten,
+        )
+
+    def forget_hub_state(self) -> None:
+        """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
+        self.forgotten.clear()
+
+
+def _notice_of_loss(lease: Lease) -> Reason:
+    return explain("machine-not-answering", server=lease.server)
+
+
+def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:
+    """Why a lease changed, and on what evidence."""
+    node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"
+    return {
+        LeaseState.ENDING: ("its server is gone", "the API server lists no pod of it"),
+        LeaseState.ENDED: ("its pod is gone", "the API server lists no pod of it"),
+        LeaseState.LOST: ("the node of its pod does not answer", f"the node {node} is not Ready"),
+    }.get(after.state, ("the node of its pod answers again", f"the node {node} is Ready"))
+
+
+def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
+    """Of several pods for one key: one of our own namespace before others, one that is not over before one that is."""
+    other = known.get(key) if key else pod
+    if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
+        known[key] = pod
+
+
+def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
+    """The pool whose resource a pod asks for, on its node where several have it."""
+    wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]
+    here = [pool for pool in wanted if any(node.node == pod.node for node in pool.nodes)]
+    return next((pool.id for pool in here or wanted), None)

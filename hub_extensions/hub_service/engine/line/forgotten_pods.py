@@ -1,0 +1,129 @@
+"""Pods of ours that the hub knows nothing of any more: they are shown, and removed where an admin says so.
+
+Not here: leases (``cluster_leases.py``), and one machine's forgotten servers (``orphans.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from hub_extensions.adapters.kubernetes.api import ClusterError
+from hub_extensions.adapters.store import Changes
+from hub_extensions.core import messages
+from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+REMOVE_AGAIN = 60.0
+"""Seconds until a forgotten pod that could not be deleted is tried again."""
+
+
+class Deleter(Protocol):
+    """Who deletes pods: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+
+    async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
+        """Delete this very pod. Raises ClusterError."""
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """A pod of ours that the hub knows nothing of any more.
+
+    Attributes:
+        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
+    """
+
+    pod: PodFacts
+    since: float
+    removing: bool = False
+    refused: float | None = None
+
+
+class ForgottenPods:
+    """Finds and removes them.
+
+    Attributes:
+        pods: by uid, as they were seen last.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, cluster: Deleter, config: ClusterConfig) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.cluster = cluster
+        self.config = config
+        self.pods: dict[str, Forgotten] = {}
+
+    def clear(self) -> None:
+        """Nothing counts as forgotten any more."""
+        self.pods = {}
+
+    def info(self) -> tuple[messages.ForgottenPod, ...]:
+        """For admins."""
+        now = self.state.clock.elapsed()
+        return tuple(_forgotten_pod(item, now) for item in self.pods.values())
+
+    def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
+        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the state knows.
+
+        A user who was renamed with a running server is in the list under the new name, with the pod of the old.
+        """
+        if self.state.listed is None or not self.state.hub_up or not view.namespace:
+            return
+        now = self.state.clock.elapsed()
+        active = {(t.user, t.server) for t in self.state.tickets.values()}
+        active |= self.state.listed | self.state.facts.keys() | self.state.touched.keys()
+        found: dict[str, Forgotten] = {}
+        for pod in pods.values():
+            ours = bool(pod.lease or pod.offer) and pod.user and pod.namespace == view.namespace
+            if not ours or pod.over or pod.deleting or (pod.user, pod.server) in active:
+                continue
+            if pod.name in self.state.listed_pods:
+                continue
+            known = self.pods.get(pod.uid)
+            if known is None:
+                log.warning("the hub has forgotten the pod %s", pod.name, extra={"user": pod.user})
+            found[pod.uid] = replace(known, pod=pod) if known else Forgotten(pod, now)
+        self.pods = found
+
+    async def remove(self) -> None:
+        """Delete those that were forgotten for long enough, where the admin allows it; each is noted in the journal."""
+        if not self.config.remove_forgotten or not self.state.hub_up:
+            return
+        now = self.state.clock.elapsed()
+        for uid, item in tuple(self.pods.items()):
+            if item.removing or now - item.since < self.config.forgotten_after.total_seconds():
+                continue
+            if item.refused is not None and now - item.refused < REMOVE_AGAIN:
+                continue
+            try:
+                await self.cluster.delete_pod(item.pod.namespace, item.pod.name, uid)
+            except ClusterError as problem:
+                if item.refused is None:
+                    log.warning("the forgotten pod %s cannot be removed: %s", item.pod.name, problem)
+                self.pods[uid] = replace(item, refused=now)
+                continue
+            self.pods[uid] = replace(item, removing=True)
+            self.state.count("pods", "forgotten-removed")
+            await self._note_removed(item.pod, now - item.since)
+
+    async def _note_removed(self, pod: PodFacts, seconds: float) -> None:
+        evidence = f"neither the hub's list nor the line had it for {seconds:.0f} s"
+        with suppress(Refused):  # it is removed all the same
+            async with self.transaction() as transaction:
+                text = f"the forgotten pod {pod.name} is removed"
+                row = transaction.server_row("removed", (pod.user, pod.server), text, evidence=evidence)
+                await transaction.write(Changes(journal=(row,)))
+
+
+def _forgotten_pod(item: Forgotten, now: float) -> messages.ForgottenPod:
+    pod = item.pod
+    return messages.ForgottenPod(
+        pod.name, pod.namespace, pod.node, pod.user, pod.server, pod.offer, now - item.since, item.removing
+    )

@@ -1,0 +1,511 @@
+"""When a device is free again: when nothing runs on it, and not before.
+
+A lease ends when no process carries its mark and the driver lists no compute process on its device that is not
+accounted for by another lease; where marks cannot be read, by the hub's word and the driver's list
+(``core/queue/release.py``), or by an admin's. Left-overs of a stopped server get SIGTERM, after 10 s SIGKILL; what
+cannot be killed keeps the device held. No release depends on a message alone: this reads the machine itself, again and
+again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import pwd
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from hub_extensions.adapters.hub.jupyterhub_api import HubServer
+from hub_extensions.adapters.linux import procfs
+from hub_extensions.adapters.linux.procfs import Process
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.nvml.processes import sees_all_processes
+from hub_extensions.adapters.store import Changes
+from hub_extensions.core.gpu.devices import Device, DeviceState, Foreign, GpusUnavailable, InventoryReading
+from hub_extensions.core.queue import lifecycle, release
+from hub_extensions.core.queue.lifecycle import Event, LeaseReading
+from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.queue.release import LeaseSigns, Sight
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage import UseEnd
+from hub_extensions.hub_service.engine.line.adoption import adopted_lease
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions, possible
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+TERM_THEN_KILL_SECONDS = 10.0
+UNSEEN_SECONDS = 60.0
+"""So long a lease whose server is said to run may be without any process of it, where its marks can be read; and so
+long one that is ending may lack the proof of it before admins are told."""
+QUICK, SLOW = 0.4, 2.0
+"""Seconds between two readings: while a lease is ending or somebody waits, and otherwise."""
+
+
+class Gpus(Protocol):
+    """The machine's GPUs: ``adapters.nvml.Nvml`` or ``adapters.simulated.SimulatedGpus``. Both block."""
+
+    def read(self, now: datetime) -> InventoryReading:
+        """Read all GPUs now. Raises GpusUnavailable."""
+
+    def close(self) -> None:
+        """Let the driver go."""
+
+
+@dataclass(frozen=True)
+class MachineView:
+    """The machine as it was read: marked processes first, then the GPUs, so that nothing ends unseen in between."""
+
+    marked: tuple[Process, ...]
+    sight: Sight
+    reading: InventoryReading | None
+    problem: str
+
+
+class LocalLeases:
+    """Reads the machine and ends leases whose device is really free.
+
+    Attributes:
+        leftovers: lease id -> its processes still there, for the admin's page.
+        unproved: lease id -> why nothing proves that it is over, for leases that seem to be.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, gpus: Gpus) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.gpus = gpus
+        self.leftovers: dict[str, tuple[Process, ...]] = {}
+        self.trespassers: dict[str, bool] = {}
+        self.problem = ""
+        self.sampled: asyncio.Event = asyncio.Event()
+        self._ending_since: dict[str, float] = {}
+        self._unseen_since: dict[str, float] = {}
+        self._over_since: dict[str, float] = {}
+        self.unproved: dict[str, Reason] = {}
+        self._sight = Sight(os.geteuid())
+        self._accounts: dict[str, frozenset[int]] = {}
+        self._stopped: dict[str, bool | None] = {}
+        self._reading: InventoryReading | None = None
+        self._soon = asyncio.Event()
+
+    async def run(self) -> None:
+        """Refresh until cancelled, quickly while somebody waits for an end."""
+        while True:
+            await self.refresh()
+            busy = any(lease.state is LeaseState.ENDING for lease in self.state.leases.values())
+            wait = QUICK if busy or self.state.waiting() else SLOW
+            try:
+                await with_timeout(wait, self._soon.wait())
+            except asyncio.TimeoutError:
+                continue
+            finally:
+                self._soon.clear()
+
+    def refresh_soon(self) -> None:
+        """Somebody expects a change: do not wait for the next turn."""
+        self._soon.set()
+
+    async def refresh(self) -> None:
+        """Read the machine once, take it in, end what has ended, and admit whoever can go on."""
+        view = await asyncio.get_running_loop().run_in_executor(None, self._read)
+        try:
+            async with self.transaction(admit=True) as transaction:
+                await self._take_in(view, transaction)
+        except Refused as problem:
+            log.debug("nothing is released: %s", problem)
+
+    def _read(self) -> MachineView:
+        scan = procfs.scan()
+        sight = Sight(os.geteuid(), scan.unread, scan.hidden, sees_all_processes())
+        try:
+            reading = self.gpus.read(self.state.clock.utc_now())
+        except GpusUnavailable as problem:
+            return MachineView(scan.marked, sight, None, problem.reason.message)
+        return MachineView(scan.marked, sight, reading, "")
+
+    # -------------------------------------------------------------- taking in
+
+    async def _take_in(self, view: MachineView, transaction: Transaction) -> None:
+        by_lease: dict[str, list[Process]] = {}
+        for process in view.marked:
+            if process.lease is not None:
+                by_lease.setdefault(process.lease, []).append(process)
+        self.leftovers = {lease: tuple(found) for lease, found in by_lease.items()}
+        self._sight = view.sight
+        if view.problem != self.problem:
+            self.problem = view.problem
+            log.warning("GPUs: %s", view.problem or "can be read again")
+        self.state.problem = view.problem
+        reading = None if view.reading is None else self._as_leased(view.reading)
+        if reading is not None:
+            self.state.see(reading, self._states(reading, by_lease))
+            self.sampled.set()
+        self._reading = reading
+        self._remember()
+        await transaction.refresh_leases(
+            lambda lease: self._after(lease, by_lease.get(lease.id, []), reading),
+            lambda before, now: _cause(before, now, marks_are_evidence=self._marks_are_evidence(before)),
+            _notice_of_loss,
+        )
+
+    def _remember(self) -> None:
+        """Under which accounts the servers run; of leases that are over nothing is kept."""
+        leases = self.state.leases
+        for each in (self._unseen_since, self._over_since, self._stopped, self._accounts, self.unproved):
+            for gone in each.keys() - leases.keys():
+                del each[gone]
+        for lease in leases.values():
+            found = {process.uid for process in self.leftovers.get(lease.id, ())}
+            if lease.pid is not None and self.lives(lease):
+                found |= {uid for uid in (procfs.account(lease.pid),) if uid is not None}
+            if found:
+                self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
+
+    def _as_leased(self, reading: InventoryReading) -> InventoryReading:
+        """Its devices under the identity that their leases name: the first reading of all may have missed a part."""
+        names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
+        devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
+        return replace(reading, devices=devices)
+
+    def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
+        """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""
+        ours: dict[str, set[int]] = {}
+        for held in self.state.leases.values():
+            ours.setdefault(held.device, set()).update(process.pid for process in by_lease.get(held.id, ()))
+        known_leases = {process.pid: lease for lease, found in by_lease.items() for process in found}
+        states: dict[str, DeviceState] = {}
+        trespassers: dict[str, bool] = {}
+        for device in reading.devices:
+            sample = reading.samples.get(device.uuid)
+            pids = sample.pids if sample is not None else None
+            adopted = any(lease.adopted and lease.device == device.identity for lease in self.state.leases.values())
+            if pids is None:
+                foreign = Foreign.UNKNOWN
+            elif adopted or not set(pids) - ours.get(device.identity, set()):
+                foreign = Foreign.NONE
+            else:
+                foreign = Foreign.SOME
+            trespassers[device.identity] = any(
+                pid in known_leases and not self._leased_here(known_leases[pid], device.identity) for pid in pids or ()
+            )
+            states[device.identity] = DeviceState(device, foreign)
+        for lease in self.state.leases.values():
+            if lease.device not in states and lease.device in self.state.devices:
+                states[lease.device] = replace(self.state.devices[lease.device], present=False)
+        self.trespassers = trespassers
+        return states
+
+    def _leased_here(self, lease_id: str, device: str) -> bool:
+        lease = self.state.leases.get(lease_id)
+        return lease is None or lease.device == device
+
+    def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
+        """The lease as it is after this reading (the same object when nothing changed)."""
+        signs = self._signs(lease, marked, reading)
+        seen = LeaseReading(
+            ticket_lives=lease.ticket in self.state.tickets,
+            device=None if reading is None else not self._is_gone(lease, reading),
+            server_gone=release.is_gone(signs),
+            released=release.is_released(signs),
+        )
+        after = lifecycle.refresh(lease, seen)
+        self._note_unproved(after, signs)
+        if after.state is not LeaseState.ENDING:  # over, or back: its next end begins with SIGTERM
+            self._ending_since.pop(lease.id, None)
+        elif marked and not signs.process:  # else the hub is stopping it, gracefully
+            self._end_leftovers(lease, marked)
+        return after
+
+    def _signs(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> LeaseSigns:
+        """What is known of it now."""
+        tell = self._marks_are_evidence(lease)
+        ending = lease.state is LeaseState.ENDING
+        stopped, polled = self._reported_stopped(lease) if ending else (False, False)
+        gone = reading is not None and self._is_gone(lease, reading)
+        sample = None if reading is None else reading.samples.get(lease.uuid)
+        in_use = sample is not None and reading is not None and self._in_use(lease, reading)
+        lists = sample is not None and sample.pids is not None and self._sight.whole
+        return LeaseSigns(
+            process=self._process(lease),
+            has_process=lease.pid is not None,
+            marked=bool(marked),
+            marks_are_evidence=tell,
+            ending=ending,
+            unseen=self._unseen(lease, bool(marked) or not tell),
+            adopted=lease.adopted,
+            stopped=stopped,
+            polled=polled,
+            # in a container the driver may name none of the processes that there are
+            on_device=True if in_use else False if gone or lists else None,
+            readable=reading is not None and (gone or sample is not None),
+        )
+
+    def _process(self, lease: Lease) -> bool | None:
+        """Whether the process of its server is there. One that was never seen from a container may be elsewhere."""
+        found = None if lease.pid is None else procfs.liveness(lease.pid, lease.pid_started or 0)
+        return None if found is False and not (self._sight.whole or lease.id in self._accounts) else found
+
+    def _marks_are_evidence(self, lease: Lease) -> bool:
+        seen = self._accounts.get(lease.id)
+        accounts = seen or _accounts_of(lease, self._sight.account)
+        return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
+
+    def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
+        """The hub says that a server has stopped; `polled`: what its spawner's own poll says of that."""
+        for lease in self.state.leases.values():
+            if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
+                self._stopped[lease.id] = polled
+
+    def _reported_stopped(self, lease: Lease) -> tuple[bool, bool]:
+        """(the hub says that this run has stopped, and its spawner's own poll does too): its report, or a later list.
+
+        The hub has no server in its list that its spawner's poll calls ended.
+        """
+        since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
+        listing, polled = self.state.listing, self._stopped.get(lease.id)
+        if polled is False:
+            return False, False  # a stop that failed: it runs on, and the hub has forgotten it
+        listed = listing is not None and listing.asked_at > since and self.state.lists(lease) is False
+        return listed or lease.id in self._stopped, listed or polled is True
+
+    def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:
+        """For a minute it seems to be over, and nothing proves it."""
+        if lease.state not in (LeaseState.ENDING, LeaseState.RUNNING, LeaseState.LOST):
+            self._over_since.pop(lease.id, None)
+        elif release.is_unproved(signs, listed=self.state.lists(lease)):
+            since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
+            if self.state.clock.elapsed() - since >= UNSEEN_SECONDS:
+                if lease.id not in self.unproved:
+                    log.warning("a lease seems to be over, and nothing proves it", extra={"lease": lease.id})
+                self.unproved[lease.id] = explain(_lacking(signs))
+            return
+        elif lease.state is not LeaseState.ENDING:
+            self._over_since.pop(lease.id, None)
+            self._stopped.pop(lease.id, None)
+        self.unproved.pop(lease.id, None)
+
+    async def give_up(self, lease_id: str, admin: str, why: str) -> None:
+        """An admin says that nothing of a server is left of whose end there is no proof: its lease ends.
+
+        Raises:
+            Refused: 404: no such lease, or it needs no admin to end. 400: no reason.
+        """
+        async with self.transaction(admit=True) as transaction:
+            lease = self.state.leases.get(lease_id)
+            if lease is None:
+                raise Refused.because(404, explain("unknown-lease"), "lease")
+            seems = lease.id in self.unproved and release.is_unproved(
+                self._signs(lease, self.leftovers.get(lease.id, ()), self._reading), listed=self.state.lists(lease)
+            )
+            if not seems:
+                raise Refused.because(404, explain("local"), "lease")
+            if not why:
+                raise Refused.because(400, explain("reason-needed"), "why")
+            ending = lease if lease.state is LeaseState.ENDING else possible(lifecycle.move(lease, Event.SERVER_GONE))
+            ended = possible(lifecycle.move(ending, Event.RELEASED))
+            order, ground = explain("released-by-admin", device=lease.uuid, why=why), self.unproved[lease.id]
+            row = transaction.lease_row(
+                "given-up", lease, order.message, actor=f"admin {admin}", evidence=ground.message
+            )
+            use, key = self.state.uses.get(lease.id), (lease.user, lease.server)
+            facts = self.state.facts.get(key)
+            await transaction.write(
+                Changes(
+                    leases=(ended,),
+                    gone_facts=(key,) if facts is not None and facts.lease == lease.id else (),
+                    uses=() if use is None else (replace(use, end=UseEnd.ADMIN),),
+                    journal=(replace(row, reasons=(order,), grounds=(ground,)),),
+                )
+            )
+        self.refresh_soon()
+
+    def _unseen(self, lease: Lease, there: bool) -> bool:
+        """It is said to run, and for a minute nothing of it has been there; `there`: something is, or may be."""
+        now = self.state.clock.elapsed()
+        if there or lease.state is not LeaseState.RUNNING:
+            self._unseen_since.pop(lease.id, None)
+            return False
+        return now - self._unseen_since.setdefault(lease.id, now) >= UNSEEN_SECONDS
+
+    def _is_gone(self, lease: Lease, reading: InventoryReading) -> bool:
+        return all(device.identity != lease.device for device in reading.devices)
+
+    def _in_use(self, lease: Lease, reading: InventoryReading) -> bool:
+        """Does the driver list a compute process on the device that no other lease accounts for?"""
+        if self._is_gone(lease, reading):
+            return False
+        sample = reading.samples.get(lease.uuid)
+        if sample is None:
+            return True  # it could not be read: not known to be free
+        return bool(self._not_others(lease, sample.pids or ()))  # the driver may list none for us: the marks have to do
+
+    def _not_others(self, lease: Lease, pids: Iterable[int]) -> set[int]:
+        """Of the processes that the driver lists on the lease's device those that no other lease accounts for.
+
+        One of a lease elsewhere holds nobody's lease: its device is then used by others.
+        """
+        others = {
+            process.pid
+            for other, found in self.leftovers.items()
+            if other != lease.id and other in self.state.leases
+            for process in found
+        }
+        return set(pids) - others
+
+    # -------------------------------------------------------------- servers that ran before
+
+    def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
+        """The device a server that we did not start is on: by its environment, or by the driver's process list."""
+        if server.pid is None:
+            return None
+        process = procfs.describe(server.pid)
+        if process is None or not self.may_be(server):
+            return None
+        device = self._named(process.device) or self._used_below(server.pid)
+        if device is None or any(lease.device == device.identity for lease in self.state.leases.values()):
+            return None
+        return adopted_lease(server, device, now, self.state.end_of, process.started)
+
+    def _named(self, visible: str | None) -> Device | None:
+        if not visible:
+            return None
+        first = visible.split(",")[0].strip()
+        return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
+
+    def _used_below(self, pid: int) -> Device | None:
+        """The device that the driver lists this process or a descendant of it on."""
+        for state in self.state.devices.values():
+            sample = self.state.samples.get(state.device.uuid)
+            for user in sample.pids or () if sample else ():
+                if _descends(user, pid):
+                    return state.device
+        return None
+
+    def may_be(self, server: HubServer) -> bool:
+        """Its process is there, as far as can be seen, and none says that it is another user's server."""
+        if server.pid is None or not (self._sight.whole or procfs.start_time(server.pid) is not None):
+            return True
+        there = procfs.start_time(server.pid)
+        if procfs.liveness(server.pid, there or 0) is False:
+            return False
+        return procfs.environment(server.pid).get("JUPYTERHUB_USER", server.user) == server.user
+
+    def is_stopping(self, server: HubServer) -> bool:
+        """A process that is being stopped is not told from one that runs."""
+        return False
+
+    def lives(self, lease: Lease) -> bool:
+        """Its process is there."""
+        return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
+
+    def has_started(self, lease: Lease) -> bool:
+        """Its process is there, or one that carries its mark."""
+        return self.lives(lease) or lease.id in self.leftovers
+
+    def forget_hub_state(self) -> None:
+        """Processes are read all the same."""
+
+    # -------------------------------------------------------------- left-overs
+
+    def _end_leftovers(self, lease: Lease, marked: Sequence[Process]) -> None:
+        if self.state.store.read_only:
+            return
+        now = self.state.clock.elapsed()  # the machine's clock: a hub that is away saves nobody from a signal
+        first = lease.id not in self._ending_since
+        kill = now - self._ending_since.setdefault(lease.id, now) >= TERM_THEN_KILL_SECONDS
+        if not kill and not first:
+            return  # SIGTERM was sent; they have 10 s
+        for process in marked:
+            procfs.send_signal(process.pid, process.started, signal.SIGKILL if kill else signal.SIGTERM)
+        if first:
+            log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
+
+    def what_is_left(self, lease: Lease) -> str:
+        """Its processes, by their pids."""
+        return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
+
+    def processes(self, lease: Lease) -> tuple[Process, ...]:
+        """What holds a lease whose server ends: what carries its mark, or else what the driver lists on its device.
+
+        A process may have lost the mark (``env -u``): it is named, and not ended, for whose it is nobody knows.
+        """
+        left, sample = self._left(lease), self.state.samples.get(lease.uuid)
+        if left or lease.state is not LeaseState.ENDING or sample is None:
+            return left
+        pids = sorted(self._not_others(lease, sample.pids or ()))
+        return tuple(found for pid in pids if (found := procfs.describe(pid)) is not None)
+
+    async def end_again(self, lease: Lease) -> None:
+        """SIGTERM at first, then SIGKILL; an adopted server carries no mark, and is known by its pid."""
+        left = self._left(lease)
+        if left:
+            self._end_leftovers(lease, left)
+
+    def _left(self, lease: Lease) -> tuple[Process, ...]:
+        own = procfs.describe(lease.pid) if lease.pid is not None and self.lives(lease) else None
+        return self.leftovers.get(lease.id) or (() if own is None else (own,))
+
+    async def clear_dead_start(self, lease: Lease) -> None:
+        """End what a start left behind that the hub no longer knows (it was killed in the middle of it)."""
+        if lease.state is not LeaseState.STARTING:
+            return
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + 6
+        signum = signal.SIGTERM
+        while found := [p for p in await loop.run_in_executor(None, procfs.marked) if p.lease == lease.id]:
+            for process in found:
+                procfs.send_signal(process.pid, process.started, signum)
+            if loop.time() > deadline:
+                log.error("left-overs of a dead start cannot be ended", extra={"lease": lease.id})
+                return
+            signum = signal.SIGKILL if loop.time() > deadline - 4 else signal.SIGTERM
+            await asyncio.sleep(0.2)
+
+
+def _notice_of_loss(lease: Lease) -> Reason:
+    return explain("gpu-gone-from-machine", server=lease.server)
+
+
+def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
+    """Why a lease changed, and on what evidence."""
+    if after.state is LeaseState.ENDING:
+        return "its server is gone", f"no process {before.pid}" if before.pid else "no process with its mark"
+    if after.state is LeaseState.ENDED:
+        none = "and the driver lists none on the device" if marks_are_evidence else "and none is known on the device"
+        over = "no process with its mark" if marks_are_evidence else "marks cannot be read, but its server is over"
+        return f"device {before.uuid} is free", f"{over}, {none}"
+    if after.state is LeaseState.LOST:
+        return f"device {before.uuid} is gone", "the driver does not list it"
+    return f"device {before.uuid} is back", "the driver lists it again"
+
+
+def _accounts_of(lease: Lease, own: int) -> frozenset[int]:
+    """The accounts under which its server would run; none: they are not known."""
+    if own != 0 and lease.pid is not None:
+        return frozenset({own})  # whoever is not root starts processes as itself
+    try:
+        return frozenset({pwd.getpwnam(lease.user).pw_uid})
+    except (KeyError, ValueError):
+        # a name that is no account here: a hub that is not root starts the server under its own
+        return frozenset({own} if own != 0 else ())
+
+
+def _lacking(signs: LeaseSigns) -> str:
+    """What would prove that it is over."""
+    if not signs.readable:
+        return "unproved-unread"
+    return "unproved-running" if not signs.ending else "unproved-device" if signs.stopped else "unproved-hub"
+
+
+def _descends(pid: int, ancestor: int) -> bool:
+    while pid != ancestor:
+        process = procfs.describe(pid)
+        if process is None or process.ppid <= 1:
+            return False
+        pid = process.ppid
+    return True

@@ -1,0 +1,77 @@
+"""Ends servers without a GPU that a hub started just before it was killed, and of which it therefore knows nothing.
+
+They hold no device, but memory and processors, and nobody can stop them. Not here: which these are
+(``core/culling/orphans.py``); left-overs of a lease (``local_leases.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from contextlib import suppress
+
+from hub_extensions.adapters.linux import procfs, server_processes
+from hub_extensions.adapters.store import Changes
+from hub_extensions.core.culling.orphans import ServerProcess, unknown_to_the_hub
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 15.0
+PROVED_SECONDS = 60.0
+"""So long after it was first missing the hub's list has to lack a server still, in every list in between."""
+TERM_THEN_KILL_SECONDS = 10.0
+
+
+class Orphans:
+    """Looks at the machine's processes again and again; `mark`: of this hub's servers, "" for a hub without one."""
+
+    def __init__(self, state: State, transaction: Transactions, mark: str) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.mark = mark
+        self._since: dict[ServerProcess, float] = {}
+        self._ending: dict[ServerProcess, float] = {}
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while self.mark:
+            await asyncio.sleep(EVERY)
+            await self.refresh()
+
+    async def refresh(self) -> None:
+        """End what is proved to be unknown to the hub. A hub that is away proves nothing."""
+        found = await asyncio.get_running_loop().run_in_executor(None, server_processes.servers, self.mark)
+        listing, now = self.state.listing, self.state.clock.elapsed()
+        if not self.state.hub_up or listing is None:
+            self._since = {}
+            return
+        busy = {(each.user, each.server) for each in self.state.tickets.values()} | self.state.touched.keys()
+        orphans = unknown_to_the_hub(found, listing.servers, busy)
+        self._since = {each: self._since.get(each, now) for each in orphans}
+        proved = {each: listing.asked_at - at for each, at in self._since.items()}
+        for each, seconds in proved.items():
+            if seconds >= PROVED_SECONDS and self._end(each, now):
+                await self._note(each, seconds)
+        self._ending = {each: at for each, at in self._ending.items() if each in self._since}
+
+    def _end(self, orphan: ServerProcess, now: float) -> bool:
+        """True: it is told to end for the first time."""
+        first = orphan not in self._ending
+        kill = now - self._ending.setdefault(orphan, now) >= TERM_THEN_KILL_SECONDS
+        if kill or first:
+            procfs.send_signal(orphan.pid, orphan.started, signal.SIGKILL if kill else signal.SIGTERM)
+        return first
+
+    async def _note(self, orphan: ServerProcess, seconds: float) -> None:
+        self.state.count("servers", "orphan-ended")
+        server = (orphan.user, orphan.server)
+        log.warning("a server that the hub does not know of is ended (pid %d)", orphan.pid, extra={"user": server[0]})
+        evidence = f"the hub's lists have lacked it for {seconds:.0f} s, pid {orphan.pid}"
+        with suppress(Refused):  # it is ended all the same
+            async with self.transaction() as transaction:
+                row = transaction.server_row("orphan-ended", server, "the hub does not know of it", evidence=evidence)
+                await transaction.write(Changes(journal=(row,)))

@@ -1,0 +1,460 @@
+"""The service trusts facts, not messages: what the hub really runs is compared with the state, every 30 s and more.
+
+Waiting tickets whose spawn the hub forgot (it was restarted) are started again, admitted ones first, five at a time.
+Servers that ran before this product did are adopted. A ticket that nobody wants any more ends, and so does one from
+before the hub ran without us for a while: its user has chosen something else since, or has gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.core.culling import ServerFacts, activity_counts, is_forged, last_used, routes_renewed
+from hub_extensions.core.culling.orphans import ListedServer
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.lifecycle import Event
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.wording import about
+from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import ROUTES_RENEWED, TOKEN_NAME, write_routes_renewed
+from hub_extensions.hub_service.engine.state.snapshots import Listing
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transaction, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 30.0
+PART_OF_TIME = 50
+"""Of the hub's time its lists cost one part in so many."""
+SELDOM = 300.0
+"""Seconds at most from one list to the next, however long it takes."""
+MISSING = timedelta(seconds=60)
+"""A server that the hub lists no more is forgotten after this long; what it may keep, it keeps until then."""
+WHILE_AWAY = 1.0
+"""Seconds between two questions to a hub that does not answer."""
+AT_A_TIME = 5
+IN_ONE_WRITE = 100
+"""A hub may have thousands of servers that are new to this service."""
+SHORT_OUTAGE = timedelta(seconds=15)
+"""Callers are known for so long without the hub: reports of servers went on."""
+CAME_BACK = "back"
+"""The journal's kind of a lease that was ending, and whose server goes on."""
+QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
+
+Servers = Mapping[tuple[str, str], HubServer]
+Activity = Mapping[tuple[str, str], datetime]
+
+
+class ServiceApart(Protocol):
+    """What a service that the hub does not start learns of its hub; one that the hub starts needs it not."""
+
+    async def is_other(self, may_be_new: bool) -> bool:
+        """After every listing: has the hub other settings now? True: this service ends, and does nothing more."""
+
+    def refused(self, problem: HubRefused) -> None:
+        """The hub refuses to answer."""
+
+
+class Reconciler:
+    """Compares the state with the hub's server list and mends the difference.
+
+    Attributes:
+        away_since: wall-clock time since which the hub does not answer; None: it answers.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        transaction: Transactions,
+        hub: HubApi,
+        leases: LeaseWatcher,
+        apart: ServiceApart | None = None,
+    ) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.hub = hub
+        self.leases = leases
+        self.away_since: datetime | None = None
+        self._apart = apart
+        self._resume = True
+        self._unattended: dict[str, datetime] = {}
+        self._missing: dict[tuple[str, str], datetime] = {}
+        self._changed_since: set[tuple[str, str]] = set()
+        self._starting: asyncio.Task[None] | None = None
+        self._soon = asyncio.Event()
+        self._clocks_agree = True
+        self._forged: set[tuple[str, str]] = set()
+        self._listing_took = 0.0
+
+    def resume_soon(self) -> None:
+        """There may be tickets whose start the hub does not have: it was restarted, or it says so itself."""
+        self._resume = True
+        self._soon.set()
+
+    def note_hub_contact(self) -> None:
+        """A request of the hub came in: it is up."""
+        if self.away_since is not None:
+            self._soon.set()
+
+    async def run(self) -> None:
+        """Reconcile every 30 s until cancelled; every second while the hub is away.
+
+        A hub of thousands takes seconds for its list: then less often, so that it costs a fiftieth of its time.
+        """
+        while True:
+            await self.reconcile()
+            rest = WHILE_AWAY if self.away_since else min(max(EVERY, self._listing_took * PART_OF_TIME), SELDOM)
+            while await self._nothing_happens(min(rest, EVERY)):
+                rest -= EVERY
+                if rest <= 0 or not await self.hub.up():
+                    break
+
+    async def _nothing_happens(self, seconds: float) -> bool:
+        """Whether this time passes without anything for which the list is needed at once."""
+        try:
+            await with_timeout(seconds, self._soon.wait())
+        except asyncio.TimeoutError:
+            return True
+        finally:
+            self._soon.clear()
+        return False
+
+    async def reconcile(self) -> None:
+        """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
+        listed_at = self.state.clock.elapsed()
+        try:
+            servers = {(item.user, item.server): item for item in await self.hub.servers()}
+            self._listing_took = self.state.clock.elapsed() - listed_at
+            token_name = await self.hub.own_token() if self._resume else self.state.token_name
+        except (HubAway, HubRefused) as problem:
+            self._mark_hub_away(str(problem))
+            if self._apart is not None and isinstance(problem, HubRefused):
+                self._apart.refused(problem)
+            return
+        if self._apart is not None and await self._apart.is_other(self._resume):
+            return
+        after_outage = self.away_since is not None or self.state.listed is None
+        self._hub_is_back()
+        resume, self._resume = self._resume, False
+        try:
+            async with self.transaction(admit=True) as transaction:
+                self._take_in_list(servers, listed_at)
+                await self._take_in_activity(servers, transaction)
+                self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
+                self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
+                await self._end_old_tickets(servers, token_name, transaction)
+                await asyncio.sleep(0)  # a long list takes long to compare: between the steps others have a turn
+                await self._servers(servers, transaction, after_outage)
+                await asyncio.sleep(0)
+                forgotten = await self._tickets(servers, transaction)
+        except Refused as problem:
+            log.debug("not reconciled: %s", problem)
+            self._resume = self._resume or resume
+            return
+        if resume and forgotten:
+            if self._is_starting:
+                self._resume = True  # the last batch of starts is still on its way
+                return
+            self._starting = asyncio.ensure_future(self._start_again(forgotten))
+
+    def _mark_hub_away(self, why: str) -> None:
+        if self.away_since is None:
+            self.away_since = self.state.clock.utc_now()
+            self.state.clock.pause()
+            self.state.hub_up = False
+            self.state.listed = None
+            self.leases.forget_hub_state()
+            self._resume = True
+            log.warning("the hub does not answer: %s", why)
+
+    def _hub_is_back(self) -> None:
+        if self.away_since is not None:
+            log.warning("the hub answers again, away since %s", self.away_since.isoformat(timespec="seconds"))
+            if self.state.clock.utc_now() - self.away_since > SHORT_OUTAGE:
+                self.state.hub_back = self.state.clock.now()
+        self.away_since = None
+        self.state.clock.resume()
+        self.state.hub_up = True
+
+    def _running(self, wall: datetime) -> datetime:
+        """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
+        return min(self.state.clock.now(), self.state.clock.running(wall))
+
+    def _take_in_list(self, servers: Servers, asked_at: float) -> None:
+        self.state.listed = frozenset(servers)
+        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
+        self.state.listing = Listing(tuple(known), asked_at)
+        self.state.listed_pods = frozenset(item.pod for item in servers.values())
+        there = {item.pod for item in servers.values() if item.pending != "spawn"}
+        self.state.pods_to_come = {item.pod: key for key, item in servers.items() if item.pod not in there}
+
+    async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
+        """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
+
+        And who is in which group: the panel shows the waits of the offers that its reader may have.
+        """
+        counts = self._compare_clocks()
+        active = {key: item.last_activity for key, item in servers.items() if item.last_activity and counts}
+        fresh = await self._last_uses({key: self._running(at) for key, at in active.items()}, transaction)
+        saving = {key: at for key, at in self.state.activity.items() if key in self.state.saving}
+        self.state.activity = {**fresh, **saving}
+        listed = {item.user: (item.groups, item.admin) for item in servers.values()}
+        in_line = {ticket.user for ticket in self.state.tickets.values()}
+        asked = {user: known for user, known in self.state.people.items() if user in in_line}
+        before, self.state.people = self.state.people, {**asked, **listed}
+        if self.state.policies.rules and before != self.state.people:
+            self.state.renew_ends()  # rules are by group
+        await self._note_forged(active, transaction)
+
+    async def _last_uses(self, activity: Activity, transaction: Transaction) -> Activity:
+        """The hub's figures without what was only a restart of its proxy."""
+        facts, now = self.state.facts, self.state.clock.now()
+        quiet = {key: each.idle_since for key, each in facts.items() if each.lease is None and each.idle_since}
+        found, before = routes_renewed(quiet, activity), self.state.routes_renewed
+        if found is not None and (before is None or found.first > before.last):
+            log.warning("the proxy was restarted: that all %d quiet servers are active now counts for none", len(quiet))
+            await transaction.write(Changes(meta={ROUTES_RENEWED: write_routes_renewed(found)}))
+        renewed = self.state.routes_renewed
+        return {key: last_used(at, quiet.get(key), renewed, now) for key, at in activity.items()}
+
+    def _compare_clocks(self) -> bool:
+        """Whether what the hub's clock says may be compared with ours. Where not, nobody is stopped by it."""
+        ahead = self.state.hub_clock_ahead = self.hub.clock_ahead
+        counts = activity_counts(ahead)
+        if counts is self._clocks_agree:
+            return counts
+        self._clocks_agree = counts
+        if counts:
+            log.warning("the hub's clock is as this machine's again: its last_activity counts")
+        else:
+            by = "not known" if ahead is None else f"{about(abs(ahead).total_seconds())} apart from this machine's"
+            log.warning("the hub's clock is %s: nobody is stopped by last_activity", by)
+        return counts
+
+    async def _note_forged(self, active: Mapping[tuple[str, str], datetime], transaction: Transaction) -> None:
+        """A time that lies ahead was written by somebody's server: it counts as now, and admins read of it, once."""
+        now = self.state.clock.utc_now()
+        forged = {key for key, at in active.items() if is_forged(at, now)}
+        new = forged - self._forged
+        said = {key: [explain("activity-ahead", at=active[key])] for key in sorted(new)}
+        rows = tuple(JournalRow.because(now, "future-activity", (None, *key), said[key], "user") for key in said)
+        if rows:
+            await transaction.write(Changes(journal=rows))
+        self._forged = (self._forged | forged) & active.keys()
+
+    # -------------------------------------------------------------- tickets
+
+    async def _end_old_tickets(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
+        """The hub has forgotten us and knows us anew: it ran without this product, so nobody waits any more.
+
+        A hub that was only restarted calls our token by the name it always had.
+        """
+        if not token_name or token_name == self.state.token_name:
+            return
+        if self.state.token_name:
+            for ticket in tuple(self.state.tickets.values()):
+                server = servers.get((ticket.user, ticket.server))
+                started = server is not None and server.ready and ticket.state is TicketState.ADMITTED
+                if not started and (server is None or server.pending != "spawn"):
+                    await transaction.end_ticket(ticket, Event.ABANDONED, QUEUE_WAS_OFF)
+        await transaction.write(Changes(meta={TOKEN_NAME: token_name}))
+
+    async def _tickets(self, servers: Servers, transaction: Transaction) -> tuple[Ticket, ...]:
+        """End what is over; return the tickets whose spawn the hub does not know."""
+        now = self.state.clock.now()
+        forgotten: list[Ticket] = []
+        self._unattended = {ticket: at for ticket, at in self._unattended.items() if ticket in self.state.tickets}
+        for ticket in tuple(self.state.tickets.values()):
+            key = (ticket.user, ticket.server)
+            if key in self._changed_since:
+                continue  # the listing is older than the last report about it
+            server = servers.get(key)
+            lease = self.state.lease_of_ticket(ticket.id)
+            ready = server is not None and server.ready
+            if ready and ticket.state is TicketState.ADMITTED and (lease is None or self.leases.has_started(lease)):
+                await transaction.ready(ticket, lease)
+                continue
+            if ticket.state is TicketState.WAITING and now - ticket.joined > self.state.config.max_wait:
+                hours = self.state.config.max_wait.total_seconds() / 3600
+                reason = explain("max-wait", hours=hours, log_message="max_wait is over")
+                await transaction.end_ticket(ticket, Event.MAX_WAIT, reason)
+                continue
+            if server is not None and server.pending == "spawn":
+                self._unattended.pop(ticket.id, None)
+                continue
+            if self._is_starting:
+                self._unattended[ticket.id] = now  # it waits for its turn to be started again
+            since = self._unattended.setdefault(ticket.id, now)
+            if now - since > self.state.config.abandon_after:
+                reason = explain("abandoned", log_message="the hub has no pending spawn for it")
+                self._unattended.pop(ticket.id, None)
+                await transaction.end_ticket(ticket, Event.ABANDONED, reason)
+                continue
+            if not ready:  # else the hub has more to end than we have to start
+                forgotten.append(ticket)
+        return tuple(forgotten)
+
+    @property
+    def _is_starting(self) -> bool:
+        """Forgotten starts are still being sent."""
+        return self._starting is not None and not self._starting.done()
+
+    async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
+        """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time.
+
+        The hub answers each when it is done, or after its ``slow_spawn_timeout``: of a long line the last ones wait for
+        minutes until it is their turn. That is nobody's absence.
+        """
+        order = sorted(
+            forgotten,
+            key=lambda t: (t.state is not TicketState.ADMITTED, t.first_place),
+        )
+        gate = asyncio.Semaphore(AT_A_TIME)
+        resumed = self.state.resumed = {
+            ticket: attempt for ticket, attempt in self.state.resumed.items() if ticket in self.state.tickets
+        }
+
+        async def start(ticket: Ticket) -> None:
+            async with gate:
+                now = self.state.tickets.get(ticket.id)
+                if now is None or now.attempt != ticket.attempt:
+                    return  # its user has left, or has asked again, while others were started
+                resumed[ticket.id] = ticket.attempt
+                try:
+                    if await self.hub.start(ticket.user, ticket.server, ticket.options):
+                        log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
+                    else:
+                        del resumed[ticket.id]  # its user was quicker
+                except (HubAway, HubRefused) as problem:
+                    resumed.pop(ticket.id, None)
+                    self._resume = True
+                    log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
+
+        await asyncio.gather(*(start(ticket) for ticket in order))
+        if self._resume:
+            asyncio.get_running_loop().call_later(WHILE_AWAY * 5, self._soon.set)
+
+    # -------------------------------------------------------------- servers
+
+    async def _servers(self, servers: Servers, transaction: Transaction, after_outage: bool) -> None:
+        """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
+        changes = []
+        for key, server in servers.items():
+            if key in self._changed_since:
+                continue
+            if server.ready and key not in self.state.facts and self.state.live_ticket(*key) is None:
+                changes.append(self._adopt(server))
+            elif server.ready and key in self.state.facts:
+                changes.append(self._adopt_late(server))
+        missing = self._missing_for(servers)
+        self.state.gone_unseen = frozenset(missing) & (frozenset(missing) if after_outage else self.state.gone_unseen)
+        for key, facts in tuple(self.state.facts.items()):
+            if missing.get(key, timedelta(0)) >= MISSING:
+                changes.append(self._forget(facts))
+        for lease in tuple(self.state.leases.values()):
+            key = (lease.user, lease.server)
+            if key in self._changed_since:
+                continue
+            missed = missing.get(key, timedelta(0)) >= MISSING
+            known = lease.pid is not None and self.leases.lives(lease)  # the hub forgot it, but it runs
+            if lease.state is LeaseState.RUNNING and missed and not known:
+                ending = lifecycle.move(lease, Event.SERVER_GONE)
+                changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
+        changes = [change for change in changes if not change.empty]
+        for begin in range(0, len(changes), IN_ONE_WRITE):
+            await transaction.write(_together(changes[begin : begin + IN_ONE_WRITE]))
+
+    def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
+        """For how long the hub's lists have lacked each server that was here; one list alone may be wrong."""
+        now = self.state.clock.now()
+        here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
+        there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
+        self._missing = {key: self._missing.get(key, now) for key in here - there}
+        return {key: now - since for key, since in self._missing.items()}
+
+    def _adopt(self, server: HubServer) -> Changes:
+        """A running server the state does not know: started before this product, or while the service was away."""
+        now = self.state.clock.now()
+        if not self.leases.may_be(server):
+            return Changes()  # the hub's next poll finds out that it is over
+        known = self.state.lease_of(server.user, server.server) or self._ending_but_alive(server)
+        if known is not None:
+            return self._go_on_with(known, server)
+        if self.leases.is_stopping(server):
+            return Changes()  # a stop that the hub has not heard the end of
+        lease = self.leases.lease_of_unknown_server(server, now)
+        offer = lease.offer if lease else CPU
+        facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
+        what = explain("adopted-on", device=lease.uuid) if lease else explain("adopted-without")
+        at, about = self.state.clock.utc_now(), (facts.lease, server.user, server.server)
+        row = JournalRow.because(at, "adopted", about, [what], SERVICE, [_found(server)])
+        return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
+
+    def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
+        """It holds its device as before, also after a stop that failed."""
+        back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
+        if not isinstance(back, Reason):
+            lease, about = back, (lease.id, server.user, server.server)
+            why, seen = [explain("stop-undone")], [_found(server)]
+            row = JournalRow.because(self.state.clock.utc_now(), CAME_BACK, about, why, SERVICE, seen)
+            rows = (replace(row, ticket=lease.ticket),)
+        started = lease.ready_at or self.state.clock.now()  # its lifetime does not begin anew
+        facts = ServerFacts(server.user, server.server, lease.offer, started, lease=lease.id, adopted=lease.adopted)
+        return Changes(facts=(facts,), leases=(lease,), journal=rows)
+
+    def _ending_but_alive(self, server: HubServer) -> Lease | None:
+        """A lease given up too early: the hub says the server is ready, and its process lives."""
+        mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
+        ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
+        return ending if ending is not None and self.leases.lives(ending) else None
+
+    def _adopt_late(self, server: HubServer) -> Changes:
+        """An adopted server without a GPU may begin to use one: then it holds it."""
+        facts = self.state.facts[(server.user, server.server)]
+        if not facts.adopted or facts.lease is not None:
+            return Changes()
+        lease = self.leases.lease_of_unknown_server(server, self.state.clock.now())
+        if lease is None:
+            return Changes()
+        return Changes(
+            facts=(replace(facts, lease=lease.id, offer=lease.offer, started=self.state.clock.now(), idle_since=None),),
+            leases=(lease,),
+        )
+
+    def _forget(self, facts: ServerFacts) -> Changes:
+        self.state.reports.pop((facts.user, facts.server), None)
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        if lease is not None and lease.pid is not None and self.leases.lives(lease):
+            return Changes()  # the hub forgot it, but it runs: it keeps its device, and an admin sees it
+        server, seen = (facts.user, facts.server), f"its lists have lacked it for {MISSING.total_seconds():.0f} s"
+        row = JournalRow(
+            self.state.clock.utc_now(), "gone", None, None, *server, "the hub lists it no more", SERVICE, seen
+        )
+        return Changes(gone_facts=(server,), journal=(row,) if facts.lease is None else ())
+
+
+def _together(changes: Sequence[Changes]) -> Changes:
+    """Of several servers, as one."""
+    return Changes(
+        leases=tuple(lease for change in changes for lease in change.leases),
+        facts=tuple(facts for change in changes for facts in change.facts),
+        gone_facts=tuple(server for change in changes for server in change.gone_facts),
+        journal=tuple(row for change in changes for row in change.journal),
+    )
+
+
+def _found(server: HubServer) -> Reason:
+    if server.pid:
+        return explain("seen-listed-pid", pid=str(server.pid))
+    return explain("seen-listed-pod", pod=server.pod) if server.pod else explain("seen-listed")

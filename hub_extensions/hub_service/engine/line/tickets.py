@@ -1,0 +1,499 @@
+"""Tickets: joining the line, being admitted, starting, leaving; and who listens to them.
+
+Every decision is made here or in a sibling (``local_leases.py``, ``culler.py``, ``reconcile.py``) under one lock: read
+the state, decide in ``core``, write the state, publish it. Nothing is published that is not written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from hub_extensions.adapters.hub.jupyterhub_api import HubApi
+from hub_extensions.adapters.linux.timeouts import with_timeout
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
+from hub_extensions.core import messages
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue import lifecycle
+from hub_extensions.core.queue.admission import admit, refuse_to_join
+from hub_extensions.core.queue.lifecycle import Event, Step
+from hub_extensions.core.queue.model import (
+    Admission,
+    Lease,
+    Ticket,
+    TicketState,
+)
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.hub_service.engine.line.rights import UNANSWERED, Rights
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions, possible
+from hub_extensions.hub_service.engine.stops.drains import end_of_report
+from hub_extensions.hub_service.engine.uses.usage import heard_late
+from hub_extensions.hub_service.engine.views import presenters
+from hub_extensions.hub_service.engine.views.queue_view import QueueView, content_of
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+RIGHT_LOST = "not-your-group-any-more"
+"""The reason that is about one offer; all others are about its user."""
+PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
+NONE_THERE = explain("offers-gone", log_message="offers gone")
+NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
+HUB_AWAY = explain("hub-away", log_message="the hub does not answer")
+
+
+SLICE = 50
+"""So many tickets are told how they stand before others have a turn in the loop."""
+
+
+class Tickets:
+    """Joins, admissions, starts and ends of tickets; and who listens to them.
+
+    Args:
+        state: what is true. hub: to ask for rights again. service_url: what a server's extension calls.
+        simulate: the layout's path for the servers' extensions, None on real GPUs.
+    """
+
+    def __init__(self, state: State, hub: HubApi, *, service_url: str, simulate: str | None) -> None:
+        self.state = state
+        self.hub = hub
+        self.service_url = service_url
+        self.simulate = simulate
+        self._unjudged: dict[str, tuple[OfferId, ...]] = {}
+        self._listeners: set[asyncio.Queue[messages.TicketStatus]] = set()
+        self._published: dict[str, tuple[object, ...]] = {}
+        self.rights = Rights(state, hub)
+        self._prepare: Callable[[Lease], Awaitable[None]] | None = None
+        self._changed = asyncio.Event()
+        self._published_revision: int | None = None
+        self.transaction = Transactions(state, self.admit_waiting, self._send)
+
+    def on_restart(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
+        """Called with the lease of an admitted ticket that is asked for again: a dead start may have left processes."""
+        self._prepare = prepare
+
+    # -------------------------------------------------------------- hub: ask, started, ended
+
+    async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
+        """Join the line in the order in which the hub accepted the starts, or find one's ticket again.
+
+        The same user and server always have one ticket. Asked again with other offers it is changed: an offer it had
+        keeps its place, a new one joins its line at the end; who was admitted to another has had its turn and keeps
+        none. The answers are in the order of `asks`.
+
+        Raises:
+            Refused: 503 while the store cannot be written: some may have joined, and find their tickets next time.
+        """
+        for ask in asks:
+            await self._clear_dead_start(ask)
+        answers: dict[int, messages.TicketStatus | Ticket] = {}
+        async with self.transaction() as transaction:
+            for ask in sorted(asks, key=_accepted):
+                answers[id(ask)] = await self._ask(ask, transaction)
+        view = self._view() if len(asks) > 1 else None
+        return tuple(self._status(answers[id(ask)], view) for ask in asks)
+
+    async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
+        if not ask.kept:
+            self.state.touch(ask.user, ask.server)
+        self.rights.remember(ask.user, ask.groups)
+        self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
+        answer = await self._answer(ask, transaction)
+        if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
+            now = self.state.clock.utc_now()
+            notice = NoticeRow.because(now, ask.user, ask.server, answer.reason)  # nobody waits for the answer
+            await transaction.write(Changes(notices=(notice,)))
+        return answer
+
+    def _status(self, answer: messages.TicketStatus | Ticket, view: QueueView | None) -> messages.TicketStatus:
+        if isinstance(answer, messages.TicketStatus):
+            return answer
+        ticket = self.state.tickets.get(answer.id)
+        if ticket is None:
+            return presenters.over(answer, "ended", PLACE_ENDED, self.state.clock)
+        return self._state(ticket, view)
+
+    async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
+        """The answer that is known at once, or the ticket that was written."""
+        now = self.state.clock.now()
+        live = self.state.live_ticket(ask.user, ask.server)
+        judged = self._to_be_judged(ask.offers, live)
+        refusal = refuse_to_join(self.state.queue_snapshot(ask.offers), ask.user, ask.server, judged, ask.groups)
+        runs = ask.kept and live is None and self._runs(ask.user, ask.server)
+        if runs or (ask.ticket and (live is None or live.id != ask.ticket)):
+            gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
+            return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
+        same = live is not None and [choice.offer for choice in live.wanted_offers] == list(ask.offers)
+        if live is not None and (ask.kept or (ask.ticket and same)):
+            return live  # it has its place, or looks after it: nothing changes, nothing is written
+        if refusal is not None:
+            self.state.count("refused", refusal.reason)
+            unborn = live or Ticket(
+                "", ask.user, ask.server, lifecycle.wanted_offers_of(ask.offers, None, self.state.new_place), now
+            )
+            if live is not None:
+                await transaction.end_ticket(live, Event.REFUSED, refusal)
+            return presenters.over(unborn, "refuse", refusal, self.state.clock)
+        return await self._write_ask(ask, live, now, transaction)
+
+    def _runs(self, user: str, server: str) -> bool:
+        """A server that is there already: an old start of it is nobody's wish any more."""
+        return (user, server) in self.state.facts or self.state.lease_of(user, server) is not None
+
+    def _to_be_judged(self, offers: Sequence[OfferId], live: Ticket | None) -> list[OfferId]:
+        """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
+        had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
+        return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
+
+    async def _clear_dead_start(self, ask: messages.Ask) -> None:
+        """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
+        live = self.state.live_ticket(ask.user, ask.server)
+        dead = live is not None and not ask.ticket and not ask.kept and live.admitted_offer in ask.offers
+        lease = self.state.lease_of_ticket(live.id) if live is not None and dead else None
+        if lease is not None and self._prepare is not None:
+            await self._prepare(lease)
+
+    async def _write_ask(
+        self, ask: messages.Ask, live: Ticket | None, now: datetime, transaction: Transaction
+    ) -> Ticket:
+        takes = self.state.notices.take_up_places
+        left, noted = takes(ask.user, ask.server, ask.offers, now) if live is None else ((), {})
+        wanted = Ticket(
+            id=secrets.token_hex(8),
+            user=ask.user,
+            server=ask.server,
+            wanted_offers=lifecycle.wanted_offers_of(ask.offers, live, self.state.new_place, left),
+            joined=now,
+            groups=ask.groups,
+            options=ask.options,
+            asked=self.state.clock.utc_now(),
+            demands=ask.demands,
+        )
+        lease = self.state.lease_of(ask.user, ask.server) if live is None else self.state.lease_of_ticket(live.id)
+        step = lifecycle.ask(live, lease, wanted)
+        ticket = step.ticket
+        kind = "joined" if live is None else "asked-again"
+        await transaction.write(
+            Changes(
+                tickets=(TicketRow(ticket),),
+                leases=step.leases,
+                journal=(transaction.ticket_row(kind, ticket, ", ".join(ask.offers), actor="user"),),
+                meta=noted,
+            )
+        )
+        if self.state.unread:
+            had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
+            fresh = tuple(offer for offer in ask.offers if offer not in had)
+            self._unjudged[ticket.id] = (*self._unjudged.get(ticket.id, ()), *fresh)
+        return ticket
+
+    async def started(self, ticket_id: str, report: messages.Started) -> messages.TicketStatus:
+        """The server's process is known, or the hub found the server ready (which ends the ticket).
+
+        Raises:
+            Refused: 404: no such ticket, or another attempt of it.
+        """
+        async with self.transaction() as transaction:
+            ticket = self._live(ticket_id, report.attempt)
+            self.state.touch(ticket.user, ticket.server)
+            lease = self.state.lease_of_ticket(ticket.id)
+            if lease is not None:
+                lease = possible(lifecycle.start(lease, report.pid, report.pid_started))
+            if report.ready:
+                return await transaction.ready(ticket, lease)
+            if lease is not None:
+                await transaction.write(Changes(leases=(lease,)))
+        return self._state(ticket)
+
+    async def ended(self, ticket_id: str, report: messages.Ended) -> None:
+        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's report changes nothing.
+
+        But for the one that we took for forgotten, while this report of it could not reach us: nobody wanted the next.
+        """
+        async with self.transaction() as transaction:
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is None:
+                return
+            unwanted = self.state.resumed.get(ticket_id) == report.attempt == ticket.attempt - 1
+            if ticket.attempt != report.attempt and not unwanted:
+                return
+            if report.how == "failed":
+                if ticket.state is TicketState.ADMITTED:
+                    await transaction.start_failed(ticket, report)
+            else:
+                await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"), actor="user")
+
+    async def stopped(self, report: messages.Stopped) -> None:
+        """The hub stopped a server: check at once whether its device is free."""
+        async with self.transaction() as transaction:
+            self.state.touch(report.user, report.server)
+            notices: tuple[NoticeRow, ...] = ()
+            said = as_text(report.reasons) or report.message
+            if said:
+                now = self.state.clock.utc_now()
+                notices = (NoticeRow(now, report.user, report.server, said, report.reasons),)
+                self.state.count("server-end", report.reason or "unknown")
+            server, end = (report.user, report.server), end_of_report(self.state, report)
+            lease = self.state.lease_of(*server)
+            gone = (server,) if server in self.state.facts else ()
+            why = said or "the hub stopped its server"
+            about = {"actor": "hub", "evidence": report.reason or _how_it_was_stopped(report)}
+            if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
+                row = transaction.lease_row("stopped", lease, why, **about)
+                changes = Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices, end=end)
+            elif lease is None:
+                rows = (transaction.server_row("stopped", server, why, **about),) if gone else ()
+                late = heard_late(self.state, server, end)
+                changes = replace(late, gone_facts=gone, journal=rows, notices=notices, end=end)
+            else:
+                changes = Changes(notices=notices)
+            if not changes.empty:
+                await transaction.write(changes)
+
+    # -------------------------------------------------------------- users
+
+    async def leave(self, ticket_id: str, user: str | None, admin: str = "", why: str = "") -> None:
+        """Leave the line; `user` None: an admin of this name ends anybody's ticket, and says why on the admin's page.
+
+        Raises:
+            Refused: 404: no such ticket of this user; 409: it waits no more, its server is starting.
+        """
+        async with self.transaction() as transaction:
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is None or (user is not None and ticket.user != user):
+                raise Refused.because(404, explain("not-your-ticket"), "ticket")
+            if ticket.state is TicketState.ADMITTED:
+                raise Refused.because(409, explain("starting"), "ticket")
+            reason = presenters.why_left(user, why)
+            who = "user" if user else f"admin {admin}".strip()
+            await transaction.end_ticket(ticket, Event.LEFT, reason, actor=who)
+
+    # -------------------------------------------------------------- admission
+
+    async def admit_waiting(self, transaction: Transaction) -> None:
+        """Admit whoever can be admitted; have what changed published."""
+        began = asyncio.get_running_loop().time()
+        if self._unjudged and not self.state.unread:
+            await self._judge(transaction)
+        if self.state.hub_up:
+            while await self._admit_once(transaction):
+                log.debug("a right was lost, so others may be able to start")  # an offer less each time: it ends
+        self.state.last_admission_seconds = asyncio.get_running_loop().time() - began
+        if self.state.revision != self._published_revision:
+            self._changed.set()
+
+    async def _judge(self, transaction: Transaction) -> None:
+        """The cluster is read: who joined before it was is refused now if what was asked for is not to be had here."""
+        for ticket_id, fresh in tuple(self._unjudged.items()):
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is not None and ticket.state is TicketState.WAITING:
+                asked = [choice.offer for choice in ticket.wanted_offers if choice.offer in fresh]
+                reason = refuse_to_join(self.state.queue_snapshot(), ticket.user, ticket.server, asked, ticket.groups)
+                if reason is not None:
+                    self.state.count("refused", reason.reason)
+                    await transaction.end_ticket(ticket, Event.REFUSED, reason)
+            del self._unjudged[ticket_id]
+
+    async def _admit_once(self, transaction: Transaction) -> bool:
+        """One pass of admissions; True: a ticket was refused its rights, so admit again."""
+        again = False
+        admissions = admit(self.state.queue_snapshot())
+        self.rights.begin()
+        given: list[tuple[Admission, Ticket]] = []
+        for admission in admissions:
+            ticket = self.state.tickets[admission.ticket]
+            verdict = await self.rights.ask(ticket, admission.offer)
+            if verdict is UNANSWERED:
+                continue
+            if isinstance(verdict, Reason):
+                await self._lose_right(ticket, admission.offer, verdict, transaction)
+                again = True
+                continue
+            given.append((admission, ticket))
+        if given:
+            try:
+                await transaction.write(self._admissions(given, transaction))
+            except StoreUnavailable as problem:
+                log.debug("nobody is admitted: %s", problem.message)
+                return False
+            for admission, _ in given:
+                self.state.count("admitted", admission.offer)
+                self._publish_if_changed(self._state(self.state.tickets[admission.ticket]))
+        return again
+
+    async def _lose_right(self, ticket: Ticket, offer: OfferId, why: Reason, transaction: Transaction) -> None:
+        """It goes on with what its user may still have; without anything it ends."""
+        step = lifecycle.lose_right(ticket, offer)
+        if isinstance(step, Reason) or why.reason != RIGHT_LOST:
+            await transaction.end_ticket(ticket, Event.REFUSED, why)
+            return
+        kept = explain("right-lost", offer=why.params["offer"])
+        notice = NoticeRow.because(self.state.clock.utc_now(), ticket.user, ticket.server, kept)
+        row = transaction.ticket_row("right-lost", step.ticket, offer, evidence=why.log_message)
+        await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
+
+    def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
+        now = self.state.clock.now()
+        tickets, leases, journal = list[TicketRow](), list[Lease](), list[JournalRow]()
+        for admission, ticket in given:
+            step = self._admitted(admission, ticket, now)
+            lease = step.lease
+            tickets.append(TicketRow(step.ticket))
+            leases.extend(step.leases)
+            where = f" on {lease.uuid}" if lease and lease.uuid else ""
+            what, seen = f"{admission.offer}{where}", self._evidence(ticket, now)
+            row = transaction.ticket_row("admitted", step.ticket, what, evidence=seen)
+            journal.append(replace(row, lease=lease.id if lease else None))
+        return Changes(tickets=tuple(tickets), leases=tuple(leases), journal=tuple(journal))
+
+    def _evidence(self, ticket: Ticket, now: datetime) -> str:
+        """On what it was admitted: how long it had waited, how old the figures of the GPUs are, its user's groups."""
+        age, groups = self.state.inventory_age(), ", ".join(self.rights.groups_of(ticket))
+        read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
+        return f"waited {(now - ticket.joined).total_seconds():.0f} s, {read}, groups: {groups or 'none'}"
+
+    def _admitted(self, admission: Admission, ticket: Ticket, now: datetime) -> Step:
+        device = self.state.device(admission.device) if admission.device else None  # None on a cluster, too
+        offer = self.state.offer(admission.offer)
+        step = possible(
+            lifecycle.admit(
+                ticket,
+                admission,
+                now,
+                lease_id=secrets.token_hex(8),
+                uuid=device.uuid if device else "",
+                pool=device.pool if device else admission.device or "",
+                share=offer.share if offer else WHOLE,
+            )
+        )
+        lease = step.lease
+        return step if lease is None else replace(step, lease=replace(lease, ends_at=self.state.end_of(lease)))
+
+    # -------------------------------------------------------------- publishing
+
+    async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
+        """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
+        queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
+        self._listeners.add(queue)
+        try:
+            async for _, state in self.all_states():
+                if not self._publish_if_changed(state):
+                    queue.put_nowait(state)
+            while True:
+                yield await queue.get()
+        finally:
+            self._listeners.discard(queue)
+
+    @property
+    def listeners(self) -> int:
+        """How many listen to changes."""
+        return len(self._listeners)
+
+    def states(self) -> tuple[messages.TicketStatus, ...]:
+        """The status of every live ticket now."""
+        return self.states_of(self.state.tickets.values())
+
+    def states_of(self, tickets: Iterable[Ticket]) -> tuple[messages.TicketStatus, ...]:
+        """The status of these live tickets now."""
+        view = self._view()
+        return tuple(self._state(ticket, view) for ticket in tickets)
+
+    async def all_states(self) -> AsyncGenerator[tuple[Ticket, messages.TicketStatus], None]:
+        """Every live ticket with its status as it is then, in slices between which others have a turn."""
+        view = self._view()
+        for number, ticket_id in enumerate(tuple(self.state.tickets)):
+            if number % SLICE == SLICE - 1:
+                await asyncio.sleep(0)
+                view = view if view.revision == self.state.revision else self._view()
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is not None:
+                yield ticket, self._state(ticket, view)
+
+    async def publish_changed(self) -> None:
+        """Publish the states that differ from what was published last: one event a change."""
+        self._published_revision = self.state.revision
+        if self._listeners:
+            async for _, state in self.all_states():
+                self._publish_if_changed(state)
+        if len(self._published) > 2 * len(self.state.tickets) + 100:
+            live = self.state.tickets
+            self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
+
+    def figures_changed(self) -> None:
+        """Have published what is told otherwise now, though nothing has happened."""
+        self._changed.set()
+
+    async def publish_changes(self) -> None:
+        """Publish soon after each change, a few times a second at most; and every 15 s: waits change by themselves."""
+        while True:
+            try:
+                await with_timeout(15.0, self._changed.wait())
+            except asyncio.TimeoutError:
+                log.debug("nothing changed for 15 s")
+            self._changed.clear()
+            began = asyncio.get_running_loop().time()
+            await self.publish_changed()
+            took = asyncio.get_running_loop().time() - began
+            await asyncio.sleep(max(0.2, 4 * took))  # a very long line is published less often
+
+    def _publish_if_changed(self, state: messages.TicketStatus) -> bool:
+        key = content_of(state)
+        if self._published.get(state.ticket) == key:
+            return False
+        self._published[state.ticket] = key
+        self._send(state)
+        return True
+
+    def _send(self, state: messages.TicketStatus) -> None:
+        for queue in self._listeners:
+            queue.put_nowait(state)
+
+    def _view(self) -> QueueView:
+        return QueueView.of(self.state)
+
+    def _state(self, ticket: Ticket, view: QueueView | None = None) -> messages.TicketStatus:
+        if ticket.state is TicketState.ADMITTED:
+            lease = self.state.lease_of_ticket(ticket.id)
+            chosen = ticket.admitted_offer or CPU
+            offer = self.state.offer(chosen)
+            title = offer.plain_name if offer else chosen
+            asked = self.state.ask_of(chosen)
+            if lease is not None and not lease.uuid and asked is None:  # a cluster's, which has not been read yet
+                return presenters.not_there(ticket, NOT_READ, self.state.clock)
+            given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
+            simulated = bool(offer and offer.simulated)
+            usual = self.state.foresight.past.usual_start(chosen)
+            return presenters.admitted(ticket, given, title, simulated, self.state.clock, usual)
+        view = view or self._view()
+        verdict = view.verdicts.of(ticket)
+        if verdict is None:
+            return presenters.not_there(ticket, NONE_THERE, self.state.clock)
+        offer = None if verdict.offer is None else self.state.offer(verdict.offer)
+        if offer is not None:
+            verdict = self.state.foresight.of_ticket(ticket, verdict, offer, self.state.clock)
+        if not self.state.hub_up:
+            verdict = replace(verdict, reason=HUB_AWAY)
+        return presenters.waiting(ticket, verdict, *view.besides(ticket, verdict.forecast), self.state.clock)
+
+    # -------------------------------------------------------------- small things
+
+    def _live(self, ticket_id: str, attempt: int) -> Ticket:
+        ticket = self.state.tickets.get(ticket_id)
+        if ticket is None or ticket.attempt != attempt:
+            raise Refused.because(404, explain("unknown-ticket"), "ticket")
+        return ticket
+
+
+def _accepted(ask: messages.Ask) -> tuple[bool, datetime]:
+    """In the order of acceptance; who does not say comes last."""
+    return ask.accepted is None, ask.accepted or datetime.min
+
+
+def _how_it_was_stopped(report: messages.Stopped) -> str:
+    return "the hub ends" if report.closing else "it was asked to" if report.asked else "it ended by itself"

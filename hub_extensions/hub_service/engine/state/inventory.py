@@ -1,0 +1,153 @@
+"""The inventory's part of the state: the devices and what is offered of them, as they were read last.
+
+Not here: who reads (``local_leases.py``, ``cluster_leases.py``), and what is kept for the next start (``state.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.files.mig_tables import sm_of_product
+from hub_extensions.core.gpu.devices import Device, DeviceState, InventoryReading
+from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cpu_offer, derive_offers, named_offer
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.pod_request import PodAsk
+from hub_extensions.core.queue.cordons import Closing, Cordon, closed_devices, closings, closings_of_nodes
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.state.meta import CORDONS, OFFERS, read_cordons, read_offers
+from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot
+
+INVENTORY_GOES_STALE = timedelta(seconds=60)
+
+
+@dataclass(eq=False, kw_only=True)
+class Inventory:
+    """Devices and offers."""
+
+    clock: RunningClock
+    offer_config: OfferConfig
+    offers: tuple[GpuOffer, ...] = ()
+    devices: dict[str, DeviceState] = field(default_factory=dict)
+    """By `Device.identity`; also those that are gone under a lease."""
+    samples: Mapping[str, DeviceSample] = field(default_factory=dict)
+    highest_use: dict[str, float] = field(default_factory=dict)
+    """Of each device, of all readings since the last decision about idle servers."""
+    reading: InventoryReading | None = None
+    """The last that could be read; None: none yet."""
+    read_at: datetime | None = None
+    """Running time of it."""
+    problem: str = ""
+    """Why it cannot be read now; "": it can."""
+    on_cluster: bool = False
+    """The devices are a cluster's."""
+    cluster: ClusterSnapshot | None = None
+    """As it was read last; None: it has not been read yet."""
+    offers_before: tuple[GpuOffer, ...] = ()
+    """Those of the cluster that the store has, for a start before it can be read."""
+    cordons: tuple[Cordon, ...] = ()
+    """Where nothing new starts, because an admin says so."""
+
+    def __post_init__(self) -> None:
+        self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
+
+    def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
+        """Take in a reading of the GPUs of this machine. False: devices and offers are what they were."""
+        changed = devices != self.devices
+        self.reading = reading
+        self.samples = reading.samples
+        for uuid, sample in reading.samples.items():
+            if sample.used_percent is not None:
+                self.highest_use[uuid] = max(sample.used_percent, self.highest_use.get(uuid, 0.0))
+        self.read_at = self.clock.now()
+        self.problem = " ".join(reading.problems)
+        if not changed and self.offers:
+            return False
+        self.devices = devices
+        present = [each.device for each in devices.values() if each.present]
+        self.offers = derive_offers(present, self.offer_config, sm_of_product=sm_of_product)
+        return True
+
+    def take_cluster(self, snapshot: ClusterSnapshot) -> bool:
+        """Take in a snapshot of a cluster. False: it is what it was."""
+        self.read_at = self.clock.now()
+        self.problem = ""
+        if snapshot == self.cluster:
+            return False
+        self.cluster = snapshot
+        self.offers = snapshot.offers.offers
+        return True
+
+    def take_notes(self, meta: Mapping[str, str]) -> None:
+        """What the store kept, or what has just been written."""
+        if OFFERS in meta:
+            self.offers_before = read_offers(meta[OFFERS])
+        if CORDONS in meta:
+            self.cordons = read_cordons(meta[CORDONS])
+
+    def expect_cluster(self) -> None:
+        """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
+        self.on_cluster = True
+        before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
+        self.offers = arranged([*before, cpu_offer()], self.offer_config)
+
+    # -------------------------------------------------------------- views
+
+    @property
+    def unread(self) -> bool:
+        """On a cluster that has not been read yet: what is offered there is not known, which is not *nothing*."""
+        return self.on_cluster and self.cluster is None
+
+    def offer(self, offer_id: OfferId) -> GpuOffer | None:
+        """An offer by its id; None: there is none."""
+        return next((offer for offer in self.offers if offer.id == offer_id), None)
+
+    def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
+        """Offers that are asked for and not known, by their ids; what the admin hides is none."""
+        unknown = set(wanted) - {offer.id for offer in self.offers}
+        return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
+
+    def ask_of(self, offer: OfferId) -> PodAsk | None:
+        """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
+        return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
+
+    def device(self, identity: str) -> Device | None:
+        """A device by `Device.identity`, gone ones under a lease included."""
+        state = self.devices.get(identity)
+        return state.device if state else None
+
+    def known_devices(self) -> tuple[DeviceState, ...] | None:
+        """The devices, or None while they are not known."""
+        if self.cluster is not None or not self.is_fresh():
+            return None
+        return tuple(self.devices.values())
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """`Device.identity` of all that nobody new is given."""
+        return closed_devices(self.cordons, self.devices.values())
+
+    def closings(self) -> Mapping[str, Closing]:
+        """What administrators have closed of each pool."""
+        if self.cluster is None:
+            return closings(self.cordons, self.devices.values()) if self.cordons else {}
+        return closings_of_nodes(
+            self.cordons,
+            (
+                (pool.id, part.node, part.total)
+                for pool in self.cluster.survey.pools.values()
+                for part in pool.nodes
+                if part.because is not None and part.because.reason == "node-cordoned"
+            ),
+        )
+
+    def inventory_age(self) -> timedelta | None:
+        """Running time since the GPUs were last read; None: never yet."""
+        return None if self.read_at is None else self.clock.now() - self.read_at
+
+    def is_fresh(self) -> bool:
+        """They were read a moment ago."""
+        age = self.inventory_age()
+        return age is not None and age <= INVENTORY_GOES_STALE

@@ -1,0 +1,535 @@
+"""The state: what is true now, in memory, and written to the store before anybody is told.
+
+`State.commit` is the one place where anything changes: the store's transaction first, then memory. When the store
+cannot write, nothing has changed. Parts with a subject of their own are `inventory.py`, `ticket_index.py`,
+`user_notices.py`, `foresight.py` and `policies.py`. Not here: what to change (``tickets.py``, ``local_leases.py``,
+``culler.py``, ``reconcile.py``).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.linux.timeouts import unbroken
+from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
+from hub_extensions.core.culling import (
+    DAY,
+    Cause,
+    CullPolicy,
+    RoutesRenewed,
+    RuledServer,
+    ServerFacts,
+    ServerReturn,
+    recent_keeps,
+)
+from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
+from hub_extensions.core.forecast.outlook import LikelyWaits
+from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
+from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.messages import UsageRecord, WithoutSessions
+from hub_extensions.core.notices import NoticeConfig
+from hub_extensions.core.offers.model import GpuOffer, OfferConfig
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue import quota_holds
+from hub_extensions.core.queue.admission import availability
+from hub_extensions.core.queue.forecast import START_ALLOWANCE
+from hub_extensions.core.queue.heads import lengths, pools_of
+from hub_extensions.core.queue.model import (
+    Availability,
+    Lease,
+    LeaseState,
+    QueueLimits,
+    QueueSnapshot,
+    Ticket,
+    TicketState,
+)
+from hub_extensions.core.text.reasons import Reason
+from hub_extensions.core.usage import OpenUse, UseEnd
+from hub_extensions.hub_service.engine.forecasts.foresight import Foresight
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.state.inventory import Inventory
+from hub_extensions.hub_service.engine.state.meta import (
+    CLOCK,
+    OFFERS,
+    POOL_NAMES,
+    RETURNS,
+    ROUTES_RENEWED,
+    TOKEN_NAME,
+    WITHOUT_SESSION,
+    read_returns,
+    read_routes_renewed,
+    read_without_session,
+    write_offers,
+)
+from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, Listing
+from hub_extensions.hub_service.engine.state.ticket_index import TicketIndex
+from hub_extensions.hub_service.engine.stops.policies import Policies
+from hub_extensions.hub_service.engine.uses.user_notices import NOTICES_LAST, UserNotices
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+ServerKey = tuple[str, str]
+
+
+@dataclass(eq=False, kw_only=True)
+class State(Inventory):
+    """Tickets, leases, facts of servers, devices and offers: what the parts of the engine share."""
+
+    store: Store
+    config: QueueLimits
+    cull_policy: InitVar[CullPolicy]
+    policies: Policies = field(init=False)
+    start_allowance: timedelta
+    notices: UserNotices
+    """What users without an open page are told."""
+    revision: int = 0
+    """Grows with every change; what is computed from the state may be kept as long as it stands."""
+
+    # people in line
+    tickets: dict[str, Ticket] = field(default_factory=dict)
+    """Live ones (waiting, admitted), by id."""
+    ticket_index: TicketIndex = field(default_factory=TicketIndex)
+    next_place: int = 1
+    last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
+    resumed: dict[str, int] = field(default_factory=dict)
+    """Ticket -> the attempt after which the hub was asked to start its server again, by us."""
+    foresight: Foresight = field(default_factory=Foresight)
+    """What is known of likely waits."""
+
+    # servers
+    leases: dict[str, Lease] = field(default_factory=dict)
+    """Not ended, by id."""
+    facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
+    uses: dict[str, OpenUse] = field(default_factory=dict)
+    """Not over, by key, with what was measured by now."""
+    last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)
+    """Of each server the record that was written last, while it is not known how it ended."""
+    reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
+    """What each server's own extension said last, and when."""
+    activity: dict[ServerKey, datetime] = field(default_factory=dict)
+    """When each was used last, by the hub; a restart of its proxy is left out."""
+    routes_renewed: RoutesRenewed | None = None
+    """When the proxy was restarted last, as far as is known."""
+    saving: dict[ServerKey, datetime] = field(default_factory=dict)
+    """Since when its notebooks are being saved."""
+    sent: dict[ServerKey, tuple[Reason, tuple[Reason, ...]]] = field(default_factory=dict)
+    """Whose stop the hub is asked for now: why, and on what evidence."""
+    returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
+    """Of servers that come back without a GPU, or have."""
+    without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
+    """Users of whom nobody knows whether their account is still there, as the hub said last."""
+    _no_session: dict[str, datetime] = field(default_factory=dict)
+    keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
+    """User -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it)."""
+
+    # the hub
+    hub_up: bool = True
+    """It answers."""
+    hub_back: datetime | None = None
+    """It answers again since then; None: it was never away."""
+    hub_clock_ahead: timedelta | None = None
+    """By how much its clock is; None: not known."""
+    token_name: str = ""
+    people: dict[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
+    """User -> groups and admin or not, as it said last."""
+    listed: frozenset[ServerKey] | None = None
+    """The servers it has, as its list said last; None: not known."""
+    listing: Listing | None = None
+    """The same with their processes."""
+    listed_pods: frozenset[str] = frozenset()
+    """The names of their pods."""
+    pods_to_come: Mapping[str, ServerKey] = field(default_factory=dict)
+    """Those that are only to be made: the server's start is pending."""
+    gone_unseen: frozenset[ServerKey] = frozenset()
+    """Servers that went while hub or service was away: the first list after it lacked them, and each one since."""
+    quota_holds: quota_holds.Holds = field(default_factory=dict)
+    """Offers of which the cluster took no pod at the last try."""
+    touched: dict[ServerKey, float] = field(default_factory=dict)
+    """Servers of which something was said, and when (the machine's seconds): an older listing knows less."""
+
+    # this service
+    pool_names: Mapping[str, str] = field(default_factory=dict)
+    """The name of each pool of a cluster, kept so that it stays."""
+    first_start: bool = False
+    store_problem: str = ""
+    port_problem: str = ""
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    """(What, reason) -> how often since the start, for the metrics."""
+    culls: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """(Cause, rule) -> how many servers were stopped since the start, for the metrics."""
+    last_admission_seconds: float = 0.0
+    """How long the last admission took, for the metrics."""
+
+    _lease_of_ticket: dict[str, str] = field(default_factory=dict)
+    _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
+    _sharers: tuple[int, Counter[str]] = field(default_factory=lambda: (-1, Counter()))
+    _waiting: tuple[int, Mapping[OfferId, int]] = field(default_factory=lambda: (-1, {}))
+
+    def __post_init__(self, cull_policy: CullPolicy) -> None:
+        super().__post_init__()
+        self.policies = Policies(cull_policy, self.renew_ends)
+
+    @classmethod
+    async def open(
+        cls,
+        store: Store,
+        config: QueueLimits,
+        policy: CullPolicy,
+        offers: OfferConfig,
+        start_allowance: timedelta = START_ALLOWANCE,
+        notice_config: NoticeConfig | None = None,
+    ) -> State:
+        """Read what the store kept; a new store makes a new state."""
+        stored = await store.load()
+        kept = stored.meta.get(CLOCK)
+        clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
+        notices = UserNotices(notice_config or NoticeConfig())
+        state = cls(
+            store=store,
+            clock=clock,
+            config=config,
+            cull_policy=policy,
+            offer_config=offers,
+            start_allowance=start_allowance,
+            notices=notices,
+        )
+        state._restore(stored)
+        state.last_offers_by_user = dict(await store.last_offers_by_user())
+        notices.go_on_with(stored, await store.notices(None, clock.utc_now() - NOTICES_LAST))
+        wall, now = state.clock.utc_now(), state.clock.now()
+        for user, at in await store.keeps(wall - DAY):
+            if at <= wall:  # else the clock was set back since
+                state._note_keep(user, now - (wall - at))
+        state.first_start = not kept
+        return state
+
+    def _restore(self, stored: Stored) -> None:
+        for ticket in stored.tickets:
+            self._remember_ticket(ticket)
+        self.facts = {(facts.user, facts.server): facts for facts in stored.facts}
+        self.uses = {use.key: use for use in stored.uses}
+        for lease in stored.leases:
+            self.leases[lease.id] = self._ending(lease)
+            self._index(lease)
+        self.foresight.goes_on_with(stored.forecasts)
+        self.next_place = stored.next_place
+        self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
+        self.token_name = stored.meta.get(TOKEN_NAME, "")
+        self.take_notes(stored.meta)
+        self._take_without_session(read_without_session(stored.meta.get(WITHOUT_SESSION, "")))
+        self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
+        self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
+
+    # -------------------------------------------------------------- the one way to change
+
+    async def commit(self, changes: Changes) -> None:
+        """Store, then remember.
+
+        Raises:
+            StoreUnavailable: nothing has changed, in memory or in the store.
+        """
+        await unbroken(self._commit(changes))  # a caller that goes away tears nothing
+
+    async def _commit(self, changes: Changes) -> None:
+        stamp = {CLOCK: self.clock.now().isoformat()}
+        try:
+            await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))
+        except StoreUnavailable as problem:
+            if not self.store_problem:
+                log.error("nothing can be written; GPU tickets wait until it can: %s", problem.message)
+            self.store_problem = problem.message
+            raise
+        if self.store_problem:
+            log.warning("the store can be written again")
+        self.store_problem = ""
+        self._remember(changes)
+
+    def _remember(self, changes: Changes) -> None:
+        for row in changes.tickets:
+            self.last_offers_by_user[row.ticket.user] = tuple(choice.offer for choice in row.ticket.wanted_offers)
+            if row.end is None:
+                self._remember_ticket(row.ticket)
+            else:
+                self._drop(row.ticket)
+        for lease in changes.leases:
+            if lease.state is LeaseState.ENDED:
+                self.leases.pop(lease.id, None)
+            else:
+                self.leases[lease.id] = lease
+            self._index(lease)
+        for user, server in changes.gone_facts:
+            self.facts.pop((user, server), None)
+            self.reports.pop((user, server), None)
+        for facts in changes.facts:
+            self.facts[(facts.user, facts.server)] = facts
+        for key in changes.gone_uses:
+            self.uses.pop(key, None)
+        for use in changes.uses:
+            self.uses[use.key] = use
+        for record in changes.usage:
+            self._remember_last(record)
+        for written in changes.journal:
+            if written.kind == "kept" and written.user:
+                self._note_keep(written.user, self.clock.now())
+        if POOL_NAMES in changes.meta:
+            self.pool_names = json.loads(changes.meta[POOL_NAMES])
+        self.take_notes(changes.meta)
+        if WITHOUT_SESSION in changes.meta:
+            self._take_without_session(read_without_session(changes.meta[WITHOUT_SESSION]))
+        if RETURNS in changes.meta:
+            self.returns = _by_server(read_returns(changes.meta[RETURNS]))
+        if ROUTES_RENEWED in changes.meta:
+            self.routes_renewed = read_routes_renewed(changes.meta[ROUTES_RENEWED])
+        self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
+        self.notices.remember(changes)
+        self.foresight.remember(changes)
+        if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
+            self.revision += 1
+
+    def no_session_since(self, user: str) -> datetime | None:
+        """Return since when nobody knows whether this user's account is still there, or None if it is."""
+        return self._no_session.get(user)
+
+    def _take_without_session(self, reported: WithoutSessions) -> None:
+        self.without_session = reported
+        self._no_session = {each.user: each.since for each in reported.people}
+
+    def _note_keep(self, user: str, at: datetime) -> None:
+        self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
+
+    def _remember_last(self, record: UsageRecord) -> None:
+        """For a minute the hub may still say how it ended."""
+        lately = record.ended - timedelta(minutes=1)
+        self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
+        self.last_uses.pop((record.user, record.server), None)
+        if record.end == UseEnd.UNKNOWN.value:
+            self.last_uses[record.user, record.server] = record
+
+    def _remember_ticket(self, ticket: Ticket) -> None:
+        self.tickets[ticket.id] = ticket
+        self.ticket_index.put(ticket)
+
+    def _drop(self, ticket: Ticket) -> None:
+        self.tickets.pop(ticket.id, None)
+        self.ticket_index.drop(ticket)
+
+    def _index(self, lease: Lease) -> None:
+        if lease.state not in (LeaseState.ENDING, LeaseState.ENDED):
+            self._lease_of_ticket[lease.ticket] = lease.id
+        elif self._lease_of_ticket.get(lease.ticket) == lease.id:
+            del self._lease_of_ticket[lease.ticket]
+
+    def touch(self, user: str, server: str) -> None:
+        """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
+        self.touched[(user, server)] = self.clock.elapsed()
+
+    def count(self, what: str, reason: str) -> None:
+        """Count something for the metrics."""
+        self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
+
+    def count_cull(self, cause: Cause | None, rule: str) -> None:
+        """Count a server that was stopped."""
+        self.culls[cause.value if cause else "unknown", rule] += 1
+
+    def new_place(self) -> int:
+        """The next place in line (a serial number, never used twice)."""
+        self.next_place += 1
+        return self.next_place - 1
+
+    # -------------------------------------------------------------- limits
+
+    @property
+    def policy(self) -> CullPolicy:
+        """The settings of culling. What one server's limits are is said by `policy_of`."""
+        return self.policies.base
+
+    def policy_of(self, user: str, offer: OfferId) -> CullPolicy:
+        """The limits of a server now."""
+        if not self.policies.rules and not self.policy.idle_by_offer:
+            return self.policy
+        return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
+
+    def rule_of(self, user: str, offer: OfferId) -> str:
+        """The rule of the policy file that sets a server's limits now; "": none does."""
+        return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
+
+    def ruled(self, user: str, offer: OfferId) -> RuledServer:
+        """What the rules ask about a server."""
+        known, found = self.people.get(user), self.offer(offer)
+        groups = None if known is None else frozenset(known[0])
+        return RuledServer(user, groups, offer, found.pool if found is not None else "")
+
+    def renew_ends(self) -> None:
+        """Other rules are in force, or fit others: leases end by them."""
+        self.leases = {lease.id: self._ending(lease) for lease in self.leases.values()}
+        self.revision += 1
+
+    def end_of(self, lease: Lease) -> datetime | None:
+        """When the lifetime ends a lease at the latest, by the limits of today; None: nothing enforces an end."""
+        return limit_end(lease, self.policies.longest(self.ruled(lease.user, lease.offer)), self.start_allowance)
+
+    def _ending(self, lease: Lease) -> Lease:
+        """A lease with the end that the limits of today give it, and no earlier one than its user was shown."""
+        return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
+
+    def as_enforced(self, lease: Lease) -> Lease:
+        """A lease with the end that its server really has."""
+        facts = self._facts_of(lease)
+        if facts is None:
+            return lease
+        policy = self.policy_of(lease.user, lease.offer)
+        end = enforced_end(lease.ends_at, facts, policy, self.clock.now())
+        return lease if end == lease.ends_at else replace(lease, ends_at=end)
+
+    def _facts_of(self, lease: Lease) -> ServerFacts | None:
+        """What is known of the server that runs under a lease."""
+        facts = self.facts.get((lease.user, lease.server))
+        return facts if facts is not None and facts.lease == lease.id else None
+
+    # -------------------------------------------------------------- the inventory
+
+    def see(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
+        """Take in a reading of the GPUs. `devices` (by `Device.identity`) keeps those that are gone under a lease."""
+        if self.take_reading(reading, devices):
+            self._note_other_offers()
+
+    async def see_cluster(self, snapshot: ClusterSnapshot) -> None:
+        """Take in a snapshot of a cluster.
+
+        Raises:
+            StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
+        """
+        if dict(snapshot.survey.names) != dict(self.pool_names):
+            await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names))}))
+        if snapshot.offers.offers != self.offers_before:
+            await self._store_offers(snapshot.offers.offers)
+        if self.take_cluster(snapshot):
+            self.ticket_index.see_nodes(snapshot.nodes, snapshot.volumes, self.tickets.values())
+            self._note_other_offers()
+
+    def _note_other_offers(self) -> None:
+        self.revision += 1
+        self.foresight.note_change()
+
+    async def _store_offers(self, offers: tuple[GpuOffer, ...]) -> None:
+        """For the next start of this service, which may come before the cluster can be read."""
+        try:
+            await self.commit(Changes(meta={OFFERS: write_offers(offers)}))
+        except StoreUnavailable as problem:
+            log.debug("the offers are not kept: %s", problem.message)
+            return
+        self.offers_before = offers
+
+    # -------------------------------------------------------------- views
+
+    def queue_snapshot(self, asked: Sequence[OfferId] = ()) -> QueueSnapshot:
+        """What an admission decides on.
+
+        Args:
+            asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,
+                as those have that anybody waits for.
+        """
+        offers = (*self.offers, *self.by_name([*asked, *self._asked_for()])) if self.unread else self.offers
+        line = QueueSnapshot(
+            offers,
+            self.known_devices(),
+            tuple(self.tickets.values()),
+            tuple(map(self.as_enforced, self.leases.values())),
+            self.config,
+            self.policies.longest_of_all(),
+            self.start_allowance,
+            queues=self.ticket_index.queues(pools_of(offers), self.tickets.values()),
+            closed=self.closed,
+            over_quota={offer: hold.why for offer, hold in self.quota_holds.items()},
+            tried=quota_holds.to_try(self.quota_holds, self.tickets.values(), self.clock.now()),
+        )
+        snapshot = self.cluster
+        if snapshot is None:
+            return line
+        known = snapshot.survey.known and self.is_fresh()
+        return replace(
+            line,
+            pools=snapshot.survey.pools if known else None,
+            bound=snapshot.survey.bound,
+            queue=snapshot.queue,
+            held_up=snapshot.held_up,
+            held_up_on=snapshot.held_up_on,
+            held_back=snapshot.held_back,
+            node_sets=dict(self.ticket_index.node_sets),
+            node_of=snapshot.node_of,
+        )
+
+    def _asked_for(self) -> Iterable[OfferId]:
+        return (choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)
+
+    def availability(self) -> tuple[Availability, ...]:
+        """How every offer stands; kept for a second as long as nothing changes."""
+        now, likely, kept = self.clock.now(), self.foresight, self._availability
+        same = kept is not None and kept[0] == self.revision and kept[1] is likely.waits
+        if kept is not None and same and now - kept[2] < timedelta(seconds=1):
+            return kept[3]
+        here = {offer.id for offer in self.offers}
+        found = (each for each in availability(self.queue_snapshot(), now) if each.offer.id in here)
+        fresh = tuple(likely.of_offer(each, self.clock) for each in found)
+        self._availability = (self.revision, likely.waits, now, fresh)
+        return fresh
+
+    def live_ticket(self, user: str, server: str) -> Ticket | None:
+        """The ticket of a server that waits or starts; None: there is none."""
+        return self.tickets.get(self.ticket_index.of_server(user, server))
+
+    def lease_of(self, user: str, server: str) -> Lease | None:
+        """The lease a server runs or starts under (not one that is ending)."""
+        live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
+        own = (item for item in self.leases.values() if (item.user, item.server) == (user, server))
+        return next((item for item in own if item.state in live), None)
+
+    def sharers(self, device: str) -> int:
+        """How many leases a device has; counted once for every state."""
+        if self._sharers[0] != self.revision:
+            self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
+        return self._sharers[1][device]
+
+    def lists(self, lease: Lease) -> bool | None:
+        """The hub has this run of the server; None: what it has is not known.
+
+        Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
+        """
+        server, listing = (lease.user, lease.server), self.listing
+        if self.listed is None or listing is None or not self.hub_up:
+            return None
+        named = {each.pid for each in listing.servers if (each.user, each.server) == server}
+        if lease.pid is not None and any(each.pid == lease.pid for each in listing.servers):
+            return True
+        if not named or (lease.pid is not None and None not in named):
+            return False
+        facts = self.facts.get(server)
+        later = self.lease_of(*server) or self.live_ticket(*server) or facts
+        return later is None or later is lease or (facts is later and facts.lease == lease.id)
+
+    def lease_of_ticket(self, ticket: str) -> Lease | None:
+        """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
+        return self.leases.get(self._lease_of_ticket.get(ticket, ""))
+
+    def waiting_for(self, offer: OfferId) -> int:
+        """How many wait in the line of an offer; counted once for every state."""
+        if self._waiting[0] != self.revision:
+            self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
+        return self._waiting[1].get(offer, 0)
+
+    def waiting(self) -> int:
+        """How many tickets wait."""
+        return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
+
+    def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
+        """What this user is to be told at the next page now."""
+        return self.notices.recent(user, self.clock.utc_now())
+
+
+def _by_server(returns: Iterable[ServerReturn]) -> Mapping[ServerKey, ServerReturn]:
+    return {(each.user, each.server): each for each in returns}

@@ -1,0 +1,311 @@
+"""The one way in which the engine changes: alone with the state, written first, then remembered, then told.
+
+    async with self.transaction() as transaction:
+        await transaction.write(Changes(...))
+
+Parts of the engine get a transaction, never each other's attributes: what they share is a field of `State`. When it is
+over, whoever can start now is admitted, and what happened is published. Not here: the rules (``core/queue``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime
+from typing import TypeVar
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, StoreUnavailable, TicketRow
+from hub_extensions.core import messages
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.messages.offer_texts import default_title
+from hub_extensions.core.notices import Delivery, channels_of, turn_notices
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue import failed_starts, lifecycle, quota_holds
+from hub_extensions.core.queue.lifecycle import ENDS, Event
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.hub_service.engine.forecasts.forecast_record import noted
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import FAILED_STARTS, write_failures
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.stops.begun_stops import with_begun_stops
+from hub_extensions.hub_service.engine.uses.usage import followed
+from hub_extensions.hub_service.engine.views import presenters
+
+log = logging.getLogger("hub_extensions.hub_service")
+T = TypeVar("T")
+
+STORE_AWAY = explain("store-unavailable", log_message="the store cannot be written")
+SERVICE = "service"
+"""Who decided, in the journal: this service, by its rules."""
+NOTIFIED_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
+"""Ends that nobody may be looking at: their users are told at the next page."""
+
+
+class Transactions:
+    """One at a time. Called, it begins one: ``async with self.transaction() as transaction``.
+
+    Args:
+        admit: who admits whoever can start. publish: who tells the listeners.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        admit: Callable[[Transaction], Awaitable[None]],
+        publish: Callable[[messages.TicketStatus], None],
+    ) -> None:
+        self._state = state
+        self._admit = admit
+        self._publish = publish
+        self._lock = asyncio.Lock()
+
+    @asynccontextmanager
+    async def __call__(self, *, admit: bool = False) -> AsyncIterator[Transaction]:
+        """Alone with the state; when it is over, whoever can start now is admitted, and what happened is published.
+
+        Args:
+            admit: look who can start also where no ticket and no lease was written.
+
+        Raises:
+            Refused: 503, the store cannot be written: what was not written has not changed.
+        """
+        async with self._lock:
+            transaction = Transaction(self._state)
+            try:
+                yield transaction
+                if admit or transaction.moved:
+                    await self._admit(transaction)
+            except StoreUnavailable as problem:
+                self._state.count("store", "write")
+                raise Refused(503, f"{STORE_AWAY.message} ({problem.message})", "", STORE_AWAY.reason) from problem
+            finally:
+                for message in transaction.published:
+                    self._publish(message)
+
+
+class Transaction:
+    """One turn alone with the state.
+
+    Attributes:
+        published: what listeners are told when it is over.
+        moved: a ticket or a lease was written, so somebody else may be able to start.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.published: list[messages.TicketStatus] = []
+        self.moved = False
+
+    async def write(self, changes: Changes) -> None:
+        """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
+        changes = with_begun_stops(self.state, changes)
+        await self.state.commit(noted(self.state, followed(self.state, changes)))
+        self.moved = self.moved or bool(changes.tickets or changes.leases)
+        if self.state.quota_holds and (changes.gone_facts or any(_is_over(lease) for lease in changes.leases)):
+            self.state.quota_holds = quota_holds.server_ended(self.state.quota_holds)
+
+    def publish(self, message: messages.TicketStatus) -> None:
+        """Tell every listener, once this is over."""
+        self.published.append(message)
+
+    # -------------------------------------------------------------- tickets
+
+    async def end_ticket(
+        self,
+        ticket: Ticket,
+        event: Event,
+        reason: Reason,
+        *,
+        actor: str = SERVICE,
+        evidence: str = "",
+        meta: Mapping[str, str] | None = None,
+        then: tuple[Reason, ...] = (),
+    ) -> None:
+        """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already.
+
+        Args:
+            meta: what is noted with it. then: what more is said of it in *What happened*.
+        """
+        step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
+        now, how = self.state.clock.utc_now(), ENDS[event]
+        notices = (NoticeRow.because(now, ticket.user, ticket.server, reason),) if how in NOTIFIED_LATER else ()
+        row = self.ticket_row(how.value, ticket, reason.log_message, actor=actor, evidence=evidence)
+        row = replace(row, reasons=(reason, *then))
+        await self.write(
+            Changes(
+                tickets=(TicketRow(step.ticket, step.end, reason.log_message, now),),
+                leases=step.leases,
+                journal=(row,),
+                notices=notices,
+                meta=meta or {},
+            )
+        )
+        self.state.count("ended", how.value)
+        answer = "ended" if how is TicketEnd.LEFT else "refuse"
+        whole = replace(reason, message=as_text((reason, *then)))  # who knows no codes is told all of it
+        self.publish(presenters.over(ticket, answer, whole, self.state.clock))
+
+    async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
+        """An admitted start failed, and its ticket ends; whoever had no fault in it keeps the place once."""
+        reason, *then = failed_starts.reasons_of(report)
+        chosen = ticket.admitted_offer or CPU
+        offer, clock = self.state.offer(chosen), self.state.clock
+        start = messages.FailedStart(
+            at=clock.utc_now(),
+            user=ticket.user,
+            server=ticket.server,
+            offer=chosen,
+            title=offer.plain_name if offer else default_title(chosen),
+            reason=replace(reason, log_message=""),
+            cause=report.reason,
+            log=report.log[-failed_starts.LOG_LENGTH :],
+            then=tuple(then),
+        )
+        places = lifecycle.places_left(ticket)
+        kept = failed_starts.with_failure(
+            self.state.notices.failures, start, places, clock.now() + failed_starts.KEPT_FOR
+        )
+        self.state.count("start-failed", report.reason or "unknown")
+        meta = {FAILED_STARTS: write_failures(kept)}
+        about = {"actor": "hub", "evidence": report.reason}
+        await self.end_ticket(ticket, Event.FAILED, reason, **about, meta=meta, then=tuple(then))
+        holds, now = self.state.quota_holds, clock.now()
+        self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
+
+    def hold_back(self, holds: quota_holds.Holds) -> None:
+        """From now on these offers are held back, because the cluster takes no pod of them."""
+        before, self.state.quota_holds = self.state.quota_holds, holds
+        if holds.keys() != before.keys():
+            self.state.revision += 1
+        for offer in holds.keys() - before.keys():
+            log.warning("%s is held back: %s", offer, holds[offer].why.message)
+        for offer in before.keys() - holds.keys():
+            log.info("%s is not held back any more: the cluster took a pod of it", offer)
+
+    def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
+        """A start that was ready: of those that failed before nobody is told any more."""
+        kept = self.state.notices.failures
+        after = failed_starts.after_ready(kept, ticket.user, ticket.server)
+        return {} if after == kept else {FAILED_STARTS: write_failures(after)}
+
+    async def ready(self, ticket: Ticket, lease: Lease | None) -> messages.TicketStatus:
+        """A ticket ends the good way: its server is ready."""
+        now = self.state.clock.now()
+        step = possible(lifecycle.ready(ticket, lease, now, self.state.end_of))
+        offer = ticket.admitted_offer or CPU
+        facts = ServerFacts(ticket.user, ticket.server, offer, now, lease=lease.id if lease else None)
+        await self.write(
+            Changes(
+                tickets=(TicketRow(step.ticket, step.end, "", self.state.clock.utc_now()),),
+                leases=step.leases,
+                facts=(facts,),
+                journal=(self.ticket_row("ready", ticket, ticket.admitted_offer or "", actor="hub"),),
+                deliveries=self._turn_notices(ticket, facts),
+                meta=self._after_ready(ticket),
+            )
+        )
+        self.state.count("ended", TicketEnd.READY.value)
+        self.pod_taken(offer, ticket.admitted_at)
+        ready = explain("ready", log_message="ready")
+        message = presenters.over(ticket, "ended", ready, self.state.clock)
+        self.publish(message)
+        return message
+
+    def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
+        """What its user hears of it with the page closed; it is kept with the change itself, and nothing is lost."""
+        notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
+        return turn_notices(
+            ticket,
+            facts,
+            offer.plain_name if offer else facts.offer,
+            self.state.policy_of(ticket.user, facts.offer),
+            notice_config.notice_after,
+            channels_of(notice_config),
+            id=secrets.token_hex(8),
+        )
+
+    def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
+        """The cluster took a pod of this offer."""
+        if self.state.quota_holds and admitted is not None:
+            self.hold_back(quota_holds.accepted(self.state.quota_holds, offer, admitted))
+
+    # -------------------------------------------------------------- leases
+
+    async def refresh_leases(
+        self,
+        after: Callable[[Lease], Lease],
+        cause: Callable[[Lease, Lease], tuple[str, str]],
+        notice_of_loss: Callable[[Lease], Reason],
+    ) -> None:
+        """Every lease as it is after a reading, in one write.
+
+        The facts of a server whose lease ends go with it.
+
+        Args:
+            after: the lease after the reading; the same object where nothing changed.
+            cause: why it changed, and on what evidence, for the journal: of the lease before and after.
+            notice_of_loss: what the user of a lease that is lost now is told.
+        """
+        seen = [(lease, after(lease)) for lease in tuple(self.state.leases.values())]
+        changed = [(before, now) for before, now in seen if now is not before]
+        if not changed:
+            return
+        at = self.state.clock.utc_now()
+        gone = [
+            (lease.user, lease.server)
+            for _, lease in changed
+            if lease.state in (LeaseState.ENDED, LeaseState.ENDING)
+            and (facts := self.state.facts.get((lease.user, lease.server))) is not None
+            and facts.lease == lease.id
+        ]
+        lost = [lease for _, lease in changed if lease.state is LeaseState.LOST]
+        await self.write(
+            Changes(
+                leases=tuple(lease for _, lease in changed),
+                gone_facts=tuple(gone),
+                journal=tuple(self._changed_row(before, now, *cause(before, now)) for before, now in changed),
+                notices=tuple(NoticeRow.because(at, lease.user, lease.server, notice_of_loss(lease)) for lease in lost),
+            )
+        )
+
+    def _changed_row(self, before: Lease, now: Lease, why: str, evidence: str) -> JournalRow:
+        return self.lease_row(now.state.value, before, why, evidence=evidence)
+
+    # -------------------------------------------------------------- the journal
+
+    def ticket_row(
+        self, kind: str, ticket: Ticket, text: str, *, actor: str = SERVICE, evidence: str = ""
+    ) -> JournalRow:
+        """A row of the journal about a ticket, logged too. See `JournalRow`."""
+        log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
+        at = self.state.clock.utc_now()
+        return JournalRow(at, kind, ticket.id, None, ticket.user, ticket.server, text, actor, evidence)
+
+    def server_row(
+        self, kind: str, server: tuple[str, str], text: str, *, actor: str = SERVICE, evidence: str = ""
+    ) -> JournalRow:
+        """A row of the journal about a server without a lease, logged too. See `JournalRow`."""
+        log.info("%s: %s", kind, text, extra={"user": server[0], "server": server[1]})
+        return JournalRow(self.state.clock.utc_now(), kind, None, None, *server, text, actor, evidence)
+
+    def lease_row(self, kind: str, lease: Lease, text: str, *, actor: str = SERVICE, evidence: str = "") -> JournalRow:
+        """A row of the journal about a lease, logged too. See `JournalRow`."""
+        log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
+        at = self.state.clock.utc_now()
+        return JournalRow(at, kind, lease.ticket, lease.id, lease.user, lease.server, text, actor, evidence)
+
+
+def _is_over(lease: Lease) -> bool:
+    return lease.state is LeaseState.ENDED
+
+
+def possible(step: T | Reason) -> T:
+    """What a change of state gives. Raises Refused (409) where it does not fit any more."""
+    if isinstance(step, Reason):
+        raise Refused.because(409, step, "ticket")
+    return step

@@ -1,0 +1,1 @@
+"""Stopping servers: culling, orders, drains and returns."""

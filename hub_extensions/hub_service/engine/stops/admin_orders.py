@@ -1,0 +1,224 @@
+"""What an admin orders: nothing new on a card, the end of a server, more time for it, a letter to those on a card.
+
+Each is written with the admin's name and reason; who is concerned is told. Not here: what an admin sees
+(``admin_view.py``), and who carries a stop out (``culler.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.core import culling
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.notices import LONGEST, AdminLetter, Delivery, channels_of, deliveries_of, still_read
+from hub_extensions.core.overview.cards import Card, holders_on
+from hub_extensions.core.queue.cordons import MACHINE, Cordon, refuse_to_close
+from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import CORDONS, LETTERS, write_cordons, write_letters
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transactions
+
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.stops.node_drains import NodeDrains
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+STOP_MINUTES = (0, 5, 15, 60)
+"""An admin stops a server at once, or in so many minutes."""
+KEEP_HOURS = (2, 8, 24, 72)
+"""An admin keeps a server for so many hours."""
+ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "kept-by-admin", "letter")
+"""The journal's kinds of what admins ordered here."""
+
+
+class AdminOrders:
+    """Carries out what admins order, or begins it."""
+
+    def __init__(
+        self,
+        state: State,
+        transaction: Transactions,
+        cards: Callable[[], Sequence[Card]],
+        soon: Callable[[], None],
+        nodes: NodeDrains | None = None,
+    ) -> None:
+        """Args: cards: all there are now, with who is on them. soon: has servers judged at once. nodes: a cluster's."""
+        self.state = state
+        self.transaction = transaction
+        self.cards = cards
+        self.soon = soon
+        self.nodes = nodes
+
+    async def drain(self, place: str, why: str, admin: str) -> None:
+        """Nothing new starts on this card, or on the whole machine, from now on and after a restart.
+
+        Raises:
+            Refused: 400: no reason. 409: there is no such card, or it is drained already; a cluster's: `NodeDrains`.
+        """
+        why = reason_of(why)
+        if self.nodes is not None:
+            await self.nodes.drain(place, why, admin)
+            return
+        async with self.transaction() as transaction:
+            cordons, devices = self.state.cordons, self.state.devices.values()
+            refusal = refuse_to_close(place, cordons, devices)
+            if refusal is not None:
+                raise Refused.because(409, refusal, "place")
+            new = Cordon(place, admin, why, self.state.clock.utc_now())
+            row = self._row("drained-card", _on("closed", place, why=why), admin)
+            await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons((*cordons, new))}))
+
+    async def undrain(self, place: str, why: str, admin: str) -> None:
+        """Servers start there again. Raises Refused: 400: no reason. 409: it is not drained."""
+        why = reason_of(why)
+        if self.nodes is not None:
+            await self.nodes.undrain(place, why, admin)
+            return
+        async with self.transaction(admit=True) as transaction:
+            left = tuple(each for each in self.state.cordons if each.place != place)
+            if left == self.state.cordons:
+                raise Refused.because(409, explain("not-cordoned"), "place")
+            row = self._row("undrained-card", _on("opened", place, why=why), admin)
+            await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons(left)}))
+
+    async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
+        """The server of this lease is stopped as culling stops one: its notebooks are saved, and it is tried again.
+
+        Raises:
+            Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet.
+        """
+        why, minutes = reason_of(why), _one_of(minutes, STOP_MINUTES, "minutes")
+        async with self.transaction() as transaction:
+            facts, lease = self._running(lease_id)
+            now = self.state.clock.now()
+            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now, why)
+            if after is facts:
+                raise Refused.because(409, explain("stop-ordered-already"), "lease")
+            stops = self.state.clock.wall(after.orders[-1].at)
+            told = NoticeRow.because(
+                self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stops-yours", why=why)
+            )
+            row = self._row("stop-ordered", explain("stop-ordered", at=stops, why=why), admin, lease)
+            await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
+        self.soon()
+
+    def may_undo_stop(self, lease_id: str) -> bool:
+        """Whether an administrator's order to stop the server of this lease stands, and the stop has not begun."""
+        try:
+            facts, _ = self._running(lease_id)
+        except Refused:
+            return False
+        return not isinstance(culling.undo(facts), Reason)
+
+    async def undo_stop(self, lease_id: str, admin: str) -> None:
+        """The administrators' order to stop this server is taken back: whatever else stops it comes at its own time.
+
+        Raises:
+            Refused: 404: no such lease. 409: there is no such order, or the stop has begun.
+        """
+        async with self.transaction() as transaction:
+            facts, lease = self._running(lease_id)
+            left = culling.undo(facts)
+            if isinstance(left, Reason):
+                raise Refused.because(409, left, "lease")
+            told = NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone"))
+            row = self._row("stop-withdrawn", explain("stop-withdrawn"), admin, lease)
+            await transaction.write(Changes(facts=(left,), journal=(row,), notices=(told,)))
+        self.soon()
+
+    async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
+        """Neither idleness nor its lifetime stops this server for so long; an admin's order to stop it is taken back.
+
+        Raises:
+            Refused: as `stop`; 409 also where it is being stopped.
+        """
+        why, hours = reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
+        async with self.transaction() as transaction:
+            facts, lease = self._running(lease_id)
+            until = self.state.clock.now() + timedelta(hours=hours)
+            kept = culling.keep_by_admin(facts, until)
+            if isinstance(kept, Reason):
+                raise Refused.because(409, kept, "lease")
+            order = explain("kept-by-admin", at=self.state.clock.wall(until), why=why)
+            row = self._row("kept-by-admin", order, admin, lease)
+            await transaction.write(Changes(facts=(kept,), journal=(row,)))
+
+    async def write_to(self, place: str, text: str, admin: str) -> int:
+        """A letter to everybody on a place: in the panel, on the next page, and by the channels of notices.
+
+        Returns how many servers it is for. Raises Refused: 400: no text. 409: nobody's server runs there.
+        """
+        text = reason_of(text)
+        async with self.transaction() as transaction:
+            running = [
+                facts
+                for holder in holders_on(self.cards(), place)
+                if (facts := self.state.facts.get((holder.user, holder.server))) is not None
+                and facts.lease == holder.lease
+            ]
+            if not running:
+                raise Refused.because(409, explain("nobody-there"), "place")
+            at, letters, sent = self.state.clock.utc_now(), list[AdminLetter](), list[Delivery]()
+            for facts in running:
+                letter = AdminLetter(secrets.token_hex(8), facts.user, facts.server, facts.started, text, at)
+                letters.append(letter)
+                sent += self._deliveries(letter, facts)
+            order, told = _on("letter-to", place, text=text), explain("letter", text=text)
+            rows = [self._row("letter", order, admin, facts=each) for each in running]
+            notices = (NoticeRow.because(at, each.user, each.server, told) for each in running)
+            open_ones = {each.id for each in (*self.state.notices.deliveries.values(), *sent)}
+            kept = still_read((*self.state.notices.letters, *letters), self.state.facts.values(), open_ones)
+            meta = {LETTERS: write_letters(kept)}
+            changes = Changes(journal=tuple(rows), notices=tuple(notices), deliveries=tuple(sent), meta=meta)
+            await transaction.write(changes)
+        return len(running)
+
+    def _deliveries(self, letter: AdminLetter, facts: ServerFacts) -> tuple[Delivery, ...]:
+        offer, channels = self.state.offer(facts.offer), channels_of(self.state.notices.config)
+        return deliveries_of(
+            letter, facts, offer.plain_name if offer else facts.offer, channels, self.state.clock.now()
+        )
+
+    def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
+        lease = self.state.leases.get(lease_id)
+        if lease is None:
+            raise Refused.because(404, explain("unknown-lease"), "lease")
+        facts = self.state.facts.get((lease.user, lease.server))
+        if facts is None or facts.lease != lease.id:
+            raise Refused.because(409, explain("not-running"), "lease")
+        return facts, lease
+
+    def _row(
+        self, kind: str, order: Reason, admin: str, lease: Lease | None = None, facts: ServerFacts | None = None
+    ) -> JournalRow:
+        about = lease or facts
+        user, server = (None, None) if about is None else (about.user, about.server)
+        log.info("%s: %s", kind, order.message, extra={"user": user, "server": server})
+        held = None if lease is None else lease.id
+        at = self.state.clock.utc_now()
+        return JournalRow.because(at, kind, (held, user, server), [order], f"admin {admin}")
+
+
+def reason_of(why: str) -> str:
+    """The admin's words. Raises Refused (400): an order without them is none."""
+    words = " ".join(why.split())
+    if not words:
+        raise Refused.because(400, explain("reason-needed"), "why")
+    return words[:LONGEST]
+
+
+def _one_of(value: int, allowed: Sequence[int], field: str) -> int:
+    if value not in allowed:
+        raise Refused(400, f"{field} has to be one of {', '.join(map(str, allowed))}.", field, "bad-input")
+    return value
+
+
+def _on(order: str, place: str, **words: str) -> Reason:
+    return explain(f"{order}-machine", **words) if place == MACHINE else explain(f"{order}-place", place=place, **words)

@@ -1,0 +1,214 @@
+"""The use of leased GPUs that the machine itself cannot tell, as DCGM measured it and Prometheus keeps it.
+
+On one machine it is asked only about devices that tell their use to nobody here; on a cluster about the pods of all
+leases. An answer is remembered until it is a minute old: a Prometheus that is away makes the use unknown, never idle.
+Not here: how Prometheus is asked (``adapters/prometheus.py``), whose a series is (``core/gpu/dcgm.py``), and what
+follows from it (``server_evidence.py``).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hub_extensions.adapters.prometheus import DcgmReading, Prometheus
+from hub_extensions.core.cluster.model import PodFacts
+from hub_extensions.core.gpu.dcgm import FRESH, WHY, DcgmUse, Measured, PodGpu, names_a_node
+from hub_extensions.core.gpu.devices import WHOLE, Device
+from hub_extensions.core.gpu.samples import DeviceSample
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.pod_request import ALONE
+from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.setup.settings import Settings
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 10.0
+"""Seconds from one question to the next."""
+KINDS_EVERY = 60.0
+"""Which kinds of GPUs are measured at all changes seldom."""
+PodOf = Callable[[Lease], PodFacts | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _TimedUse:
+    """A use, and the reading of the machine's clock at which it is at the end of its time."""
+
+    use: DcgmUse
+    until: float
+
+
+class Dcgm:
+    """What DCGM says of the leased GPUs; without a Prometheus nothing is known.
+
+    Attributes:
+        away_since: wall-clock time since which there is no answer; None: the last question was answered, or none asked.
+        reading: the last answer; None: there is nothing to ask.
+        kinds: what exporters measured of a cluster's GPUs when that was asked last; None: not known.
+    """
+
+    def __init__(self, state: State, prometheus: Prometheus | None, pod_of: PodOf | None = None) -> None:
+        """`pod_of`: the pod of a lease, on a cluster; None: this is one machine."""
+        self.state = state
+        self.prometheus = prometheus
+        self.pod_of = pod_of
+        self.away_since: datetime | None = None
+        self.reading: DcgmReading | None = None
+        self.kinds: frozenset[Measured] | None = None
+        self._kinds_at: float | None = None
+        self._named = False
+        self._kept: dict[str, _TimedUse] = {}
+        self._logged = ""
+
+    async def refresh(self) -> None:
+        """Ask once about the leased GPUs whose use is not measured here; without one, ask nothing about any."""
+        if self.prometheus is None:
+            return
+        now = self.state.clock.utc_now()
+        reading = await (self._ask_devices(now) if self.pod_of is None else self._ask_pods(self.pod_of, now))
+        self.reading = reading
+        if reading is None:
+            self.away_since = None
+            return
+        self._log_change(reading)
+        if reading.reason:
+            self.away_since = self.away_since or now
+            return  # what was known stays so until it is old
+        self.away_since = None
+        elapsed = self.state.clock.elapsed()
+        self._kept = {
+            key: _TimedUse(use, elapsed + (FRESH - (now - use.at)).total_seconds())
+            for key, use in reading.figures.items()
+        }
+
+    async def _ask_devices(self, now: datetime) -> DcgmReading | None:
+        devices = [state.device for state in self.state.devices.values() if state.present]
+        leased = {lease.uuid for lease in self.state.leases.values()}
+        wanted = [device for device in devices if device.uuid in leased and self._not_measured(device)]
+        return await self.prometheus.query(wanted, devices, now) if self.prometheus and wanted else None
+
+    async def _ask_pods(self, pod_of: PodOf, now: datetime) -> DcgmReading | None:
+        assert self.prometheus is not None
+        elapsed = self.state.clock.elapsed()
+        if self._kinds_at is None or elapsed - self._kinds_at >= KINDS_EVERY:
+            self._kinds_at = elapsed
+            kinds = await self.prometheus.kinds()
+            if isinstance(kinds, DcgmReading):
+                self.kinds = None
+                return kinds
+            self.kinds = kinds
+        held = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
+        leases = [lease for lease in self.state.leases.values() if lease.state in held]
+        wanted = [self._pod_gpu(lease, pod) for lease in leases if (pod := pod_of(lease)) is not None]
+        if not wanted:
+            return None
+        survey = self.state.cluster.survey if self.state.cluster is not None else None
+        nodes = {count.node for pool in (survey.pools.values() if survey else ()) for count in pool.nodes}
+        self._named = self._named or names_a_node(
+            itertools.chain.from_iterable(kind.hosts for kind in self.kinds or ()), nodes
+        )
+        reading = await self.prometheus.query_pods(wanted, nodes, now, named=self._named)
+        # kept while our exporters are away: what those of another cluster write of a pod of that name is not about ours
+        self._named = self._named or reading.named
+        return reading
+
+    def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
+        """What the cluster tells of the GPU of a lease."""
+        assert self.prometheus is not None
+        pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
+        served_by = OfferId(lease.pool)
+        profile = served_by.mig.name if served_by.mig else None
+        alone = lease.share == WHOLE and not served_by.base.endswith(".shared")
+        if pool is not None:
+            alone = alone and pool.mechanism in ALONE and pool.replicas == 1
+        return PodGpu(
+            lease=lease.id,
+            namespace=pod.namespace,
+            pod=pod.name,
+            node=pod.node,
+            uid=pod.uid,
+            since=pod.created,
+            profile=profile,
+            devices=max(1, pod.requests.get(pool.resource, 1) if pool is not None else 1),
+            shared=not alone,
+            factor=self.prometheus.factor(profile, pool.product if pool is not None else ""),
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        if self.prometheus is not None:
+            self.prometheus.close()
+
+    def use(self, lease: Lease) -> DcgmUse | None:
+        """What is known of a lease's GPU now; None: nothing, or it is old."""
+        kept = self._kept.get(_key(lease))
+        if kept is None or self.state.clock.elapsed() > kept.until:
+            return None
+        return kept.use
+
+    def why_not(self, lease: Lease) -> str:
+        """Why the use of a lease's GPU was not known at the last answer: a key of `core.gpu.dcgm.WHY`; "" it was."""
+        return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
+
+    def answers(self) -> bool | None:
+        """It answered the last question, or there is none to ask; None: no Prometheus is configured."""
+        return None if self.prometheus is None else self.away_since is None
+
+    def status(self) -> str | None:
+        """How it stands with Prometheus, for an admin; None: none is configured."""
+        if self.prometheus is None:
+            return None
+        if self.reading is None:
+            return "not asked: no leased GPU needs it"
+        if self.away_since is not None:
+            return f"no figures since {self.away_since.isoformat(timespec='seconds')}: {self.reading.message}"
+        known, missing = len(self.reading.figures), len(self.reading.missing)
+        return f"answers, with figures of {known} of {known + missing} GPUs"
+
+    def _not_measured(self, device: Device) -> bool:
+        sample = self.state.samples.get(device.uuid)
+        return sample is None or sample.used_percent is None
+
+    def _log_change(self, reading: DcgmReading) -> None:
+        """One line for each change of the kind of answer."""
+        lacking = Counter(reading.missing.values())
+        kind = reading.reason or ",".join(sorted(lacking))
+        if kind == self._logged:
+            return
+        wanted = len(reading.figures) + len(reading.missing)
+        if reading.message:
+            log.warning("%s The use of the GPUs that it measures is not known.", reading.message)
+        elif lacking:
+            for reason, count in sorted(lacking.items()):
+                log.warning("Prometheus: no use of %d of %d leased GPU(s): %s.", count, wanted, WHY[reason])
+        else:
+            log.info("Prometheus has the use of all %d leased GPU(s) that need it", wanted)
+        self._logged = kind
+
+
+def _key(lease: Lease) -> str:
+    """By what a lease's figures are kept: its device, or on a cluster, where nobody knows that, itself."""
+    return lease.uuid or lease.id
+
+
+def open_prometheus(settings: Settings) -> Prometheus | None:
+    """The Prometheus of the settings; None: there is none."""
+    if not settings.prometheus_url:
+        return None
+    return Prometheus(settings.prometheus_url, settings.prometheus_token, scale=settings.dcgm_scale)
+
+
+def merged(sample: DeviceSample | None, use: DcgmUse | None) -> DeviceSample | None:
+    """The machine's own sample; where it has no use, with that of DCGM in it."""
+    if use is None or (sample is not None and sample.used_percent is not None):
+        return sample
+    if sample is None:
+        return DeviceSample(
+            use.uuid, use.at, use.used_percent, use.memory_bytes, None, use.source, counters=use.counters
+        )
+    return replace(sample, used_percent=use.used_percent, source=use.source, counters=use.counters)

@@ -1,0 +1,104 @@
+"""Servers that stop by order: of the hub, whose user was signed out, or of their user; culling carries it out.
+
+Not here: the decision (``core/culling``), saving and the stop (``culler.py``), who was signed out (the hub).
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
+from hub_extensions.core import culling
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.messages import DrainState, SignedOut, Stopped, WithoutSessions
+from hub_extensions.core.stops import earliest
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import WITHOUT_SESSION, write_without_session
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transactions
+from hub_extensions.hub_service.engine.stops.returns import without_returns_of
+
+A_TURN = timedelta(seconds=60)
+"""What a stop may take beside that: the culler's pause, evidence after an outage, the hub's own stop."""
+MOST_SECONDS = 366 * 86400.0
+log = logging.getLogger("hub_extensions.hub_service")
+
+
+async def order(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
+    """Take over the end of a run that holds a lease. Asked again it says how long is left; the first order stands."""
+    if not 0 <= report.left_seconds <= MOST_SECONDS:
+        raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
+    async with transaction() as changing:
+        if not (dropped := without_returns_of(state, report.user)).empty:
+            await changing.write(dropped)
+        facts, now = state.facts.get((report.user, report.server)), state.clock.now()
+        if facts is None or not facts.lease or facts.lease != report.lease:
+            return DrainState(None)
+        drained = culling.drain(facts, timedelta(seconds=report.left_seconds), report.cause, now)
+        first = earliest(drained.orders)
+        if first is None:
+            return DrainState(None)
+        if drained is not facts:
+            ordered = drained.orders[-1]
+            why, stops = explain(ordered.why), explain("it-stops-at", at=state.clock.wall(ordered.at))
+            about, seen = (facts.lease, facts.user, facts.server), [explain("seen-signed-out", cause=report.cause)]
+            row = JournalRow.because(state.clock.utc_now(), "drained", about, [why, stops], "hub", seen)
+            await changing.write(Changes(facts=(drained,), journal=(row,)))
+            log.info("drained: %s", why.message, extra={"user": facts.user, "server": facts.server})
+        return DrainState((first.at - now).total_seconds(), _takes(state, facts).total_seconds())
+
+
+async def without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
+    """Remember whose servers have nobody signed in; the journal has who is new among them, and who is not any more."""
+    async with transaction() as changing:
+        before = {each.user: each.since for each in state.without_session.people}
+        now = {each.user: each.since for each in reported.people}
+        if reported == state.without_session:
+            return
+        at, rows = state.clock.utc_now(), list[JournalRow]()
+        for user in sorted(now.keys() - before.keys()):
+            why = explain("no-session-since", at=now[user])
+            rows.append(JournalRow.because(at, "no-session", (None, user, None), [why], "hub"))
+        for user in sorted(before.keys() - now.keys()):
+            rows.append(JournalRow.because(at, "session-again", (None, user, None), [explain("session-again")], "hub"))
+        await changing.write(Changes(journal=tuple(rows), meta={WITHOUT_SESSION: write_without_session(reported)}))
+
+
+def _takes(state: State, facts: ServerFacts) -> timedelta:
+    """How long cells, notebooks and hooks may take, for as many turns as there are servers that are drained."""
+    drained = sum(1 for each in state.facts.values() if each.orders)
+    turns = 1 + drained // max(1, state.policy.stops_at_once)
+    return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
+
+
+def end_of_report(state: State, report: Stopped) -> UseEnd:
+    """How a server ended whose stop the hub reports: where its time had come by our order, by the sign-out."""
+    end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
+    first = None if facts is None else earliest(facts.orders)
+    if first is None or first.at > state.clock.now() or end is not UseEnd.USER:
+        return end
+    return end_of_cull(first.cause)
+
+
+async def give_back(state: State, transaction: Transactions, user: str, server: str, cpu: bool) -> None:
+    """The server's own user gives its GPU back: it stops now, and comes back without one where that is asked for.
+
+    Raises:
+        Refused: 404 no such running server; 409 it has no GPU, or stops already.
+    """
+    async with transaction() as changing:
+        facts = state.facts.get((user, server))
+        if facts is None:
+            raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+        given = culling.give_back(facts, cpu, state.clock.now())
+        if isinstance(given, Reason):
+            raise Refused.because(409, given, "give-back")
+        text = "given back by its user" + (", who goes on without a GPU" if cpu else "")
+        row = JournalRow(state.clock.utc_now(), "given-back", None, facts.lease, user, server, text, "user", "")
+        try:
+            await changing.write(Changes(facts=(given,), journal=(row,)))
+        except StoreUnavailable as problem:
+            raise Refused(503, f"Not given back: {problem.message}", "give-back", "store-unavailable") from problem

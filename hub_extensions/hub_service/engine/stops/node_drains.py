@@ -1,0 +1,120 @@
+"""Nodes of a cluster that an admin drains: the cluster's own cordon, with the admin's name and reason beside it.
+
+The order is written first, then the node is cordoned: what the cluster refuses is taken back, what somebody undoes
+there by another way is noted. Not here: what may be drained (``core/queue/cordons.py``), and cards of one machine
+(``admin_orders.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from hub_extensions.adapters.kubernetes.api import ClusterAway, ClusterRefused
+from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.core.queue.cordons import Cordon, refuse_to_close_node, standing_on_nodes, undone_elsewhere
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import CORDONS, write_cordons
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transaction, Transactions
+
+log = logging.getLogger("hub_extensions.hub_service")
+REFUSED, UNDONE = "opened-refused", "opened-elsewhere"
+
+
+class Cordoner(Protocol):
+    """Who can cordon: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+
+    async def cordon(self, node: str, closed: bool) -> None:
+        """Let nothing new be placed on this node, or again. Raises ClusterAway, ClusterRefused."""
+
+
+class NodeDrains:
+    """Cordons and uncordons.
+
+    Attributes:
+        allowed: the site lets this service do it.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, cluster: Cordoner, allowed: bool) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.cluster = cluster
+        self.allowed = allowed
+
+    def nodes(self) -> Mapping[str, bool]:
+        """Each node with devices, as it was seen last: whether it is cordoned."""
+        snapshot = self.state.cluster
+        return {} if snapshot is None else {name: node.cordoned for name, node in snapshot.nodes.items()}
+
+    def standing(self) -> tuple[Cordon, ...]:
+        """The orders whose nodes are cordoned."""
+        return standing_on_nodes(self.state.cordons, self.nodes())
+
+    async def drain(self, node: str, why: str, admin: str) -> None:
+        """Nothing new is placed on this node from now on.
+
+        Raises:
+            Refused: 409: it may not be, there is no such node, it is cordoned already, the cluster says no. 503: it is
+                not known whether it was done.
+        """
+        async with self.transaction() as transaction:
+            refusal = refuse_to_close_node(node, self.nodes(), may_cordon=self.allowed)
+            if refusal is not None:
+                raise Refused.because(409, refusal, "place")
+            order = Cordon(node, admin, why, self.state.clock.utc_now())
+            others = tuple(each for each in self.state.cordons if each.place != node)
+            reason = explain("closed-place", place=node, why=why)
+            await self._write(transaction, (*others, order), (self._row("drained-card", reason, f"admin {admin}"),))
+        try:
+            await self._cordon(node, True)
+        except Refused as problem:
+            if problem.status == 409:
+                await self._take_back((order,), REFUSED)
+            raise
+
+    async def undrain(self, node: str, why: str, admin: str) -> None:
+        """The node is uncordoned. Raises Refused: as `drain`; 409 also where no order of ours stands there."""
+        if not self.allowed:
+            raise Refused.because(409, explain("cordon-on-cluster", node=node), "place")
+        if all(each.place != node for each in self.standing()):
+            raise Refused.because(409, explain("not-cordoned"), "place")
+        await self._cordon(node, False)
+        async with self.transaction(admit=True) as transaction:
+            left = tuple(each for each in self.state.cordons if each.place != node)
+            reason = explain("opened-place", place=node, why=why)
+            await self._write(transaction, left, (self._row("undrained-card", reason, f"admin {admin}"),))
+
+    async def notice_undone(self, transaction: Transaction) -> None:
+        """Orders whose nodes are open again, though nobody said so here, are over."""
+        undone = undone_elsewhere(self.state.cordons, self.nodes(), self.state.clock.utc_now())
+        if undone:
+            await self._end(transaction, undone, UNDONE)
+
+    async def _take_back(self, orders: tuple[Cordon, ...], why: str) -> None:
+        async with self.transaction() as transaction:
+            await self._end(transaction, orders, why)
+
+    async def _end(self, transaction: Transaction, orders: tuple[Cordon, ...], why: str) -> None:
+        left = tuple(each for each in self.state.cordons if each not in orders)
+        reasons = (explain(why, place=each.place) for each in orders)
+        await self._write(transaction, left, tuple(self._row("undrained-card", each, SERVICE) for each in reasons))
+
+    async def _write(
+        self, transaction: Transaction, cordons: tuple[Cordon, ...], journal: tuple[JournalRow, ...]
+    ) -> None:
+        await transaction.write(Changes(journal=journal, meta={CORDONS: write_cordons(cordons)}))
+
+    def _row(self, kind: str, reason: Reason, actor: str) -> JournalRow:
+        log.info("%s: %s", kind, reason.message)
+        return JournalRow.because(self.state.clock.utc_now(), kind, (None, None, None), [reason], actor)
+
+    async def _cordon(self, node: str, closed: bool) -> None:
+        try:
+            await self.cluster.cordon(node, closed)
+        except ClusterRefused as problem:
+            raise Refused.because(409, explain("cordon-refused", why=problem.message), "place") from problem
+        except ClusterAway as problem:
+            raise Refused.because(503, explain("cordon-not-known", why=problem.message), "place") from problem

@@ -1,0 +1,133 @@
+"""Which limits a server is under now: those of ``c.GpuCulling``, and the rules of the policy file as it was read last.
+
+The file is read again when it changes. One that cannot be used leaves the last good rules in force, and says so.
+Not here: what the file may hold (``adapters/files/policy_file.py``), which rule fits (``core/culling/rules.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.files.plain_yaml import FileStamp, stamp_of
+from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.core import culling
+from hub_extensions.core.culling import CullPolicy, CullRule, RuledServer
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 5.0
+"""Seconds from one glance at the file to the next."""
+AskGroups = Callable[[], Awaitable[Collection[str] | None]]
+"""Asks for the groups that users are in; None: not known."""
+KnownOffers = Callable[[], tuple[Collection[str], Collection[str]]]
+"""Gives the offers and pools that there are now."""
+
+
+class Policies:
+    """The limits of every server.
+
+    Attributes:
+        base: the settings. rules: of the file. problem: why the file as it is now is not in force; "": it is, or there
+            is none. doubts: what of it is surely not meant.
+    """
+
+    def __init__(self, base: CullPolicy, on_change: Callable[[], None]) -> None:
+        """`on_change`: called when other rules are in force."""
+        self.base = base
+        self.rules: tuple[CullRule, ...] = ()
+        self.problem = ""
+        self.doubts: tuple[str, ...] = ()
+        self._on_change = on_change
+        self._stamp: FileStamp | None = None
+        self._named_users = self._named_groups = frozenset[str]()
+        self._groups: Collection[str] | None = None
+        self._minute: datetime | None = None
+        self._kept: dict[RuledServer, tuple[CullPolicy, str]] = {}
+
+    def read_first(self) -> None:
+        """Read the file for the first time, where there is one.
+
+        Raises:
+            PolicyFileError: it cannot be used, and there are no rules of before.
+        """
+        if self.base.policy_file:
+            self._stamp = stamp_of(self.base.policy_file)
+            self._take(read_policy_file(self.base.policy_file, self.base))
+
+    async def run(self, groups: AskGroups, offers: KnownOffers) -> None:
+        """Read the file whenever it has changed, until cancelled."""
+        while True:
+            await self.refresh()
+            await self.note_doubts(groups, offers)
+            await asyncio.sleep(EVERY)
+
+    async def refresh(self) -> None:
+        """Read the file again if it has changed; its disk keeps nobody waiting."""
+        path = self.base.policy_file
+        stamp = await asyncio.to_thread(stamp_of, path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            rules = await asyncio.to_thread(read_policy_file, path, self.base)
+        except PolicyFileError as problem:
+            self.problem = str(problem)
+            log.error("the policy file cannot be used, so the rules of before stay in force: %s", problem)
+            return
+        self._take(rules)
+        log.info("the policy file was read: %d rule(s) are in force", len(rules))
+
+    def _take(self, rules: Sequence[CullRule]) -> None:
+        self.rules, self.problem = tuple(rules), ""
+        self._kept, self._groups = {}, None
+        self._named_users = frozenset(name for rule in rules for name in rule.users)
+        self._named_groups = frozenset(name for rule in rules for name in rule.groups)
+        self._on_change()
+
+    async def note_doubts(self, groups: AskGroups, offers: KnownOffers) -> None:
+        """Find what is surely not meant, with the groups as they were when the rules came into force."""
+        if self._groups is None:
+            self._groups = await groups()
+        found = tuple(str(each) for each in culling.doubts(self.rules, self._groups, *offers()))
+        for new in sorted(set(found) - set(self.doubts)):
+            log.warning("the policy file: %s", new)
+        self.doubts = found
+
+    # -------------------------------------------------------------- views
+
+    def of(self, server: RuledServer, now: datetime) -> tuple[CullPolicy, str]:
+        """The limits of a server now (on the wall's clock), and the rule that sets them; "": none does."""
+        minute = now.replace(second=0, microsecond=0)
+        if minute != self._minute:
+            self._minute, self._kept = minute, {}
+        # whom no rule names is as good as anybody: few kinds of servers are left to be found for
+        groups = None if server.groups is None else server.groups & self._named_groups
+        user = server.user if server.user in self._named_users else ""
+        kind = RuledServer(user, groups, server.offer, server.pool)
+        if kind not in self._kept:
+            self._kept[kind] = culling.policy_for(kind, self.rules, self.base, now)
+        return self._kept[kind]
+
+    def longest(self, server: RuledServer) -> timedelta | None:
+        """How long a server runs at most by any rule that may come to fit it; None: nothing ends it surely."""
+        return culling.longest_for(server, self.rules, self.base)
+
+    def longest_of_all(self) -> timedelta | None:
+        """The same of any server."""
+        return culling.longest_of_all(self.rules, self.base)
+
+    def valid(self) -> bool | None:
+        """The file as it is now is in force; None: there is none."""
+        return not self.problem if self.base.policy_file else None
+
+    def status(self) -> str | None:
+        """How it stands with the file, for an admin; None: there is none."""
+        if not self.base.policy_file:
+            return None
+        if self.problem:
+            return f"not in force, the {len(self.rules)} rule(s) of before are: {self.problem}"
+        said = f"{self.base.policy_file}: {len(self.rules)} rule(s)"
+        return "; ".join((said, *self.doubts))

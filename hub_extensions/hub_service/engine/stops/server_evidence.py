@@ -1,0 +1,286 @@
+"""What is known of a running server's use of its GPU, and what is to be decided on it.
+
+The evidence is the service's own sample of the device, and while that is fresh no report raises it; where the card
+tells it nothing, what DCGM measured; where nobody measured that, what the server reports of itself; else it is
+unknown, and unknown is never idle.
+Not here: what follows from it (``core/culling``), and who stops the server (``culler.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from hub_extensions.core import culling
+from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, PagesHeard, ServerFacts
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.usage import Figure
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, merged
+
+REPORTS_LAST = timedelta(seconds=45)
+SAMPLES_LAST = timedelta(seconds=30)
+"""Until then what was measured is known; a third of it, two turns of the culler, is fresh."""
+
+
+@dataclass(frozen=True, slots=True)
+class PresentEvidence:
+    """What is known of a server at one moment, found once for all that follows from it.
+
+    Attributes:
+        report: None: there is no fresh one. lease: None: it has no GPU. sample: of its GPU.
+        use: as `ServerEvidence.use_of`.
+    """
+
+    policy: CullPolicy
+    report: ServerReport | None
+    lease: Lease | None = None
+    sample: DeviceSample | None = None
+    use: float | None = None
+
+
+class ServerEvidence:
+    """Evidence about running servers, and the decisions on it.
+
+    Attributes:
+        dcgm: what is known of a device's use where the card tells it to nobody here.
+        node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
+        at_work: of the servers whose stop has begun, those that may have done other work since than their users' hooks.
+        hook_ended: when those hooks had, by the wall clock.
+        pages: what was heard of the pages of servers whose stop has begun.
+    """
+
+    def __init__(self, state: State, dcgm: Dcgm, node_of: Callable[[Lease], str]) -> None:
+        self.state = state
+        self.dcgm = dcgm
+        self.node_of = node_of
+        self.at_work: set[tuple[str, str]] = set()
+        self.hook_ended: dict[tuple[str, str], datetime] = {}
+        self.pages: dict[tuple[str, str], PagesHeard] = {}
+        self._claims: dict[str, datetime] = {}
+
+    def waiting(self, offer: OfferId) -> int:
+        """How many wait for what a server of this offer has."""
+        return self.state.waiting_for(offer)
+
+    def decision(self, facts: ServerFacts, known: PresentEvidence | None = None) -> CullDecision:
+        """What is to be done about a server now. `known`: of this very moment; None: it is found here."""
+        known, now = known or self.known(facts), self.state.clock.now()
+        evidence = self.evidence(facts, known)
+        return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
+
+    def known(self, facts: ServerFacts) -> PresentEvidence:
+        """What is known of a server now."""
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
+        if lease is None:
+            return PresentEvidence(policy, report)
+        sample = self.sample_of(lease)
+        return PresentEvidence(policy, report, lease, sample, self._decisive_use(lease, sample))
+
+    def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
+        """The facts after a look at its use, and at what it reports."""
+        if known.lease is None:
+            active, renewed = self.state.activity.get((facts.user, facts.server)), self.state.routes_renewed
+            facts = culling.remember_quiet(facts, active, renewed, now)
+        elif not self._is_hooks(facts, known.sample):
+            use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
+            if use is not None and highest is not None and (facts.user, facts.server) not in self.hook_ended:
+                use = max(use, highest)  # short work between two decisions is work
+            facts = culling.observe(facts, use, known.policy, now)
+        return facts if known.report is None else culling.reported(facts, known.report, now)
+
+    def _is_hooks(self, facts: ServerFacts, sample: DeviceSample | None) -> bool:
+        """Its stop has begun, and what is used of its GPU is used by its user's own hook."""
+        key = (facts.user, facts.server)
+        began = self.state.saving.get(key)
+        if began is None or key in self.at_work or culling.is_after_hook(sample, self.hook_ended.get(key)):
+            return False
+        return not culling.may_be_work(self.state.reports.get(key), began)
+
+    def note_report(self, user: str, server: str) -> None:
+        """A cell that runs while its server drains is work, also once it has ended. Its user's hook ends once."""
+        key = (user, server)
+        said, at = self.state.reports[key]
+        self._note_claim(key, said)
+        if key not in self.state.saving:
+            return
+        self.pages[key] = self.pages.get(key, PagesHeard()).after(said, at)
+        if said.busy_kernels != 0 or said.busy_terminals != 0:
+            self.at_work.add(key)
+        if said.hook_ran and said.draining is False:
+            self.hook_ended.setdefault(key, self.state.clock.utc_now())
+
+    def _note_claim(self, key: tuple[str, str], report: ServerReport) -> None:
+        """Remember since when a server says that its GPU works while DCGM sees nothing of it.
+
+        Only DCGM ends that: a report that says now 0 % and now 100 % begins nothing anew.
+        """
+        facts = self.state.facts.get(key)
+        lease = None if facts is None or facts.lease is None else self.state.leases.get(facts.lease)
+        sample = None if lease is None else self.sample_of(lease)
+        self._claims = {name: since for name, since in self._claims.items() if name in self.state.leases}
+        if lease is None or sample is None or sample.source != "dcgm":
+            return
+        if self._is_work(lease, sample.used_percent) or not culling.is_empty(sample):
+            self._claims.pop(lease.id, None)
+        elif self._is_work(lease, report.used_percent):
+            self._claims.setdefault(lease.id, self.state.clock.utc_now())
+
+    def use_of(self, lease: Lease) -> float | None:
+        """Percent of the lease's own use of its device, as it is decided on; None: not known."""
+        return self._decisive_use(lease, self.sample_of(lease))
+
+    def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
+        measured = None if sample is None or sample.source == "report" else sample.used_percent
+        policy = self.state.policy_of(lease.user, lease.offer)
+        fresh = sample is not None and self._is_fresh(lease, sample)
+        return culling.decisive_use(measured, self._own_report(lease), policy, fresh=fresh)
+
+    def _is_fresh(self, lease: Lease, sample: DeviceSample) -> bool:
+        """Whether the figures stand against a report.
+
+        They do if the service has read them from the GPU itself within two turns of the culler, or if an exporter's
+        use and memory prove together that no program is on the GPU.
+        """
+        if sample.source == "dcgm":
+            return culling.proves_idle(sample, self._claims.get(lease.id))
+        age = self.state.inventory_age()
+        return sample.source not in ("report", "none") and age is not None and age <= SAMPLES_LAST / 3
+
+    def contradicted(self, lease: Lease) -> tuple[float, float] | None:
+        """(reported use, measured use) of a server whose report of work is proved wrong just now; else None."""
+        sample, report = self.sample_of(lease), self._own_report(lease)
+        reported = None if report is None else report.used_percent
+        if sample is None or sample.used_percent is None or not self._is_fresh(lease, sample):
+            return None
+        if reported is None or not self._is_work(lease, reported) or self._is_work(lease, sample.used_percent):
+            return None
+        return reported, sample.used_percent
+
+    def _own_report(self, lease: Lease) -> ServerReport | None:
+        """What its server reports. Where DCGM knows that others are on its card, its figure is everybody's."""
+        use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
+        shared = use is not None and use.card_percent is not None
+        return replace(report, used_percent=None) if report is not None and shared else report
+
+    def measured(self, lease: Lease) -> tuple[float | None, str]:
+        """The lease's use of its GPU, and who measured it (``none``: not known)."""
+        sample = self.sample_of(lease)
+        return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
+
+    def sample_of(self, lease: Lease) -> DeviceSample | None:
+        """The figures of a lease's GPU as they are known now, with their time and who measured them; None: nothing.
+
+        Use and memory are the lease's own, None where they are not known. A device that several servers have tells one
+        thing for sure: when it is idle, everybody on it is. Busy, it does not say who.
+        """
+        age = self.state.inventory_age()
+        if age is None or age > SAMPLES_LAST:
+            return None
+        use = self.dcgm.use(lease)
+        sample = merged(self.state.samples.get(lease.uuid), use)
+        if use is not None and use.card_percent is not None:
+            return replace(sample, used_percent=self._if_idle(lease, use.card_percent)) if sample is not None else None
+        if sample is None or sample.used_percent is None:
+            sample = self._sample_by_server(lease, sample)
+        if sample is not None and lease.share < WHOLE and self.state.sharers(lease.device) > 1:
+            return replace(sample, used_percent=self._if_idle(lease, sample.used_percent), memory_used_bytes=None)
+        return sample
+
+    def figure_of(self, lease: Lease) -> Figure:
+        """What is kept of the lease's use of its device now."""
+        sample = self.sample_of(lease)
+        if sample is None:
+            return Figure(None, None, "none")
+        source = "none" if sample.used_percent is None else sample.source
+        return Figure(sample.used_percent, sample.memory_used_bytes, source)
+
+    def device_of(self, lease: Lease) -> str:
+        """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
+        by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
+        use = self.dcgm.use(lease)
+        return lease.uuid or by_claim or (use.uuid if use is not None else "")
+
+    def _if_idle(self, lease: Lease, percent: float | None) -> float | None:
+        return None if self._is_work(lease, percent) else percent
+
+    def _is_work(self, lease: Lease, percent: float | None) -> bool:
+        return percent is not None and percent >= self.state.policy_of(lease.user, lease.offer).idle_below_percent
+
+    def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
+        """With what the server's own extension measured, used only where nobody else could. Its user can forge it."""
+        report = self._own_report(lease)
+        if report is None or report.used_percent is None:
+            return sample
+        reported = sample or DeviceSample(lease.uuid, report.at, None, None, None, "none")
+        return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
+
+    def report(self, user: str, server: str) -> ServerReport | None:
+        """What the server's own extension reported, if it is fresh."""
+        known = self.state.reports.get((user, server))
+        if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
+            return None
+        return known[0]
+
+    def evidence(self, facts: ServerFacts, known: PresentEvidence | None = None) -> Evidence:
+        """What is known of a server now, as it is decided on."""
+        known = known or self.known(facts)
+        report, sample, lease = known.report, known.sample, known.lease
+        since, after = self.state.no_session_since(facts.user), self.state.without_session.drain_after_seconds
+        orphaned_at = None
+        if since is not None and after is not None:
+            orphaned_at = self.state.clock.running(since) + timedelta(seconds=after)
+        return culling.evidence_of(
+            facts,
+            use_known=known.use is not None,
+            last_activity=self.state.activity.get((facts.user, facts.server)),
+            busy_kernels=report.busy_kernels if report else None,
+            busy_terminals=report.busy_terminals if report else None,
+            used=lease is not None and self._used(lease, known),
+            memory_held=None if sample is None else culling.holds_memory(sample),
+            wanted=lease is not None and known.policy.wanted is not None and self.waiting(facts.offer) > 0,
+            saves_for=culling.begins_before(report, known.policy.drain),
+            no_session=since is not None,
+            orphaned_at=orphaned_at,
+        )
+
+    def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
+        """What is known of its use, as its user is shown it; nothing where nothing is culled."""
+        policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
+        if not policy.enabled or policy.never:
+            return ()
+        lease = self.state.leases.get(facts.lease) if facts.lease else None
+        if lease is not None:
+            return culling.gpu_signs(self.sample_of(lease), report, policy, used=self.use_of(lease))
+        clock, last = self.state.clock, self.state.activity.get((facts.user, facts.server))
+        return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
+
+    def _used(self, lease: Lease, known: PresentEvidence) -> bool:
+        """Its GPU was measured in use since its start, or is just now, or a cell runs."""
+        noted, report = self.state.uses.get(lease.id), known.report
+        # where nobody can tell the use, a running cell or program is work
+        runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
+        return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
+
+    def grounds(self, facts: ServerFacts, lease: Lease | None) -> tuple[Reason, ...]:
+        """On what a stop was decided, for the audit log: figures, since when, who measured them, the limits."""
+        clock, found = self.state.clock, list[Reason]()
+        if lease is not None:
+            used, source = self.measured(lease)
+            found.append(explain("seen-no-use") if used is None else explain("seen-use", percent=used, source=source))
+        _, rule = self.state.policies.of(self.state.ruled(facts.user, facts.offer), clock.utc_now())
+        found += [explain("seen-rule", rule=rule)] if rule else []
+        times = {"seen-idle": facts.idle_since, "seen-warned": facts.warned, "seen-opened": facts.opened}
+        times["seen-activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
+        found += [explain(name, at=clock.wall(at)) for name, at in times.items() if at]
+        if facts.announced is not None and facts.stopping is not None:
+            ways = ", ".join(facts.reached)
+            found.append(explain("seen-reached", ways=ways) if ways else explain("seen-unreached"))
+            found += [explain("seen-warned-again")] * facts.unheard
+        return tuple(found)

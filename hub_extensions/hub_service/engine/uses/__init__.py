@@ -1,0 +1,1 @@
+"""Use records and notices."""

@@ -1,0 +1,324 @@
+"""Telling users who have closed the page: takes what is due, has it sent, and writes down how that went.
+
+A notice was kept with the change that made it, and goes when a receiver has taken it: a kill in between sends it again,
+under the same id. Each channel has a loop of its own, so that a mail server that hangs holds up no webhook.
+Not here: what is due and how often it is tried (``core/notices``), and who carries it (``adapters/notices``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from functools import partial
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hub_extensions.adapters.files.catalogues import catalogues
+from hub_extensions.adapters.notices import NotSent
+from hub_extensions.adapters.notices.mail import MailServer
+from hub_extensions.adapters.notices.webhook import Webhook
+from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.adapters.store.copies import note_in, sqlite_file
+from hub_extensions.core import culling
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.messages import WebhookNotice
+from hub_extensions.core.notices import (
+    LETTER,
+    MAIL,
+    READY,
+    STOPS,
+    WEBHOOK,
+    Delivery,
+    DeliveryAction,
+    Sending,
+    address_problem,
+    after_failure,
+    channels_of,
+    judge,
+    warning_channels,
+)
+from hub_extensions.core.stops import Cause
+from hub_extensions.core.text.translation import ENGLISH, Catalogue
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.meta import SENDINGS, read_sendings, write_sendings
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
+from hub_extensions.hub_service.setup.notice_texts import (
+    WRONG,
+    NoticeTexts,
+    letter_subject,
+    letter_text,
+    warning_subject,
+    warning_text,
+)
+from hub_extensions.hub_service.setup.settings import Settings
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+EVERY = 1.0
+AT_ONCE = 4
+"""So many sendings of a channel at the same time."""
+VERSION = 1
+_NOTICE: TypeAdapter[WebhookNotice] = TypeAdapter(WebhookNotice)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """How one try went: taken, failed (`why`; `again`: another try may help), or not true any more (`verdict`)."""
+
+    why: str = ""
+    again: bool = False
+    verdict: DeliveryAction = DeliveryAction.SEND
+
+
+def last_sendings(settings: Settings) -> Mapping[str, Sending]:
+    """How it went last by each channel that is configured, for who stands beside the service.
+
+    In PostgreSQL, and of a service apart, it is not known here: health says it.
+    """
+    file = sqlite_file(settings.store_url) if settings.started_by_hub else None
+    known = read_sendings((note_in(file, SENDINGS) if file is not None else None) or "{}")
+    return {channel: known.get(channel, Sending()) for channel in _channels(settings)}
+
+
+def _channels(settings: Settings) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*channels_of(settings), *warning_channels(settings, settings.culling))))
+
+
+class Notifier:
+    """Sends what is due.
+
+    Attributes:
+        channels: those that are configured; each has its `run`.
+    """
+
+    def __init__(self, state: State, transaction: Transactions, settings: Settings) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.settings = settings
+        self.channels = _channels(settings)
+        self.texts = NoticeTexts.of(settings)
+        self.webhooks = {
+            WEBHOOK: Webhook(settings.webhook_url, settings.webhook_token, ca_file=settings.ca_file),
+            STOPS: Webhook(settings.culling.notify_url, ca_file=settings.ca_file),
+        }
+        self.mail = MailServer(
+            settings.smtp_host,
+            settings.smtp_port,
+            settings.smtp_security,
+            settings.smtp_user,
+            settings.smtp_password,
+            settings.ca_file,
+        )
+        self._unwritten: dict[tuple[str, str], _Outcome] = {}
+        self._room = {channel: asyncio.Semaphore(AT_ONCE) for channel in self.channels}
+
+    def loops(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
+        """What has to run, by its name for the log."""
+        for channel in self.channels:
+            yield f"telling users by {channel}", partial(self.run, channel)
+
+    async def run(self, channel: str) -> None:
+        """Send what is due by one channel until cancelled."""
+        while True:
+            await self.send_due(channel)
+            await asyncio.sleep(EVERY)
+
+    async def send_due(self, channel: str) -> None:
+        """One round: everything that is on its way by this channel is looked at, and tried where it is due."""
+        mine = [each for each in self.state.notices.deliveries.values() if each.channel == channel]
+        await asyncio.gather(*(self._handle(each) for each in sorted(mine, key=lambda each: each.due)))
+
+    def close(self) -> None:
+        """Close the connections."""
+        for webhook in self.webhooks.values():
+            webhook.close()
+
+    async def hear_language(self, user: str, language: str) -> None:
+        """This user's browser asked for a page in this language. It is kept only where mails are sent."""
+        if MAIL in self.channels and self.state.notices.spoken_by(user, language):
+            with suppress(Refused):  # it is heard again with the next page
+                async with self.transaction() as transaction:
+                    note = self.state.notices.spoken_by(user, language)  # another page may have said it meanwhile
+                    await transaction.write(Changes(meta=note))
+
+    def status(self) -> Mapping[str, str] | None:
+        """How the last sending by each channel went, for an admin; None: no channel is configured."""
+        return {channel: self._sending(channel).text for channel in self.channels} or None
+
+    def sent(self) -> bool | None:
+        """By no channel did the last sending fail; None: no channel is configured."""
+        return all(self._sending(channel).went for channel in self.channels) if self.channels else None
+
+    def _sending(self, channel: str) -> Sending:
+        return self.state.notices.sendings.get(channel, Sending())
+
+    async def _handle(self, delivery: Delivery) -> None:
+        async with self._room[delivery.channel]:
+            outcome = self._unwritten.get(delivery.key) or await self._tried(delivery)
+        if outcome is None:
+            return
+        try:
+            await self._write(delivery, outcome)
+        except Refused as problem:
+            self._unwritten[delivery.key] = outcome  # it is written when it can be, and not sent again until then
+            log.debug("not written how a notice was sent: %s", problem)
+        else:
+            self._unwritten.pop(delivery.key, None)
+
+    async def _tried(self, delivery: Delivery) -> _Outcome | None:
+        """How this try went; None: it is left for later."""
+        now = self.state.clock.now()
+        verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
+        if verdict is DeliveryAction.LATER:
+            return None
+        if verdict is not DeliveryAction.SEND:
+            return _Outcome(verdict=verdict)
+        try:
+            notice = self._notice(delivery, now)
+            if delivery.channel == MAIL:
+                await self.mail.send(self._message(notice))
+            else:
+                await self.webhooks[delivery.channel].send(delivery.id, _NOTICE.dump_json(notice))
+        except NotSent as problem:
+            return _Outcome(problem.message, problem.again)
+        except WRONG as problem:
+            return _Outcome(f"The notice cannot be written ({problem or type(problem).__name__}).")
+        return _Outcome()
+
+    # -------------------------------------------------------------- what is sent
+
+    def _language(self, delivery: Delivery) -> Catalogue:
+        """A mail speaks the language of its reader's last page, else the site's; a webhook is told English."""
+        known = self.state.notices.languages.get(delivery.user, self.state.notices.usual)
+        return catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
+
+    def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
+        url, wall = self.settings.server_url(delivery.user, delivery.server), self.state.clock.wall
+        bare = WebhookNotice(
+            version=VERSION,
+            id=delivery.id,
+            kind=delivery.kind,
+            user=delivery.user,
+            server=delivery.server,
+            url=url,
+            offer=delivery.offer,
+            title=delivery.title,
+            at=wall(delivery.run),
+            open_until=None,
+            subject="",
+            text="",
+        )
+        t = self._language(delivery)
+        if delivery.kind == LETTER:
+            return self._of_letter(bare, delivery, t)
+        return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now, t)
+
+    def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
+        until = delivery.open_until
+        values = {
+            "user": delivery.user,
+            "server": delivery.server,
+            "title": delivery.title,
+            "url": bare.url,
+            "minutes": None if until is None else max(1, (until - now) // timedelta(minutes=1)),
+        }
+        return replace(
+            bare,
+            open_until=None if until is None else self.state.clock.wall(until),
+            subject=self.texts.subject(values, t),
+            text=self.texts.text(values, t),
+        )
+
+    def _of_warning(self, bare: WebhookNotice, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
+        facts = self.state.facts.get(delivery.run_of)
+        cause = facts.cause.value if facts is not None and facts.cause is not None else ""
+        until = delivery.open_until or now
+        left, ends = max(until - now, timedelta(0)), self.state.clock.wall(until)
+        return replace(
+            bare,
+            subject=warning_subject(delivery.title, left, t),
+            text=warning_text(cause, left, ends, bare.url, t, words=_admins_words(facts)),
+            stops_at=ends,
+            cause=cause,
+        )
+
+    def _of_letter(self, bare: WebhookNotice, delivery: Delivery, t: Catalogue) -> WebhookNotice:
+        """What an admin wrote. Raises KeyError: it is not kept any more."""
+        text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
+        return replace(bare, subject=letter_subject(t), text=letter_text(text, bare.url, t))
+
+    def _message(self, notice: WebhookNotice) -> EmailMessage:
+        address = self.texts.address(notice.user)
+        if problem := address_problem(address):
+            raise NotSent(f"The user's address {problem}.", again=False)
+        message = EmailMessage(policy=SMTP)
+        message["From"] = self.settings.mail_from
+        message["To"] = address
+        message["Subject"] = notice.subject
+        message["Date"] = format_datetime(self.state.clock.utc_now())
+        message["Message-ID"] = f"<{notice.id}@{parseaddr(self.settings.mail_from)[1].partition('@')[2]}>"
+        message["Auto-Submitted"] = "auto-generated"  # nobody's absence answers it
+        message.set_content(notice.text)
+        return message
+
+    # -------------------------------------------------------------- what is written down
+
+    async def _write(self, delivery: Delivery, outcome: _Outcome) -> None:
+        if outcome.verdict is not DeliveryAction.SEND:
+            quiet = outcome.verdict in (DeliveryAction.SEEN, DeliveryAction.OFF, DeliveryAction.SHOWN)
+            row = () if quiet else (self._row("not-told", delivery, outcome.verdict.value),)
+            await self._commit(Changes(delivered=(delivery.key,), journal=row))
+            return
+        at, before = self.state.clock.utc_now(), self._sending(delivery.channel)
+        if not outcome.why:
+            self.state.count("notice-sent", delivery.channel)
+            row, meta = (self._row("told", delivery, ""),), self._meta(delivery, Sending(at, before.failed, before.why))
+            await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta), heard=delivery)
+            return
+        self.state.count("notice-failed", delivery.channel)
+        again = not before.went and before.why == outcome.why  # one line for a receiver that is as bad as it was
+        level = logging.DEBUG if again else logging.WARNING
+        log.log(level, "a notice was not sent by %s: %s", delivery.channel, outcome.why, extra={"user": delivery.user})
+        meta = self._meta(delivery, Sending(before.sent, at, outcome.why))
+        later = after_failure(delivery, self.state.clock.now()) if outcome.again else None
+        if later is not None:
+            await self._commit(Changes(deliveries=(later,), meta=meta))
+            return
+        self.state.count("notice-given-up", delivery.channel)
+        row = (self._row("not-told", delivery, outcome.why),)
+        await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta))
+
+    async def _commit(self, changes: Changes, heard: Delivery | None = None) -> None:
+        async with self.transaction() as transaction:
+            await transaction.write(replace(changes, facts=() if heard is None else self._reached(heard)))
+
+    def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
+        """The facts of its server, whose user has heard of the stop that is still to come."""
+        facts = self.state.facts.get(warning.run_of)
+        if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:
+            return ()
+        return (culling.reached(facts, warning.channel),) if culling.is_announced(facts, warning.open_until) else ()
+
+    def _meta(self, delivery: Delivery, sending: Sending) -> Mapping[str, str]:
+        return {SENDINGS: write_sendings({**self.state.notices.sendings, delivery.channel: sending})}
+
+    def _row(self, kind: str, delivery: Delivery, why: str) -> JournalRow:
+        text = f"{delivery.kind} by {delivery.channel}{f': {why}' if why else ''}"
+        log.info("%s: %s", kind, text, extra={"user": delivery.user, "server": delivery.server})
+        at, tries = self.state.clock.utc_now(), f"notice {delivery.id}, try {delivery.tries + 1}"
+        return JournalRow(at, kind, None, None, delivery.user, delivery.server, text, SERVICE, tries)
+
+
+def _admins_words(facts: ServerFacts | None) -> str:
+    """What an administrator wrote to the order that stops this server; "" if nothing, or another cause stops it."""
+    orders = () if facts is None or facts.cause is not Cause.ADMIN else facts.orders
+    return next((each.words for each in orders if each.cause is Cause.ADMIN), "")

@@ -1,0 +1,287 @@
+"""Uses and their records, from the very changes by which leases, tickets and servers change: no writer thinks of it.
+
+`followed` is asked in every transaction: what begins is noted, what ends becomes a record in the same commit. The
+figures are taken in by `Measuring`, each few seconds, and written once a minute. Not here: what a record says
+(``core/usage``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.store import Changes, TicketRow
+from hub_extensions.core import usage
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.messages import UsageRecord
+from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
+from hub_extensions.core.usage import Figure, Moment, OpenUse, UseEnd
+from hub_extensions.core.usage.measurement import Sums, minute_of, with_figure
+from hub_extensions.hub_service.engine.state.state import State
+
+ServerKey = tuple[str, str]
+AT_A_TIME = 200
+"""So many figures are taken in before others have a turn."""
+HEARD_LATE = timedelta(seconds=60)
+"""So long after its record the hub may still say who ended a server."""
+UNWRITTEN_KEPT = timedelta(minutes=60)
+"""So long minutes are kept that could not be written."""
+
+
+def followed(state: State, changes: Changes) -> Changes:
+    """These changes with the uses that begin, go on and end by them."""
+    if not (changes.tickets or changes.leases or changes.facts or changes.gone_facts):
+        return changes
+    following = _Following(state, changes)
+    following.follow()
+    return replace(
+        changes,
+        uses=tuple(following.uses.values()),
+        gone_uses=changes.gone_uses + tuple(following.gone),
+        usage=changes.usage + tuple(following.records),
+    )
+
+
+def healed(state: State) -> tuple[OpenUse, ...]:
+    """Uses for what the store has none of: leases and servers of a version that noted none."""
+    moment = _now(state)
+    behind = moment.utc - moment.running
+    leases = (each for each in state.leases.values() if each.id not in state.uses)
+    found = [usage.adopted(each.id, each.user, each.server, each, moment, behind) for each in leases]
+    with_use = {(use.user, use.server) for use in state.uses.values()}
+    for key, facts in state.facts.items():
+        if facts.lease is None and key not in with_use:
+            use = usage.adopted(secrets.token_hex(8), *key, None, moment, behind)
+            found.append(replace(use, begun=facts.started, ready_at=facts.started, adopted=facts.adopted,
+                                 admitted=facts.started + behind, ready=facts.started + behind))  # fmt: skip
+    return tuple(found)
+
+
+def heard_late(state: State, server: ServerKey, end: UseEnd) -> Changes:
+    """The hub says how a server ended that is ending or over already: what was not known of it is mended."""
+    ending = [lease.id for lease in state.leases.values() if (lease.user, lease.server) == server]
+    uses = [use for key in ending if (use := state.uses.get(key)) is not None]
+    known = tuple(ended for use in uses if (ended := usage.ending(use, end)) is not use)
+    last = state.last_uses.get(server)
+    if uses or last is None or end is UseEnd.UNKNOWN or state.clock.utc_now() - last.ended > HEARD_LATE:
+        return Changes(uses=known)
+    return Changes(usage=(replace(last, end=end.value),))
+
+
+class _Following:
+    """One set of changes, compared with the state before them."""
+
+    def __init__(self, state: State, changes: Changes) -> None:
+        self.state = state
+        self.changes = changes
+        self.moment = _now(state)
+        self.uses = {use.key: use for use in changes.uses}
+        self.gone: list[str] = []
+        self.records: list[UsageRecord] = []
+        self._cpu: dict[ServerKey, str] | None = None
+
+    def follow(self) -> None:
+        lease_of = {lease.ticket: lease for lease in self.changes.leases if lease.ticket}
+        for row in self.changes.tickets:
+            self._ticket(row, lease_of.get(row.ticket.id))
+        for facts in self.changes.facts:
+            self._facts(facts)
+        for lease in self.changes.leases:
+            self._lease(lease)
+        again = {(facts.user, facts.server) for facts in self.changes.facts}
+        for server in self.changes.gone_facts:
+            if server not in again:
+                self._server_gone(server)
+
+    def _use(self, key: str) -> OpenUse | None:
+        return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
+
+    def _cpu_use(self, server: ServerKey) -> OpenUse | None:
+        """The use of a server without a GPU; looked up once for all of a large set of changes."""
+        if self._cpu is None:
+            here = {**self.state.uses, **self.uses}
+            self._cpu = {(use.user, use.server): use.key for use in here.values() if not use.devices}
+        return self._use(self._cpu.get(server, ""))
+
+    def _ticket(self, row: TicketRow, lease: Lease | None) -> None:
+        ticket, before = row.ticket, self.state.tickets.get(row.ticket.id)
+        was_admitted = before is not None and before.state is TicketState.ADMITTED
+        if ticket.state is TicketState.ADMITTED and not was_admitted:
+            use = usage.admitted(ticket, lease, self.moment)
+            self.uses[use.key] = self._placed(use, lease)
+            return
+        cpu = self._use(ticket.id)  # CPU only: its use has the ticket's name
+        if cpu is None:
+            return
+        if row.end is TicketEnd.READY:
+            self.uses[cpu.key] = usage.ready(cpu, self.moment, None)
+        elif row.end is not None:
+            self._over(cpu, usage.end_of_ticket(row.end))
+        elif ticket.state is TicketState.WAITING:
+            self._over(cpu, UseEnd.LEFT)
+
+    def _lease(self, lease: Lease) -> None:
+        before = self.state.leases.get(lease.id)
+        use = self._use(lease.id)
+        if use is None:
+            if before is not None or lease.state is LeaseState.ENDED:
+                return
+            behind = self.moment.utc - self.moment.running
+            use = usage.adopted(lease.id, lease.user, lease.server, lease, self.moment, behind)
+        use = self._placed(use, lease)
+        if lease.ready_at is not None and use.ready_at is None:
+            use = usage.ready(use, self.moment, self._lifetime(lease))
+        was = before.state if before is not None else None
+        if lease.state in (LeaseState.ENDING, LeaseState.ENDED) and was is not LeaseState.ENDING:
+            use = usage.ending(use, self._end_of(lease, was))
+        elif lease.state is LeaseState.RUNNING and was is LeaseState.ENDING:
+            use = usage.goes_on(use)
+        if lease.state is LeaseState.ENDED:
+            self._over(use, None)
+        elif use != self._use(lease.id):
+            self.uses[lease.id] = use
+
+    def _facts(self, facts: ServerFacts) -> None:
+        server = (facts.user, facts.server)
+        before = self.state.facts.get(server)
+        cpu = self._cpu_use(server)
+        if facts.lease is None and cpu is None:
+            cpu = usage.adopted(secrets.token_hex(8), *server, None, self.moment, timedelta(0))
+            cpu = replace(cpu, admitted=self.moment.utc, ready=self.moment.utc, adopted=facts.adopted)
+            self.uses[cpu.key] = cpu
+            self._cpu = None
+        elif facts.lease is not None and cpu is not None and cpu.adopted:
+            self._forget(cpu.key)  # it began to use a GPU, which it holds from now on: that is its use
+        use = self._use(facts.lease) if facts.lease is not None else cpu
+        if use is not None and (noted := usage.faced(use, before, facts)) is not use:
+            self.uses[use.key] = noted
+
+    def _server_gone(self, server: ServerKey) -> None:
+        facts = self.state.facts.get(server)
+        cpu = self._cpu_use(server)
+        if facts is not None and facts.lease is None and cpu is not None:
+            self._over(cpu, self._end_here(server))
+
+    def _end_of(self, lease: Lease, was: LeaseState | None) -> UseEnd:
+        row = next((row for row in self.changes.tickets if row.ticket.id == lease.ticket), None)
+        if row is not None and row.end is not None and row.end is not TicketEnd.READY:
+            return usage.end_of_ticket(row.end) or UseEnd.UNKNOWN
+        if lease.ready_at is None and self.changes.end is None:
+            return UseEnd.LEFT
+        return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
+
+    def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
+        """How a running server ends: a stop of ours that is under way is the reason, whoever reports its end."""
+        facts = self.state.facts.get(server)
+        if facts is not None and facts.stopping is not None and facts.cause is not None:
+            return usage.end_of_cull(facts.cause)
+        if self.changes.end not in (None, UseEnd.UNKNOWN):
+            return self.changes.end
+        if lost:
+            return UseEnd.NODE_LOST if self.state.on_cluster else UseEnd.LOST
+        if self.changes.end is not None:
+            return self.changes.end
+        away = not self.state.hub_up or self.state.listed is None or server in self.state.gone_unseen
+        return UseEnd.HUB_STOPPED if away else UseEnd.UNKNOWN
+
+    def _over(self, use: OpenUse, end: UseEnd | None) -> None:
+        self._forget(use.key)
+        self.records.append(usage.ended(use, end, self.moment))
+
+    def _forget(self, key: str) -> None:
+        self.uses.pop(key, None)
+        self.gone.append(key)
+
+    def _placed(self, use: OpenUse, lease: Lease | None) -> OpenUse:
+        """With what is known of its device: on one machine at once, on a cluster once its pod has a node."""
+        device = self.state.device(lease.device) if lease is not None else None
+        offer = self.state.offer(use.offer) if use.offer != CPU else None
+        kind = device.product if device else offer.product if offer else ""
+        return use if not kind or use.device_class == kind else replace(use, device_class=kind)
+
+    def _lifetime(self, lease: Lease) -> timedelta | None:
+        policy = self.state.policy_of(lease.user, lease.offer)
+        return policy.lifetime if policy.enabled and not policy.never else None
+
+
+@dataclass
+class _Bucket:
+    """The minute that is being measured of one use."""
+
+    at: datetime
+    device: str
+    sums: Sums = field(default_factory=Sums)
+    source: str = "none"
+
+
+class Measuring:
+    """Takes figures of every lease in, and gives the minutes that are over.
+
+    What is measured is in the state at once, and in the store after each minute: a service that is killed loses less
+    than a minute of it.
+    """
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self._buckets: dict[str, _Bucket] = {}
+        self._unwritten: list[tuple[str, _Bucket]] = []
+
+    async def take(
+        self,
+        figure_of: Callable[[Lease], Figure],
+        node_of: Callable[[Lease], str],
+        device_of: Callable[[Lease], str],
+    ) -> Changes:
+        """One round of figures; what is to be written now: nothing within a minute. Others have a turn in between.
+
+        The same minutes are given again until `written`.
+        """
+        moment = _now(self.state)
+        running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]
+        live = {lease.id for lease in running}
+        over = [key for key, each in self._buckets.items() if key not in live or not _same_minute(each.at, moment.utc)]
+        minutes = [each for each in self._unwritten if moment.utc - each[1].at <= UNWRITTEN_KEPT]
+        minutes += [(key, self._buckets.pop(key)) for key in over]
+        self._unwritten = minutes
+        for number, lease in enumerate(running, 1):
+            self._take(lease, figure_of(lease), node_of(lease), device_of(lease), moment)
+            if number % AT_A_TIME == 0:
+                await asyncio.sleep(0)
+        return Changes(
+            samples=tuple(
+                minute_of(key, each.device, each.at, each.sums, each.source)
+                for key, each in minutes
+                if each.sums.use_seconds or each.sums.memory_seconds  # of what nobody measured there is no row
+            ),
+            uses=tuple(self.state.uses[key] for key in dict(minutes) if key in self.state.uses),
+        )
+
+    def written(self) -> None:
+        """What `take` gave last is in the store."""
+        self._unwritten = []
+
+    def _take(self, lease: Lease, figure: Figure, node: str, device: str, moment: Moment) -> None:
+        use = self.state.uses.get(lease.id)
+        if use is None:
+            return
+        since = use.measured_at or moment.running
+        limit = self.state.policy_of(lease.user, lease.offer).idle_below_percent
+        seen = usage.measured(use, figure, moment, limit)
+        seen = self.state.uses[lease.id] = replace(seen, node=node or use.node, device=device or use.device)
+        bucket = self._buckets.setdefault(lease.id, _Bucket(moment.utc, seen.device))
+        bucket.device = seen.device
+        bucket.sums = with_figure(bucket.sums, figure, (moment.running - since).total_seconds())
+        if figure.used_percent is not None:
+            bucket.source = figure.source
+
+
+def _same_minute(one: datetime, other: datetime) -> bool:
+    return one.replace(second=0, microsecond=0) == other.replace(second=0, microsecond=0)
+
+
+def _now(state: State) -> Moment:
+    return Moment(state.clock.utc_now(), state.clock.now())

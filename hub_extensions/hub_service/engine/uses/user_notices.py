@@ -1,0 +1,122 @@
+"""The notices' part of the state: what users are told at their next page, and what is on its way to them.
+
+Why a start failed is told until a later one is ready.
+
+It follows the changes that are written, like the rest of the state. Not here: who sends (``notifier.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from hub_extensions.adapters.files.catalogues import catalogue_for
+from hub_extensions.adapters.store import Changes, NoticeRow, Stored
+from hub_extensions.core.notices import AdminLetter, Delivery, NoticeConfig, Sending
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.failed_starts import KeptFailure, places_of, taken_up
+from hub_extensions.core.queue.model import WantedOffer
+from hub_extensions.hub_service.engine.state.meta import (
+    FAILED_STARTS,
+    LANGUAGES,
+    LETTERS,
+    SENDINGS,
+    read_failures,
+    read_languages,
+    read_letters,
+    read_sendings,
+    write_failures,
+    write_languages,
+    write_letters,
+)
+
+NOTICES_LAST = timedelta(hours=24)
+
+
+class UserNotices:
+    """What users without an open page are told.
+
+    Attributes:
+        config: how they are told.
+        deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
+        failures: starts that failed, the oldest first.
+        letters: what admins have written to servers.
+        languages: user -> the language of the last page, where it was not that of the site's mails.
+    """
+
+    def __init__(self, config: NoticeConfig) -> None:
+        self.config = config
+        self.deliveries: dict[tuple[str, str], Delivery] = {}
+        self.sendings: Mapping[str, Sending] = {}
+        self.failures: tuple[KeptFailure, ...] = ()
+        self.letters: tuple[AdminLetter, ...] = ()
+        self.languages: Mapping[str, str] = {}
+        self._by_user: dict[str, list[NoticeRow]] = {}
+
+    def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
+        """What the store kept.
+
+        Args:
+            notices: the latest first.
+        """
+        self.sendings = read_sendings(stored.meta.get(SENDINGS, "{}"))
+        self.failures = read_failures(stored.meta.get(FAILED_STARTS, "[]"))
+        self.letters = read_letters(stored.meta.get(LETTERS, "[]"))
+        self.languages = read_languages(stored.meta.get(LANGUAGES, "{}"))
+        self.deliveries = {each.key: each for each in stored.deliveries}
+        for notice in reversed(notices):
+            self._by_user.setdefault(notice.user, []).append(notice)
+
+    def remember(self, changes: Changes) -> None:
+        """What has been written."""
+        for delivered in changes.delivered:
+            self.deliveries.pop(delivered, None)
+        for delivery in changes.deliveries:
+            self.deliveries[delivery.key] = delivery
+        for notice in changes.notices:
+            self._by_user.setdefault(notice.user, []).append(notice)
+        if LETTERS in changes.meta:
+            self.letters = read_letters(changes.meta[LETTERS])
+        if LANGUAGES in changes.meta:
+            self.languages = read_languages(changes.meta[LANGUAGES])
+        if SENDINGS in changes.meta:
+            self.sendings = read_sendings(changes.meta[SENDINGS])
+        if FAILED_STARTS in changes.meta:
+            self.failures = read_failures(changes.meta[FAILED_STARTS])
+
+    def recent(self, user: str, now: datetime) -> tuple[NoticeRow, ...]:
+        """What this user is to be told at the next page (the last 24 h)."""
+        since = now - NOTICES_LAST
+        return tuple(notice for notice in self._by_user.get(user, ()) if notice.at >= since)
+
+    def take_up_places(
+        self, user: str, server: str, offers: Sequence[OfferId], now: datetime
+    ) -> tuple[tuple[WantedOffer, ...], Mapping[str, str]]:
+        """The places that a failed start left to the one that begins now, and the note that they are taken."""
+        left = places_of(self.failures, user, server, now)
+        after = taken_up(self.failures, user, server, offers) if left else self.failures
+        return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
+
+    @property
+    def usual(self) -> str:
+        """The language of who has not opened a page yet, as HTML says it."""
+        return catalogue_for(self.config.mail_language).language
+
+    def spoken_by(self, user: str, language: str) -> Mapping[str, str]:
+        """The note that this user's last page was in this language; nothing where that is known, or is the usual."""
+        if language == self.languages.get(user, self.usual):
+            return {}
+        others = {name: each for name, each in self.languages.items() if name != user}
+        return {LANGUAGES: write_languages(others if language == self.usual else {**others, user: language})}
+
+    def without_user(self, user: str) -> Changes:
+        """The changes by which nothing is kept of a deleted user: failed starts, admins' letters, the language."""
+        failures = tuple(each for each in self.failures if each.start.user != user)
+        letters = tuple(each for each in self.letters if each.user != user)
+        meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}
+        meta |= {} if letters == self.letters else {LETTERS: write_letters(letters)}
+        return Changes(meta={**meta, **self.spoken_by(user, self.usual)})
+
+    def forget_old(self, now: datetime) -> None:
+        """Keep what is still told."""
+        self._by_user = {user: rows for user in self._by_user if (rows := [*self.recent(user, now)])}

@@ -1,0 +1,104 @@
+"""What admins read of culling: the journal's rows of warnings, and what would happen to each server now.
+
+Not here: the decisions (``culler.py``), and stops that failed (``failed_stops.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+
+from hub_extensions.adapters.store import JournalRow
+from hub_extensions.core import messages
+from hub_extensions.core.culling import CullDecision, ServerFacts
+from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.text.reasons import Reason, as_text, explain
+from hub_extensions.hub_service.engine.state.slices import in_slices
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import SERVICE
+from hub_extensions.hub_service.engine.views.presenters import other_ends
+
+WARNED = "warned"
+"""The journal's kind of a countdown that is in its warning from now on."""
+RETURNED, NOT_RETURNED = "returned", "not-returned"
+"""What became of a server that was to come back without its GPU."""
+KEPT, EXTENDED = "kept", "extended"
+"""What its user's *keep* did: it is not stopped as idle, or its time limit is put off."""
+KINDS = (
+    WARNED, KEPT, EXTENDED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
+)  # fmt: skip
+"""The journal's kinds that are about culling."""
+Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
+"""What is known of a server, each fact as a reason."""
+
+
+def warned_rows(
+    state: State, grounds: Grounds, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
+) -> tuple[JournalRow, ...]:
+    """A row for each server that is warned from this decision on: why, until when, and whether anybody is shown it."""
+    new = [(seen, decision) for facts, seen, decision in judged if seen.warned is not None and facts.warned is None]
+    return tuple(_warned(state, grounds, seen, decision) for seen, decision in new)
+
+
+def _warned(state: State, grounds: Grounds, facts: ServerFacts, decision: CullDecision) -> JournalRow:
+    stops = decision.stops_at
+    ends = None if stops is None else explain("it-stops-at", at=state.clock.wall(stops))
+    others = other_ends(decision, state.policy_of(facts.user, facts.offer), state.clock)
+    beside = [each for other in others for each in (explain("else-stops-at", at=other.at), other.reason)]
+    known = (*grounds(facts, state.leases.get(facts.lease or "")), _shown(state, facts))
+    about = (facts.lease, facts.user, facts.server)
+    why = [each for each in (decision.reason, ends, *beside) if each]
+    return JournalRow.because(state.clock.utc_now(), WARNED, about, why, SERVICE, known)
+
+
+def _shown(state: State, facts: ServerFacts) -> Reason:
+    """How far the warning has come: its server was told when it asked. Which page has shown it, the stop says."""
+    known = state.reports.get((facts.user, facts.server))
+    if known is None:
+        return explain("seen-not-shown")
+    return explain("seen-shown", age=state.clock.now() - known[1])
+
+
+def kept_row(
+    state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
+) -> JournalRow:
+    """A row for a server whose user has pressed *keep*. `until`: in running time; None: no end is known."""
+    code = "extended-until" if kind == EXTENDED else "kept-until"
+    why = [] if until is None else [explain(code, at=state.clock.wall(until))]
+    return JournalRow.because(
+        state.clock.utc_now(), kind, (facts.lease, facts.user, facts.server), why, "user", grounds
+    )
+
+
+async def culled_servers(
+    state: State, decide: Callable[[ServerFacts], CullDecision], grounds: Grounds
+) -> tuple[messages.CulledServer, ...]:
+    """What would happen to each running server, the first to stop first; those without an end in sight at last.
+
+    In slices between which others have a turn; whose server ends meanwhile is left out.
+    """
+    looked = [_culled_server(state, facts, decide(facts), grounds) async for facts in in_slices(state.facts.values())]
+    found = [each for each in looked if (each.user, each.server) in state.facts]
+    with_end = sorted(
+        (each for each in found if each.stops_at is not None), key=lambda each: (each.stops_at, each.user, each.server)
+    )
+    without = sorted((each for each in found if each.stops_at is None), key=lambda each: (each.user, each.server))
+    return (*with_end, *without)
+
+
+def _culled_server(state: State, facts: ServerFacts, decision: CullDecision, grounds: Grounds) -> messages.CulledServer:
+    would, wall = decision.would or decision, state.clock.wall
+    return messages.CulledServer(
+        user=facts.user,
+        server=facts.server,
+        offer=facts.offer,
+        action=would.action.value,
+        enforced=decision.would is None,
+        cause=would.cause.value if would.cause else "",
+        stops_at=wall(would.stops_at) if would.stops_at else None,
+        ends_at=wall(would.latest) if would.latest else None,
+        reason=would.reason.message if would.reason else "",
+        rule=state.rule_of(facts.user, facts.offer),
+        evidence=as_text(grounds(facts, state.leases.get(facts.lease or "")), ", "),
+        others=other_ends(would, state.policy_of(facts.user, facts.offer), state.clock),
+    )

@@ -1,0 +1,50 @@
+"""Where one user stands: tickets, servers, and starts that failed; and the failed starts of all, for admins.
+
+Reads the state only. Not here: what a ticket or a server is told (``tickets.py``, ``server_view.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+
+from hub_extensions.core import messages
+from hub_extensions.core.queue.failed_starts import MOST, KeptFailure, shown_to
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.views import presenters
+
+LATEST = 50
+DAY = timedelta(days=1)
+
+
+def overview(
+    state: State, user: str, tickets: Iterable[messages.TicketStatus], servers: Iterable[messages.ServerState]
+) -> messages.UserOverview:
+    """What this user's home and the pages of a start show."""
+    return messages.UserOverview(
+        tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
+        servers=tuple(replace(server, waits=(), signs=()) for server in servers),
+        notices=presenters.notices(state.recent_notices(user)),
+        failed=failed_of(state, user),
+    )
+
+
+def failed_of(state: State, user: str) -> tuple[messages.FailedStart, ...]:
+    """This user's last starts that failed, without the servers' logs, which are for admins."""
+    shown = shown_to(state.notices.failures, user, state.clock.utc_now())
+    return tuple(replace(_start(each, state.clock), log="") for each in shown)
+
+
+def failed_starts(state: State) -> messages.FailedStarts:
+    """Those of the last day, and the last of all."""
+    known, now = state.notices.failures, state.clock.utc_now()
+    latest = tuple(_start(each, state.clock) for each in reversed(known[-LATEST:]))
+    last_day = sum(1 for each in known if now - each.start.at < DAY)
+    return messages.FailedStarts(last_day, latest, at_least=last_day >= MOST)
+
+
+def _start(kept: KeptFailure, clock: RunningClock) -> messages.FailedStart:
+    until = kept.until if kept.until is not None and clock.now() < kept.until else None
+    return replace(kept.start, kept_until=None if until is None else clock.wall(until))

@@ -1,0 +1,297 @@
+"""From what the service knows to what it says: values of ``core`` to the messages on the wire.
+
+Pure, but for the clock it is given to turn running time into wall-clock time. No name leaves here but a ticket's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from hub_extensions.adapters.store import NoticeRow
+from hub_extensions.core.cluster.pools import PoolSurvey
+from hub_extensions.core.culling import Action, CullDecision, CullPolicy, ServerFacts, last_warning, why_not_kept
+from hub_extensions.core.gpu.devices import WHOLE, Device
+from hub_extensions.core.messages import (
+    Countdown,
+    LeaseGrant,
+    NodePart,
+    Notice,
+    OfferClosing,
+    OfferState,
+    OtherEnd,
+    PoolInfo,
+    TicketInfo,
+    Wait,
+)
+from hub_extensions.core.messages import TicketStatus as TicketMessage
+from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.pod_request import POD_MARK, PodAsk
+from hub_extensions.core.queue.alternatives import smaller_free
+from hub_extensions.core.queue.cordons import Closing
+from hub_extensions.core.queue.forecast import WaitForecast, unknown
+from hub_extensions.core.queue.model import Answer, Availability, Lease, Ticket, Verdict
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.core.text.wording import WIDE, coarse, stepped
+from hub_extensions.hub_service.engine.state.clock import RunningClock
+
+VOID = "void"
+"""What ``NVIDIA_VISIBLE_DEVICES`` has to say so that a container runtime gives no GPU (NVIDIA container toolkit)."""
+
+
+def wait(forecast: WaitForecast) -> Wait:
+    """A forecast on the wire: what is likely in whole steps, outwards, so that nobody counts on a minute.
+
+    Where P90 is more than three times P10, the steps are coarse.
+    """
+
+    def seconds(value: timedelta | None) -> float | None:
+        return None if value is None else value.total_seconds()
+
+    p10, p50, p90, most = (seconds(each) for each in (forecast.p10, forecast.p50, forecast.p90, forecast.at_most))
+    wide = False
+    if not forecast.now and p10 is not None and p50 is not None and p90 is not None:
+        wide = p90 > WIDE * p10
+        low, high = (
+            (coarse(p10, up=False), coarse(p90, up=True)) if wide else (stepped(p10, up=False), stepped(p90, up=True))
+        )
+        p90 = min(high, math.inf if most is None else most)
+        p10 = min(low, p90)
+        p50 = min(max(stepped(p50), p10), p90)
+    return Wait(forecast.now, p10, p50, p90, most, forecast.reason, forecast.as_of, forecast.soon, forecast.note, wide)
+
+
+def offer_state(stands: Availability, closing: Closing | None = None) -> OfferState:
+    """An offer as the form and the API show it. `closing`: what of its pool is closed; None: nothing."""
+    offer = stands.offer
+    closed = None if closing is None or stands.free is None else _offer_closing(stands.free, stands.total, closing)
+    told = wait(stands.wait)
+    if closed is not None and closed.all:  # it begins when it is opened again, which nobody can tell
+        told = wait(unknown(explain("offer-closed")))
+    return OfferState(
+        id=offer.id,
+        kind=offer.kind.value,
+        title=offer.title,
+        description=offer.description,
+        pool=offer.pool,
+        share=offer.share / WHOLE,
+        isolation={
+            "memory": offer.isolation.memory.value,
+            "fault": offer.isolation.fault.value,
+            "compute": offer.isolation.compute.value,
+            "access": offer.isolation.access.value,
+        },
+        memory_bytes=offer.memory_bytes,
+        memory_enforced=offer.memory_enforced,
+        sm_count=offer.sm_count,
+        sm_total=offer.sm_total,
+        product=offer.product,
+        simulated=offer.simulated,
+        free=stands.free,
+        total=stands.total,
+        held=stands.held,
+        held_by_others=stands.foreign,
+        lost=stands.lost,
+        waiting=stands.waiting,
+        wait=told,
+        queue=stands.queue,
+        name=offer.name,
+        closed=closed,
+    )
+
+
+def _offer_closing(free: int, total: int | None, closing: Closing) -> OfferClosing:
+    """On a cluster `total` is without what is closed, on a machine with it."""
+    everything = free == 0 and (not total or closing.count >= total)
+    return OfferClosing(closing.count, everything, closing.since, closing.why)
+
+
+def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
+    """The offers a user sees: those for everybody and those for one of the user's groups."""
+    return tuple(a for a in offers if admin or not a.offer.groups or set(a.offer.groups) & set(groups))
+
+
+def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) -> tuple[Availability, ...]:
+    """GPU offers that start now and are smaller than every offer wanted: worth suggesting."""
+    smaller = [{o.id for o in smaller_free(a.offer, stands)} for a in stands if a.offer.id in wanted]
+    both = set.intersection(*smaller) if smaller else set()
+    return tuple(a for a in stands if a.offer.id in both and a.wait.now and a.offer.id not in wanted)
+
+
+def grant(
+    lease: Lease | None, offer: OfferId, service_url: str, simulate: str | None, pod: PodAsk | None = None
+) -> LeaseGrant:
+    """What an admitted spawner puts into the server's environment; with `pod`, what it asks a cluster for."""
+    common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
+    if simulate:
+        common["JUPYTERHUB_GPU_SIMULATED"] = simulate
+    if lease is None:
+        nothing = {**common, "CUDA_VISIBLE_DEVICES": VOID, "NVIDIA_VISIBLE_DEVICES": VOID}
+        return LeaseGrant("", offer, None, 0.0, nothing, pod)
+    if pod is not None:  # the device plugin names the device, in the container only
+        common |= {"JUPYTERHUB_GPU_LEASE": lease.id, POD_MARK: pod.mechanism.value}
+        return LeaseGrant(lease.id, offer, None, lease.share / WHOLE, common, pod)
+    devices = {
+        "CUDA_VISIBLE_DEVICES": lease.uuid,
+        "NVIDIA_VISIBLE_DEVICES": lease.uuid,
+        "JUPYTERHUB_GPU_LEASE": lease.id,
+    }
+    return LeaseGrant(lease.id, offer, lease.uuid, lease.share / WHOLE, {**common, **devices})
+
+
+def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock) -> TicketInfo:
+    """A ticket in a list for people: what it is told, without what only the log says. `url`: of its server."""
+    return TicketInfo(
+        ticket=ticket.id,
+        user=ticket.user,
+        server=ticket.server,
+        state=ticket.state.value,
+        offers=tuple(choice.offer for choice in ticket.wanted_offers),
+        position=status.position,
+        since=clock.wall(ticket.joined),
+        reason=replace(status.reason, log_message=""),
+        url=url,
+    )
+
+
+def waiting(
+    ticket: Ticket, verdict: Verdict, alternatives: Sequence[Availability], simulated: bool, clock: RunningClock
+) -> TicketMessage:
+    """What a waiting ticket is told."""
+    return TicketMessage(
+        ticket=ticket.id,
+        attempt=ticket.attempt,
+        user=ticket.user,
+        server=ticket.server,
+        answer=Answer.WAIT.value,
+        offers=tuple(choice.offer for choice in ticket.wanted_offers),
+        offer=verdict.offer,
+        position=verdict.position,
+        ahead=verdict.ahead,
+        since=clock.wall(ticket.joined),
+        reason=verdict.reason,
+        wait=wait(verdict.forecast) if verdict.forecast else None,
+        alternatives=tuple(offer_state(a) for a in alternatives),
+        simulated=simulated,
+    )
+
+
+def admitted(
+    ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock, usual: float | None = None
+) -> TicketMessage:
+    """What an admitted ticket is told, with its grant. `usual`: how many seconds such a start usually takes."""
+    return TicketMessage(
+        ticket=ticket.id,
+        attempt=ticket.attempt,
+        user=ticket.user,
+        server=ticket.server,
+        answer=Answer.ADMIT.value,
+        offers=tuple(choice.offer for choice in ticket.wanted_offers),
+        offer=ticket.admitted_offer,
+        position=0,
+        ahead=0,
+        since=clock.wall(ticket.joined),
+        reason=explain("admitted", title=title, log_message=f"admitted to {ticket.admitted_offer}"),
+        wait=None,
+        grant=given,
+        simulated=simulated,
+        usual_start_seconds=usual,
+    )
+
+
+def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> TicketMessage:
+    """A ticket that was refused (``refuse``) or that ended (``ended``)."""
+    return TicketMessage(
+        ticket=ticket.id,
+        attempt=ticket.attempt,
+        user=ticket.user,
+        server=ticket.server,
+        answer=answer,
+        offers=tuple(choice.offer for choice in ticket.wanted_offers),
+        offer=ticket.admitted_offer,
+        position=0,
+        ahead=0,
+        since=clock.wall(ticket.joined),
+        reason=reason,
+        wait=None,
+    )
+
+
+def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
+    """A ticket that keeps its place, which nobody can tell now: its position is 0."""
+    return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
+
+
+def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
+    """A decision as a countdown; None: no end in sight."""
+    if decision.stops_at is None or decision.cause is None or decision.reason is None:
+        return None
+    return Countdown(
+        clock.wall(decision.stops_at),
+        decision.cause.value,
+        decision.reason,
+        decision.can_keep,
+        decision.action is not Action.KEEP,
+        clock.wall(last_warning(decision.stops_at, policy)),
+        why_not_kept(facts, policy, decision),
+        other_ends(decision, policy, clock),
+    )
+
+
+def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
+    """The causes that are said beside the first."""
+    if decision.stop is None or decision.stops_at is None:
+        return ()
+    return tuple(
+        OtherEnd(
+            clock.wall(each.at),
+            each.cause.value,
+            each.reason,
+            each.ordered_by.value,
+            None if each.withdrawn_by is None else each.withdrawn_by.value,
+        )
+        for each in decision.stop.seen(clock.now(), policy.warn)
+    )
+
+
+def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> int | None:
+    """The memory a server may use: its share of the device; what the offer says where the device is not known."""
+    if device is None or device.memory_bytes is None:
+        return offer.memory_bytes if offer is not None else None
+    return device.memory_bytes * lease.share // WHOLE
+
+
+def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
+    """Every pool of a cluster, explained."""
+    by_pool: dict[str, list[OfferId]] = {}
+    for offer in offers:
+        by_pool.setdefault(offer.pool, []).append(offer.id)
+    return tuple(
+        PoolInfo(
+            pool=pool.id,
+            mechanism=pool.mechanism.value,
+            resource=pool.resource or f"claim template {pool.claim_template}",
+            product=pool.product,
+            total=pool.total,
+            free=pool.free if survey.known and not (pool.unknown and not pool.free) else None,
+            held_by_others=pool.foreign,
+            offers=tuple(by_pool.get(pool.id, ())),
+            nodes=tuple(NodePart(part.node, part.total, part.free, part.why, part.because) for part in pool.nodes),
+        )
+        for pool in sorted(survey.pools.values(), key=lambda pool: pool.id)
+    )
+
+
+def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
+    """What a user is told at the next page."""
+    return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)
+
+
+def why_left(user: str | None, why: str) -> Reason:
+    """Why a ticket is out of the line: `user` left it, or None: an admin ended it, with these words or without."""
+    if user is None and why:
+        return explain("ended-by-admin-because", why=why, log_message=f"taken out of the line: {why}")
+    return explain("left" if user else "ended-by-admin", log_message="left by the API")

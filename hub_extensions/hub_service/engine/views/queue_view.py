@@ -1,0 +1,83 @@
+"""How everybody in line stands at one moment: found once, and told to many. Not here: the sentences (`presenters`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import itemgetter
+
+from hub_extensions.core.messages import TicketStatus
+from hub_extensions.core.messages.offer_texts import age_step, when_text
+from hub_extensions.core.queue.admission import Standing, standing
+from hub_extensions.core.queue.forecast import WaitForecast
+from hub_extensions.core.queue.model import Availability, Ticket
+from hub_extensions.core.text.wording import stepped
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.views import presenters
+
+MOST_SOONER = 2
+"""Other offers that are named because they are likely to be had sooner."""
+
+
+@dataclass
+class QueueView:
+    """How everybody stands at one revision of the state: what is the same for many is found once."""
+
+    revision: int
+    verdicts: Standing
+    offers: tuple[Availability, ...]
+    nodes: Mapping[str, frozenset[str]]
+    _besides: dict[tuple[object, ...], tuple[tuple[Availability, ...], tuple[Availability, ...], bool]] = field(
+        default_factory=dict
+    )
+
+    @classmethod
+    def of(cls, state: State) -> QueueView:
+        """As it is now."""
+        snapshot = state.queue_snapshot()
+        return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
+
+    def besides(self, ticket: Ticket, own: WaitForecast | None) -> tuple[tuple[Availability, ...], bool]:
+        """What its user could have instead, now or sooner, and whether anything that its user sees is simulated.
+
+        Args:
+            own: how long it waits.
+        """
+        now, sooner, simulated = self._found(ticket)
+        likely = None if own is None else own.p50
+        if likely is None:
+            return now, simulated
+        better = (each for each in sooner if each.wait.p90 is not None and each.wait.p90 < likely)
+        return (*now, *islice(better, MOST_SOONER)), simulated
+
+    def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
+        """What starts now instead, and what is likely to be had after a wait, the soonest first."""
+        wanted = [choice.offer for choice in ticket.wanted_offers]
+        key = (*wanted, ticket.groups, self.nodes.get(ticket.id))
+        if key not in self._besides:
+            seen = presenters.allowed(self.offers, ticket.groups, False)
+            simulated = any(each.offer.simulated for each in seen)
+            smaller = presenters.smaller_and_free(wanted, seen)
+            here = tuple(each for each in smaller if self.verdicts.could_have(each.offer, ticket))
+            other = (each for each in seen if each.offer.pool and each.offer.id not in wanted and not each.wait.now)
+            known = [(each.wait.p90, each) for each in other if each.wait.p90 is not None]
+            sooner = tuple(each for _, each in sorted(known, key=itemgetter(0)))
+            self._besides[key] = here, sooner, simulated
+        return self._besides[key]
+
+
+def content_of(state: TicketStatus) -> tuple[object, ...]:
+    """What makes a difference to whoever reads it: not the seconds that passed, but what is told in steps."""
+    shown: tuple[object, ...] = ()
+    if state.wait is not None:
+        low, high = state.wait.p10_seconds, state.wait.p90_seconds
+        shown = (
+            state.wait.at_most_seconds is not None,
+            None if low is None else stepped(low, up=False),
+            None if high is None else stepped(high, up=True),
+            state.wait.note,
+            age_step(state.wait),
+        )
+    free = tuple((offer.id, when_text(offer.wait)) for offer in state.alternatives)
+    return (state.answer, state.attempt, state.offer, state.position, state.reason, shown, free, state.offers)

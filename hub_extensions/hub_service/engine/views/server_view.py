@@ -1,0 +1,198 @@
+"""What a server's own extension says of it, what it is shown of itself, and its user's *keep*.
+
+Not here: what is known of its use (``server_evidence.py``), and who stops it (``culler.py``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+
+from hub_extensions.adapters.store import Changes, StoreUnavailable
+from hub_extensions.core import culling, messages
+from hub_extensions.core.culling import Cause, CullDecision, ServerFacts
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.gpu.samples import ServerReport
+from hub_extensions.core.notices import for_panel
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transactions
+from hub_extensions.hub_service.engine.stops.server_evidence import ServerEvidence
+from hub_extensions.hub_service.engine.views import presenters
+from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, kept_row
+
+UNKNOWN = "This server is not known to run."
+
+
+class ServerView:
+    """Between a server and the service: its reports, its state, its keeps."""
+
+    def __init__(self, state: State, transaction: Transactions, evidence: ServerEvidence) -> None:
+        self.state = state
+        self.transaction = transaction
+        self.evidence = evidence
+
+    async def take_report(self, user: str, server: str, report: messages.Report) -> None:
+        """Remember what a server reports of itself; its first opening starts the idle clock."""
+        now = self.state.clock.now()
+        self.state.reports[(user, server)] = (
+            ServerReport(
+                self.state.clock.utc_now(),
+                report.opened,
+                report.kernels,
+                report.busy_kernels,
+                report.saved,
+                report.used_percent,
+                report.busy_terminals,
+                report.draining,
+                report.hook_ran,
+                report.has_hook,
+                report.asked,
+            ),
+            now,
+        )
+        self.evidence.note_report(user, server)
+        facts = self.state.facts.get((user, server))
+        if facts is None or self._reported(facts, report.warned) == facts:
+            return
+        async with self.transaction() as transaction:
+            facts = self.state.facts.get((user, server))
+            if facts is not None:
+                await transaction.write(Changes(facts=(self._reported(facts, report.warned),)))
+
+    def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
+        """The facts with what the server reported last: it was opened, and a page has shown the warning."""
+        report, at = self.state.reports[(facts.user, facts.server)]
+        seen = culling.reported(facts, report, at)
+        shown = warned is not None and culling.is_announced(facts, self.state.clock.running(warned))
+        return culling.reached(seen, culling.PAGE) if shown else seen
+
+    async def keep(self, user: str, server: str) -> None:
+        """Keep a server from being stopped as idle for a while.
+
+        Raises:
+            Refused: 404 no such running server; 409 the budget is used up, or there is nothing to keep it from.
+        """
+        async with self.transaction() as transaction:
+            facts = self.state.facts.get((user, server))
+            if facts is None:
+                raise Refused(404, UNKNOWN, "server", "unknown-server")
+            lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
+            policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
+            kept = culling.keep(self.evidence.evidence(facts), facts, policy, now, pressed)
+            if isinstance(kept, Reason):
+                raise Refused.because(409, kept, "keep")
+            longer = kept.extensions > facts.extensions
+            until = kept.ends_at if longer else kept.kept_until
+            kind = EXTENDED if longer else KEPT
+            row = kept_row(self.state, kind, facts, until, self.evidence.grounds(facts, lease))
+            try:
+                await transaction.write(Changes(facts=(kept,), journal=(row,)))
+            except StoreUnavailable as problem:
+                raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
+
+    def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
+        """What a server's own extension may know; None: the service knows no such server."""
+        facts = self.state.facts.get((user, server))
+        lease = self.state.lease_of(user, server)
+        ticket = self.state.live_ticket(user, server)
+        if facts is None and lease is None and ticket is None:
+            return None
+        offer_id = lease.offer if lease else facts.offer if facts else (ticket and ticket.admitted_offer) or CPU
+        offer = self.state.offer(offer_id)
+        device = self.state.device(lease.device) if lease else None
+        decision = self.evidence.decision(facts) if facts else None
+        keep = self._keep_budget(facts, decision) if facts and decision else None
+        allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
+        closed = self.state.closings()
+        return messages.ServerState(
+            user=user,
+            server=server,
+            offer=offer_id,
+            title=offer.title if offer else offer_id,
+            uuid=lease.uuid or None if lease else None,
+            share=lease.share / WHOLE if lease else 0.0,
+            memory_bytes=presenters.memory_of(lease, device, offer) if lease else None,
+            memory_enforced=offer.memory_enforced if offer else True,
+            simulated=device.simulated if device else False,
+            lease_state=lease.state.value if lease else "none",
+            countdown=self._countdown(facts, decision) if facts and decision else None,
+            keep=keep,
+            ends_at=self._latest(lease, decision),
+            save=(user, server) in self.state.saving,
+            warnings=self._warnings(facts, lease, trespassed),
+            waits=tuple(presenters.offer_state(a, closed.get(a.offer.pool)) for a in allowed if a.offer.id != offer_id),
+            rule=self._rule(user, lease, offer_id, facts),
+            figures=self._figures(lease),
+            drain_seconds=self.state.policy_of(user, offer_id).drain.total_seconds(),
+            signs=self.evidence.signs(facts) if facts else (),
+            name=offer.name if offer else "",
+            idle_below_percent=self.state.policy_of(user, offer_id).idle_below_percent,
+        )
+
+    def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
+        """By when this server ends whatever its user does: as the administrators are shown it, and the forecast."""
+        end = None if decision is None else decision.latest
+        if end is not None and lease is not None:
+            end = self.state.as_enforced(lease).ends_at
+        return None if end is None else self.state.clock.wall(end)
+
+    def _countdown(self, facts: ServerFacts, decision: CullDecision) -> messages.Countdown | None:
+        policy = self.state.policy_of(facts.user, facts.offer)
+        return presenters.countdown(facts, decision, policy, self.state.clock)
+
+    def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
+        """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""
+        policy = self.state.policy_of(facts.user, facts.offer)
+        if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
+            return None
+        if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times and facts.offer != CPU:
+            left = policy.extend_lifetime_times - facts.extensions
+            minutes = policy.extend_lifetime.total_seconds() / 60
+            return messages.Keep(minutes, max(0, left), policy.extend_lifetime_times, of_server=True)
+        if policy.keeps_per_day == 0:
+            return None
+        left = culling.keeps_left(policy, self.state.clock.now(), self.state.keeps.get(facts.user, ()))
+        return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
+
+    def _figures(self, lease: Lease | None) -> messages.Figures | None:
+        """What DCGM measured of this server's own device, where the machine itself measures nothing."""
+        if lease is None:
+            return None
+        sample = self.state.samples.get(lease.uuid)
+        if sample is not None and sample.used_percent is not None:
+            return None
+        use = self.evidence.dcgm.use(lease)
+        if use is None or use.used_percent is None:
+            return None
+        return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
+
+    def _rule(self, user: str, lease: Lease | None, offer: OfferId, facts: ServerFacts | None) -> Reason | None:
+        """When this server stops by itself; None where nothing stops it."""
+        policy = self.state.policy_of(user, offer)
+        if not policy.enabled or policy.never:
+            return None
+        if lease is None:
+            quiet = policy.cpu_idle
+            return None if quiet is None else explain("rule-cpu", quiet=quiet)
+        if self.evidence.use_of(lease) is None:
+            return explain("rule-use-not-known")
+        known = None if facts is None else replace(self.evidence.evidence(facts), wanted=False)
+        own_limit = policy.idle if known is None else culling.idle_limit(known, policy)[0]
+        return culling.culling_rule(replace(policy, idle=own_limit))
+
+    def _warnings(self, facts: ServerFacts | None, lease: Lease | None, trespassed: bool) -> tuple[Reason, ...]:
+        warnings = []
+        back = self.state.returns.get((facts.user, facts.server)) if facts is not None else None
+        if back is not None and facts is not None and back.run == facts.started:
+            warnings.append(explain("runs-without-gpu"))
+        if lease is not None and lease.state is LeaseState.LOST:
+            warnings.append(explain("gpu-lost"))
+        if trespassed:
+            warnings.append(explain("other-program"))
+        if facts is not None:
+            warnings += for_panel(self.state.notices.letters, facts)
+        return tuple(warnings)
