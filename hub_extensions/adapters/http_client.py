@@ -1,10 +1,9 @@
-"""The one way to make an HTTP client on tornado's loop.
+"""The HTTP client of every process of this package.
 
-``AsyncHTTPClient(…)`` makes a client of the class that the process has configured. The zero-to-jupyterhub chart, and
-every hub that has pycurl, configure curl's, which has no limit of an answer's size in tornado before 6.6 and ends with
-a TypeError where one is given. It ignores a resolver, the limit of a buffer and the proof of who listens as well. So
-every client of ours is tornado's own, whatever is configured, and is shared with nobody.
-Not here: requests of tools without a loop (``plain_request.py``), and the streams (``service_connection.py``).
+``AsyncHTTPClient()`` creates a client of the class that the process has configured. The zero-to-jupyterhub chart, and
+every hub that has pycurl, configure curl's, which has no limit on the size of an answer in tornado before 6.6, where it
+fails with a TypeError if one is given. It also ignores a resolver, the limit of the buffer and the check of the
+listening account. So this package always uses tornado's own client and shares it with nobody.
 """
 
 from __future__ import annotations
@@ -17,26 +16,25 @@ from hub_extensions.adapters.linux.listeners import ProvingClient
 
 HttpClient: TypeAlias = SimpleAsyncHTTPClient
 
-MOST_BYTES = 100 * 1024 * 1024
-"""Tornado's own limit."""
+MAX_BYTES = 100 * 1024 * 1024  # tornado's own default
 
 
 def http_client(
     *,
     at_once: int = 10,
-    most_bytes: int = MOST_BYTES,
-    most_buffered: int = MOST_BYTES,
+    most_bytes: int = MAX_BYTES,
+    most_buffered: int = MAX_BYTES,
     account: int | None = None,
     **defaults: Any,
 ) -> HttpClient:
-    """A client of the running loop; who made it closes it.
+    """Create a client of the running loop; the caller closes it.
 
     Args:
-        at_once: so many requests run at the same time, the others wait.
-        most_bytes: an answer that is longer is an error.
-        most_buffered: so many bytes of an answer are read ahead.
-        account: nothing is said to a listener on this machine of another account (uid); None: who listens is not asked.
-        defaults: of each request, as ``HTTPRequest`` takes them.
+        at_once: the number of requests that run at the same time; further ones wait.
+        most_bytes: the longest answer; a longer one is an error.
+        most_buffered: how many bytes of an answer are read ahead.
+        account: refuse a listener on this machine that runs under another account (uid); `None` to accept any.
+        defaults: for each request, as ``HTTPRequest`` takes them.
     """
     client = HttpClient(
         force_instance=True,

@@ -13,14 +13,12 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from tornado.httpclient import HTTPClientError, HTTPRequest
-
-from hub_extensions.adapters.http_client import HttpClient, http_client
+from hub_extensions.adapters.http_client import HttpClient
 from hub_extensions.adapters.service.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
-from hub_extensions.adapters.service.signer import ATTEMPTS, Signer, Unproved
+from hub_extensions.adapters.service.signed_request import fetch_signed, service_client
+from hub_extensions.adapters.service.signer import Signer, Unproved
 from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, EndedSessions
-from hub_extensions.core.signing import ANSWER_HEADER
 
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -115,31 +113,25 @@ class GateCaller(EndsCaller):
     async def _send(self, ended: EndedSessions) -> None:
         body = json.dumps(asdict(ended)).encode()
         if self._client is None:
-            self._client = http_client()
-        for _ in range(ATTEMPTS):
-            letter = self._signer.sign("POST", ENDED_PATH, body)
-            request = HTTPRequest(
+            self._client = service_client()
+        try:
+            answer = await fetch_signed(
+                self._client,
+                self._signer,
+                "POST",
                 f"{self._address.url}{ENDED_PATH}",
-                method="POST",
-                body=body,
-                headers={**letter.headers, "Content-Type": "application/json"},
+                body,
+                {"Content-Type": "application/json"},
                 connect_timeout=CONNECT_SECONDS,
                 request_timeout=ANSWER_SECONDS,
-                follow_redirects=False,
             )
-            try:
-                answer = await self._client.fetch(request, raise_error=False)
-            except (OSError, HTTPClientError) as problem:
-                why = getattr(problem, "strerror", None) or type(problem).__name__
-                raise GateNotReached(f"nobody answers at {self._address.url} ({why})") from None
-            if answer.code == 599:
-                raise GateNotReached(f"nobody answers in time at {self._address.url}")
-            if not letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
-                continue
-            if answer.code not in (200, 204):
-                raise GateNotReached(f"it answered {answer.code}")
-            return
-        raise Unproved("answered only that the request is to be signed again")
+        except Unproved:
+            raise
+        except OSError as problem:
+            why = problem.strerror or problem
+            raise GateNotReached(f"nobody answers at {self._address.url} ({why})") from None
+        if answer.code not in (200, 204):
+            raise GateNotReached(f"it answered {answer.code}")
 
 
 class ServiceCaller(EndsCaller):

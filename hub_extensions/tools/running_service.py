@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from hub_extensions.adapters.service.plain_request import fetch_plain
-from hub_extensions.adapters.service.signed_request import SECONDS, signed_get
+from hub_extensions.adapters.service.signed_request import get_once
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 
 T = TypeVar("T")
@@ -58,7 +56,8 @@ def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
         ServiceSilent: it does not, refuses, or is of another version.
     """
     try:
-        status, body = _fetched(service)
+        headers = {"Authorization": f"Bearer {service.token}"} if service.token else {}
+        status, body = get_once(service.address, secret=service.secret, headers=headers, account=service.account)
         if status != 200:
             advice = " The token has to have access to the service gpu." if status in {401, 403} else ""
             raise ServiceSilent(f"The GPU service answered {status}.{advice}")
@@ -66,16 +65,6 @@ def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
     except ValidationError:
         raise ServiceSilent(f"{service.address} answers, but not as the GPU service of this version.") from None
     except OSError as problem:
-        reason = getattr(problem, "reason", problem)
         raise ServiceSilent(
-            f"The GPU service does not answer at {service.address} ({reason}). Is the hub running?"
+            f"The GPU service does not answer at {service.address} ({problem}). Is the hub running?"
         ) from None
-
-
-def _fetched(service: AskedService) -> tuple[int, bytes]:
-    """Status and body. Raises OSError."""
-    if service.secret:
-        return signed_get(service.address, service.secret, service.account)
-    request = urllib.request.Request(service.address, headers={"Authorization": f"Bearer {service.token}"})
-    status, body, _ = fetch_plain(request, SECONDS)
-    return status, body

@@ -99,7 +99,6 @@ class GpuServiceInATest:
         """Whose page was asked for, and in which language."""
         self.requests: list[int] = []
         """How many asks each request brought."""
-        self.connections: set[object] = set()
         """The other ends of those that brought asks."""
         self.tickets: dict[tuple[str, str], TicketStatus] = {}
         self.held: dict[tuple[str, str], str] = {}
@@ -488,7 +487,6 @@ class _Ask(_Base):
     def post(self) -> None:
         lines = [self.read(Ask, line) for line in self.request.body.splitlines()]
         self.service.requests.append(len(lines))
-        self.service.connections.add(self.request.connection.context.address)  # type: ignore[attr-defined]
         states = [self.service.ask(ask) for ask in sorted(lines, key=lambda ask: str(ask.accepted))]
         by_key = {(state.user, state.server): state for state in states}
         answers = [by_key[ask.user, ask.server] for ask in lines]

@@ -16,9 +16,9 @@ from urllib.parse import quote
 from tornado.httpclient import HTTPClientError, HTTPRequest
 
 from hub_extensions.adapters.http_client import http_client
-from hub_extensions.adapters.service.signer import ATTEMPTS, Signer
+from hub_extensions.adapters.service.signed_request import fetch_signed
+from hub_extensions.adapters.service.signer import Signer
 from hub_extensions.core.sign_on.audit import ACCOUNT, AUDIT_PATH
-from hub_extensions.core.signing import ANSWER_HEADER
 
 SECONDS = 10.0
 
@@ -139,16 +139,10 @@ class AuditGate:
         """The cookie of a new session, or of one that is over by its age. Raises HubDeclined."""
         body = json.dumps({"token": token, "expired": expired}).encode()
         try:
-            for _ in range(ATTEMPTS):
-                letter = self._signer.sign("POST", AUDIT_PATH, body)
-                request = HTTPRequest(
-                    f"{self._url}{AUDIT_PATH}", "POST", dict(letter.headers), body, request_timeout=SECONDS
-                )
-                answer = await self._client.fetch(request, raise_error=False)
-                if letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
-                    break
+            url = f"{self._url}{AUDIT_PATH}"
+            answer = await fetch_signed(self._client, self._signer, "POST", url, body, request_timeout=SECONDS)
             found = json.loads(answer.body)
-        except (OSError, ValueError, HTTPClientError) as problem:
+        except (OSError, ValueError) as problem:
             raise HubDeclined(
                 f"the gate gives no session: no answer at {self._url} ({type(problem).__name__})"
             ) from None

@@ -8,11 +8,9 @@ Not here: how the port is kept (``port_holder.py``).
 
 from __future__ import annotations
 
-import http.client
 import re
 import socket
 import struct
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
@@ -154,26 +152,6 @@ class ProvingClient(TCPClient):
             stream.close()
             raise
         return stream
-
-
-class ProvingHandler(urllib.request.HTTPHandler):
-    """For ``urllib``: plain HTTP, whose connections are proved before anything is sent over them."""
-
-    def __init__(self, account: int | None) -> None:
-        super().__init__()
-        self._account = account
-
-    def http_open(self, req: urllib.request.Request) -> Any:
-        """As ``urllib``'s. Raises URLError with a StrangerListens too."""
-        account = self._account
-
-        class Connection(http.client.HTTPConnection):
-            def connect(self) -> None:
-                proof = Proof(self.port, account)
-                super().connect()
-                proof.check(self.sock)
-
-        return self.do_open(Connection, req)
 
 
 def _listeners_or_none(port: int) -> tuple[ListeningSocket, ...]:

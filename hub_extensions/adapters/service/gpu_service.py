@@ -19,15 +19,14 @@ from urllib.parse import urlencode, urlsplit
 from weakref import WeakKeyDictionary
 
 from pydantic import TypeAdapter, ValidationError
-from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.httpclient import HTTPResponse
 
-from hub_extensions.adapters.http_client import HttpClient, http_client
+from hub_extensions.adapters.http_client import HttpClient
 from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.adapters.service.change_stream import ChangeStream, open_stream
 from hub_extensions.adapters.service.outbox import Hear, Outbox, Rejected, Unanswered
-from hub_extensions.adapters.service.plain_request import ANSWER_BYTES
-from hub_extensions.adapters.service.service_connection import ServiceConnection
-from hub_extensions.adapters.service.signer import ATTEMPTS, Signer, Unproved
+from hub_extensions.adapters.service.signed_request import fetch_signed, service_client
+from hub_extensions.adapters.service.signer import Signer
 from hub_extensions.core.messages import (
     Ask,
     DrainState,
@@ -43,7 +42,6 @@ from hub_extensions.core.messages import (
 )
 from hub_extensions.core.messages.form_cache import form_for
 from hub_extensions.core.sign_on.ended_sessions import EndedSessions
-from hub_extensions.core.signing import ANSWER_HEADER
 
 log = logging.getLogger("jupyterhub.gpu")
 
@@ -52,8 +50,6 @@ REPORT_SECONDS = 10.0
 FORM_SECONDS = 2.0
 OVERVIEW_SECONDS = 1.0
 STOP_SECONDS = 1.0
-NO_ANSWER = 599
-"""Tornado's status where nobody answered."""
 HELD_SECONDS = 30.0
 """The hub's loop may be held for this long by something else, and no request of ours ends for it."""
 CACHED_FORMS = 1000
@@ -133,9 +129,8 @@ class GpuServiceClient:
         self._url = url.rstrip("/")
         self._signer = secret if isinstance(secret, Signer) else Signer(secret)
         self._account = account
-        self._connection = ServiceConnection(self._url, self._signer, account)
         self._outbox = Outbox(self._send_asks, lambda ask: len(_reader(Ask).dump_json(ask)))
-        self._reports, self._stops = _bounded_client(account), _bounded_client(account)
+        self._asks, self._reports, self._stops = (service_client(account) for _ in range(3))
         self._waiters: dict[tuple[str, str], list[asyncio.Queue[Update]]] = {}
         self._stream: asyncio.Task[None] | None = None
         self._closed = False
@@ -169,12 +164,12 @@ class GpuServiceClient:
         """All of them in one request, one a line; the answers in the same order."""
         lines = b"\n".join(_reader(Ask).dump_json(ask) for ask in asks)
         try:
-            code, body = await self._connection.post("hub/tickets", lines, JSON, ASK_SECONDS)
-        except OSError as error:
+            response = await self._fetch(self._asks, "POST", "hub/tickets", lines, ASK_SECONDS)
+        except (OSError, asyncio.TimeoutError) as error:
             raise self._lost(f"{type(error).__name__}: {error}") from error
-        self._check(code, body, str(code))
+        self._check(response.code, response.body, str(response.code))
         try:
-            states = [_reader(TicketStatus).validate_json(line) for line in body.split(b"\n") if line]
+            states = [_reader(TicketStatus).validate_json(line) for line in response.body.split(b"\n") if line]
         except ValidationError as error:
             raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
         if len(states) != len(asks):
@@ -271,9 +266,8 @@ class GpuServiceClient:
             self._stream.cancel()
             await asyncio.gather(self._stream, return_exceptions=True)
         await self._outbox.close()
-        self._connection.close()
-        self._reports.close()
-        self._stops.close()
+        for client in (self._asks, self._reports, self._stops):
+            client.close()
 
     async def _follow(self) -> None:
         failures = 0
@@ -347,17 +341,12 @@ class GpuServiceClient:
         seconds: float,
         language: str = "",
     ) -> T:
-        if not self._url:
-            raise self._lost(NO_ADDRESS)
         body = None if message is None else _reader(type(message)).dump_json(message)
         try:
-            # ours is the limit: the client's own ones do not cover its queue, and count the time that the loop is held
-            response = await with_timeout(
-                seconds, self._fetched(client, method, path, body, seconds, language), parts=10
-            )
-        except (OSError, asyncio.TimeoutError, HTTPClientError) as error:  # tornado's own time-outs are its errors
+            response = await self._fetch(client, method, path, body, seconds, language)
+        except (OSError, asyncio.TimeoutError) as error:
             raise self._lost(f"{type(error).__name__}: {error}") from error
-        self._check(response.code, response.body or b"", str(response.error or response.code))
+        self._check(response.code, response.body, str(response.error or response.code))
         if answer is None:
             return None  # type: ignore[return-value]
         try:
@@ -365,31 +354,23 @@ class GpuServiceClient:
         except ValidationError as error:
             raise self._lost(f"an answer we cannot read: {error.error_count()} errors") from error
 
-    async def _fetched(
-        self, client: HttpClient, method: str, path: str, body: bytes | None, seconds: float, language: str
+    async def _fetch(
+        self, client: HttpClient, method: str, path: str, body: bytes | None, seconds: float, language: str = ""
     ) -> HTTPResponse:
-        """The service's own answer. Raises Unproved, and what the client raises."""
+        """Return the service's answer. Raises OSError or TimeoutError.
+
+        The limit is kept here and not by the client, whose time-outs do not cover the time in its queue and do count
+        the time for which the event loop is held.
+        """
+        if not self._url:
+            raise self._lost(NO_ADDRESS)
+        headers = {**JSON, "Accept-Language": language} if language else JSON
+        longest = seconds + HELD_SECONDS
         url = f"{self._url}/{path}"
-        place = urlsplit(url)
-        target = f"{place.path}?{place.query}" if place.query else place.path
-        spoken = {"Accept-Language": language} if language else {}
-        for _ in range(ATTEMPTS):
-            letter = self._signer.sign(method, target, body or b"")
-            request = HTTPRequest(
-                url,
-                method=method,
-                headers={**JSON, **spoken, **letter.headers},
-                body=body,
-                follow_redirects=False,
-                connect_timeout=seconds + HELD_SECONDS,
-                request_timeout=seconds + HELD_SECONDS,
-            )
-            response = await client.fetch(request, raise_error=False)
-            if response.code == NO_ANSWER:
-                raise OSError(str(response.error or "nobody answered"))
-            if letter.heard(response.code, response.body or b"", response.headers.get(ANSWER_HEADER)):
-                return response
-        raise Unproved("answered only that the request is to be signed again")
+        request = fetch_signed(
+            client, self._signer, method, url, body, headers, connect_timeout=longest, request_timeout=longest
+        )
+        return await with_timeout(seconds, request, parts=10)
 
     def _check(self, code: int, body: bytes, error: str) -> None:
         """Somebody answered. Raises ServiceCannotWrite, ServiceRefused; ServiceAway where it was not our service."""
@@ -413,17 +394,6 @@ class GpuServiceClient:
         if self.away_since is not None:
             log.info("The GPU service at %s is answering again", self._url)
         self.away_since = None
-
-
-def _bounded_client(account: int | None) -> HttpClient:
-    """Who answers it may not be the service: its answer is bounded, as it is before anything unpacks it."""
-    return http_client(
-        at_once=50,
-        most_bytes=ANSWER_BYTES,
-        most_buffered=ANSWER_BYTES,
-        account=account,
-        decompress_response=False,
-    )
 
 
 _ServiceKey = tuple[str, str, int | None]

@@ -1,31 +1,118 @@
-"""One signed question to the GPU service, from an admin's shell. Standard library only.
+"""HTTP requests to the GPU service and to the gate, signed with the shared secret.
 
-Not here: what is asked, and what an answer means (``tools/``).
+The program that answers has not proved yet that it is the service. It can therefore neither redirect a request, and a
+token with it, to another address, nor make the sender read an answer without an end.
 """
 
 from __future__ import annotations
 
-import urllib.request
+import asyncio
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.service.plain_request import fetch_plain
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+
+from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.service.signer import ATTEMPTS, Signer, Unproved
 from hub_extensions.core.signing import ANSWER_HEADER
 
-SECONDS = 10.0
+MAX_ANSWER_BYTES = 16 * 1024 * 1024  # a form with 1,000 offers has less than 1 MiB
+COMMAND_SECONDS = 10.0
+_CLOSED = 599  # tornado's status if no answer came
 
 
-def signed_get(url: str, secret: str, account: int | None = None, seconds: float = SECONDS) -> tuple[int, bytes]:
-    """Status and body of the service's answer. Raises OSError: nobody answers, or not the service.
+def service_client(account: int | None = None, at_once: int = 50) -> HttpClient:
+    """Create a client for the GPU service that bounds each answer and never decompresses it.
 
-    `account`: the uid of who has to listen there; None: it is not looked at.
+    Args:
+        account: the uid that has to listen at the service's port, if that is on this machine; `None` to connect to
+            any listener.
+        at_once: the number of requests that run at the same time.
     """
-    signer, place = Signer(secret), urlsplit(url)
+    return http_client(
+        at_once=at_once,
+        most_bytes=MAX_ANSWER_BYTES,
+        most_buffered=MAX_ANSWER_BYTES,
+        account=account,
+        decompress_response=False,
+    )
+
+
+async def fetch_signed(
+    client: HttpClient,
+    signer: Signer,
+    method: str,
+    url: str,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    **options: Any,
+) -> HTTPResponse:
+    """Send a signed request and return the answer once it is proved.
+
+    Args:
+        options: further arguments of ``HTTPRequest``, such as its time-outs.
+
+    Raises:
+        OSError: no answer came, or (`Unproved`) the program that answered does not know the secret.
+    """
+    place = urlsplit(url)
     target = f"{place.path}?{place.query}" if place.query else place.path
     for _ in range(ATTEMPTS):
-        letter = signer.sign("GET", target)
-        request = urllib.request.Request(url, headers=dict(letter.headers))
-        status, body, headers = fetch_plain(request, seconds, account)
-        if letter.heard(status, body, headers.get(ANSWER_HEADER)):
-            return status, body
+        letter = signer.sign(method, target, body or b"")
+        signed = {**(headers or {}), **letter.headers}
+        answer = await _fetch(client, HTTPRequest(url, method, signed, body, **options))
+        if letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
+            return answer
     raise Unproved("answered only that the request is to be signed again")
+
+
+def get_once(
+    url: str,
+    *,
+    secret: str = "",
+    headers: Mapping[str, str] | None = None,
+    account: int | None = None,
+    seconds: float = COMMAND_SECONDS,
+) -> tuple[int, bytes]:
+    """Send one GET request from a program that runs no event loop, such as a command of an administrator.
+
+    Args:
+        secret: signs the request; "" sends it unsigned, and the answer is then not proved.
+        account: see `service_client`.
+
+    Returns:
+        The status and the body of the answer; a redirect is returned, not followed.
+
+    Raises:
+        OSError: no answer came, or not from the service.
+    """
+
+    async def get() -> HTTPResponse:
+        client = service_client(account)
+        limits = {"connect_timeout": seconds, "request_timeout": seconds}
+        if secret:
+            return await fetch_signed(client, Signer(secret), "GET", url, headers=headers, **limits)
+        return await _fetch(client, HTTPRequest(url, headers=dict(headers or {}), **limits))
+
+    answer = asyncio.run(get())
+    return answer.code, answer.body
+
+
+async def _fetch(client: HttpClient, request: HTTPRequest) -> HTTPResponse:
+    request.follow_redirects = False
+    try:
+        answer = await client.fetch(request, raise_error=False)
+    except (HTTPClientError, ValueError) as problem:  # ValueError: the address cannot be used
+        answer = HTTPResponse(request, _CLOSED, error=problem)
+    if answer.code == _CLOSED:
+        raise OSError(_reason(answer.error))
+    return answer
+
+
+def _reason(error: BaseException | None) -> str:
+    text = str(getattr(error, "message", None) or error or "")
+    if text in ("Connection closed", "Stream closed"):  # tornado does not distinguish an answer that is too long
+        limit = MAX_ANSWER_BYTES // 1024**2
+        return f"ended its answer too early, or answered more than {limit} MiB: it may be another program"
+    return text or "no answer"

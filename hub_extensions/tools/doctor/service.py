@@ -7,7 +7,6 @@ import os
 import pwd
 import sqlite3
 import stat
-import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ from urllib.parse import urlsplit
 from traitlets.config import Config
 
 from hub_extensions.adapters.linux.listeners import accounts_at
-from hub_extensions.adapters.service.plain_request import fetch_plain
-from hub_extensions.adapters.service.signed_request import signed_get
+from hub_extensions.adapters.service.signed_request import get_once
 from hub_extensions.core.culling.sources import WHO
 from hub_extensions.hub_service.setup.service_info import hub_secret_of
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
@@ -144,10 +142,7 @@ def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
     """What our own service says of itself, to the hub where the secret is known; None: it does not answer."""
     address = f"{settings.url}/health"
     try:
-        if secret:
-            found = json.loads(signed_get(address, secret, seconds=5)[1])
-        else:
-            found = json.loads(fetch_plain(urllib.request.Request(address), seconds=5).body)
+        found = json.loads(get_once(address, secret=secret, seconds=5)[1])
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) and "ready" in found else None

@@ -6,8 +6,6 @@ import asyncio
 import os
 import socket
 import threading
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,6 @@ from hub_extensions.adapters.http_client import http_client
 from hub_extensions.adapters.linux.listeners import (
     ListeningSocket,
     Proof,
-    ProvingHandler,
     StrangerListens,
     accounts_at,
     check_place,
@@ -28,6 +25,7 @@ from hub_extensions.adapters.linux.listeners import (
     taking,
 )
 from hub_extensions.adapters.linux.socket_diag import DiagSocket
+from hub_extensions.adapters.service.signed_request import get_once
 
 ANOTHER = os.geteuid() + 1
 """Stands for an account that is not ours; what another really has: ``test_strangers_port.py``."""
@@ -162,7 +160,7 @@ def test_a_listener_that_is_gone_is_not_proved(listener: socket.socket) -> None:
 
 
 @pytest.mark.needs("plain-user")  # root's listeners are trusted by everybody
-@pytest.mark.parametrize("client", ["tornado", "urllib"])
+@pytest.mark.parametrize("client", ["in a loop", "of a command"])
 async def test_a_stranger_is_sent_nothing(client: str) -> None:
     heard: list[bytes] = []
 
@@ -175,12 +173,11 @@ async def test_a_stranger_is_sent_nothing(client: str) -> None:
         stranger = threading.Thread(target=hear)
         stranger.start()
         request = {"Authorization": "Bearer secret"}
-        if client == "tornado":
+        if client == "in a loop":
             with pytest.raises(StrangerListens):
                 await http_client(account=ANOTHER).fetch(HTTPRequest(url, headers=request))
         else:
-            opener = urllib.request.build_opener(ProvingHandler(ANOTHER))
-            with pytest.raises(urllib.error.URLError, match="another account"):
-                await asyncio.to_thread(opener.open, urllib.request.Request(url, headers=request))
+            with pytest.raises(OSError, match="another account"):
+                await asyncio.to_thread(get_once, url, headers=request, account=ANOTHER)
         await asyncio.to_thread(stranger.join)
     assert heard == [b""]

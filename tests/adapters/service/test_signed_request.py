@@ -12,14 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from hub_extensions.adapters.service.gpu_service import GpuServiceClient, ServiceAway
-from hub_extensions.adapters.service.plain_request import ANSWER_BYTES
-from hub_extensions.adapters.service.signed_request import signed_get
+from hub_extensions.adapters.service.signed_request import MAX_ANSWER_BYTES, get_once
 from hub_extensions.core.messages import Ask
 from hub_extensions.tools.cli import main
 
 PART = b"x" * 65536
-MOST_SENT = 4 * ANSWER_BYTES
-IN_FLIGHT = ANSWER_BYTES
+MOST_SENT = 4 * MAX_ANSWER_BYTES
+IN_FLIGHT = MAX_ANSWER_BYTES
 """What the two ends of a connection on the loopback hold beside what was read: some MiB."""
 
 
@@ -69,12 +68,12 @@ async def test_an_answer_without_an_end_is_not_read_to_its_end(endless: Answers,
             await client.form("ada", "", (), False, seconds=30)
     elif way == "signed get":
         with pytest.raises(OSError, match="more than 16 MiB"):
-            await asyncio.to_thread(signed_get, f"{endless.address}/x", "a secret")
+            await asyncio.to_thread(get_once, f"{endless.address}/x", secret="a secret")
     else:
         told = await asyncio.to_thread(CliRunner().invoke, main, ["offers", "--url", endless.address, "--token", "t"])
         assert (told.exit_code, "more than 16 MiB" in " ".join(told.output.split())) == (1, True)
     await client.close()
-    assert endless.sent < ANSWER_BYTES + IN_FLIGHT
+    assert endless.sent < MAX_ANSWER_BYTES + IN_FLIGHT
 
 
 def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
@@ -82,7 +81,7 @@ def test_an_answer_that_leads_elsewhere_is_not_followed() -> None:
     leads = Answers(f"HTTP/1.1 302 Found\r\nLocation: {elsewhere.address}/\r\nContent-Length: 0\r\n\r\n")
     told = CliRunner().invoke(main, ["offers", "--url", leads.address, "--token", "somebodys-token"])
     with pytest.raises(OSError, match="did not prove"):
-        signed_get(f"{leads.address}/x", "a secret")
+        get_once(f"{leads.address}/x", secret="a secret")
     for each in (leads, elsewhere):
         each.close()
     assert b"somebodys-token" in leads.heard
