@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from hub_extensions.hub_service.http.api.people import stored_document
+from hub_extensions.hub_service.http.openapi import document as openapi_document
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.config.traits import SECTIONS
 from hub_extensions.spawner.kube import GpuKubeSpawner
@@ -46,7 +45,7 @@ def test_every_setting_has_its_row() -> None:
 
 def test_every_route_has_its_row() -> None:
     text = (DOCS / "reference" / "routes.md").read_text()
-    document = json.loads(stored_document())
+    document = openapi_document()
     assert document["paths"]
     for path, methods in document["paths"].items():
         for method in methods:

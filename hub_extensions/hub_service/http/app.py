@@ -16,6 +16,7 @@ from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
 from hub_extensions.hub_service.http.auth import ProvingOAuth, cookie_secret
 from hub_extensions.hub_service.http.limits import BoundedServer
+from hub_extensions.hub_service.http.openapi import document_text
 from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
 from hub_extensions.hub_service.http.pages.audit import Audit, AuditFile
 from hub_extensions.hub_service.http.pages.frame import Frames
@@ -68,6 +69,7 @@ def make_app(parts: Parts) -> Application:
         frames=Frames(parts.hub),
         error_page=error_page,
         static_files=read_static(),
+        openapi_document=document_text,
         receipts={},
     )
 

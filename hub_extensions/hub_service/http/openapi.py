@@ -1,15 +1,14 @@
-"""Makes the OpenAPI 3.1 document from routes and dataclasses: ``python -m hub_extensions.hub_service.http.openapi``.
+"""Builds the OpenAPI 3.1 document from the routes and the dataclasses of their messages.
 
-The document is a file of the package, so that it can be read without a running service; a test fails when the file and
-the code drift apart.
+The service builds it at the first request for it. ``python -m hub_extensions.hub_service.http.openapi`` prints it.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -20,7 +19,6 @@ from hub_extensions.core.signing import SCHEME, SIGN_AGAIN
 from hub_extensions.hub_service.http.api.codec import OF_ANY_VERSION
 from hub_extensions.hub_service.http.api.routes import ID, ROUTES, Address, Method
 
-FILE = "openapi.json"
 SECURITY: dict[str, list[dict[str, list[str]]]] = {
     "ANYBODY": [{}],
     "HUB": [{"hubSignature": []}],
@@ -54,7 +52,7 @@ ERRORS = {
 
 
 def document() -> dict[str, Any]:
-    """The OpenAPI document, from the code as it is now."""
+    """Build the OpenAPI document."""
     schemes: dict[str, Any] = {
         name: {"type": kind, "scheme": "bearer", "description": text} for name, (kind, text) in SCHEMES.items()
     }
@@ -85,7 +83,7 @@ def document() -> dict[str, Any]:
 
 
 def _webhook() -> dict[str, Any]:
-    """What this service sends, where the admin has set c.GpuNotices.webhook_url."""
+    """Describe the request that the service sends if c.GpuNotices.webhook_url is set."""
     return {
         "operationId": "webhook_notice",
         "summary": "Tell a user that the server is ready.",
@@ -100,16 +98,10 @@ def _webhook() -> dict[str, Any]:
     }
 
 
-def text(made: dict[str, Any]) -> str:
-    """The document as the file has it."""
-    return json.dumps(made, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def main() -> None:
-    """Write the file."""
-    target = Path(__file__).with_name(FILE)
-    target.write_text(text(document()), encoding="utf-8")
-    sys.stdout.write(f"{target}\n")
+@functools.cache
+def document_text() -> str:
+    """Return the document as JSON; building it takes about 0.2 s."""
+    return json.dumps(document(), indent=2, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def _path(address: Address) -> dict[str, Any]:
@@ -188,4 +180,4 @@ def _schemas(routes: tuple[Address, ...]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.stdout.write(document_text())

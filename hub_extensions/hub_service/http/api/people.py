@@ -6,7 +6,7 @@ admission as after a click on the form.
 
 from __future__ import annotations
 
-from importlib.resources import files
+import asyncio
 
 from hub_extensions.core.access import ApiAction, Person, refusal
 from hub_extensions.core.messages import FormState
@@ -24,11 +24,6 @@ def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
     """The offers as this caller may see them; a service is no user, whatever its name."""
     user = person.name if person.kind == "user" else ""
     return engine.form(user, server, person.groups, person.may(ApiAction.LIST_ALL))
-
-
-def stored_document() -> bytes:
-    """The OpenAPI file of the package, as ``http/openapi.py`` made it."""
-    return files("hub_extensions.hub_service.http").joinpath("openapi.json").read_bytes()
 
 
 class Offers(JsonRoute):
@@ -190,9 +185,10 @@ class Description(JsonRoute):
     who = Who.READER
 
     async def get(self) -> None:
-        """The file that was generated from the route table."""
+        # built from the route table, which has this handler in it
+        document = await asyncio.to_thread(self.settings["openapi_document"])
         self.set_header("Content-Type", "application/json")
-        self.finish(stored_document())
+        self.finish(document)
 
 
 async def leave(engine: Engine, person: Person, ticket: str) -> None:
