@@ -13,15 +13,15 @@ from typing import Any, cast, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from hub_extensions.adapters.files.plain_yaml import (
-    RIGHT,
+from hub_extensions.adapters.files.yaml_file import (
+    EXPECTED,
     FileStamp,
     Lines,
     YamlError,
-    line_of,
-    plain_yaml,
+    find_line,
+    load_yaml,
+    read_text,
     stamp_of,
-    text_of_file,
 )
 from hub_extensions.core.sign_on.apps import App, AppCatalogue, AppProblem
 
@@ -85,7 +85,7 @@ class WatchedCatalogue:
 def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[AppCatalogue, tuple[AppProblem, ...]]:
     """The apps, and what of them is surely not meant. Raises CatalogueError."""
     apps, lines = _read(source)
-    found = [replace(each, line=each.line or line_of((each.app, each.key), lines)) for each in check(apps)]
+    found = [replace(each, line=each.line or find_line((each.app, each.key), lines)) for each in check(apps)]
     wrong = [each for each in found if not each.is_warning]
     if wrong:
         raise CatalogueError(_named(source), wrong)
@@ -102,7 +102,7 @@ def _read(source: Mapping[str, Any] | str) -> tuple[AppCatalogue, Lines]:
     raw: Any = source
     if isinstance(source, str):
         try:
-            raw, lines = plain_yaml(text_of_file(source))
+            raw, lines = load_yaml(read_text(source))
         except YamlError as wrong:
             raise CatalogueError(source, [AppProblem("", wrong.field, wrong.text, wrong.line)]) from None
     if not isinstance(raw or {}, Mapping):
@@ -152,7 +152,7 @@ _AppShape: Any = create_model(
 def _app(name: str, written: Any, lines: Lines) -> App | list[AppProblem]:
     if not isinstance(written, Mapping):
         text = f"it has to have keys, of which where and upstream are needed. Known: {', '.join(KEYS)}"
-        return [AppProblem(name[:60], "", text, line_of((name,), lines))]
+        return [AppProblem(name[:60], "", text, find_line((name,), lines))]
     if "mode" in written and written["mode"] is None:  # a bare `none` of YAML
         written = {**written, "mode": "none"}
     try:
@@ -167,7 +167,7 @@ def _app(name: str, written: Any, lines: Lines) -> App | list[AppProblem]:
 def _problem(name: str, error: Any, lines: Lines) -> AppProblem:
     """What pydantic found, in our words."""
     place = tuple(error["loc"])
-    key, line = str(place[0]) if place else "", line_of((name, *place), lines)
+    key, line = str(place[0]) if place else "", find_line((name, *place), lines)
     if error["type"] == "extra_forbidden":
         nearest = difflib.get_close_matches(key, KEYS, n=1)
         hint = f"did you mean {nearest[0]}? " if nearest else ""
@@ -177,5 +177,5 @@ def _problem(name: str, error: Any, lines: Lines) -> AppProblem:
         "tuple_type": "it has to be a list",
         "literal_error": f"it has to be {error.get('ctx', {}).get('expected', '')}",
     }
-    text = own.get(error["type"]) or RIGHT.get(error["type"], f"it cannot be used: {error['msg']}")
+    text = own.get(error["type"]) or EXPECTED.get(error["type"], f"it cannot be used: {error['msg']}")
     return AppProblem(name[:60], key, text, line)

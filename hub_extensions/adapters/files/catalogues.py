@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import functools
 import json
-import re
 from collections.abc import Callable
+from gettext import c2py
 from importlib.resources import files
 
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, preferred
 
 DOMAINS = ("jupyterhub_gpu", "jupyterhub_gpu_pages")
-_PLURALS = re.compile(r"nplurals=(\d); plural=(?:(0)|\(n (!=|>) 1\));")
 
 
 def catalogue_for(accept_language: str) -> Catalogue:
@@ -48,14 +47,11 @@ def _read(name: str) -> Catalogue:
         head = read.pop("")
         language, plurals = head["language"], head["plural_forms"]
         texts |= read
-    return Catalogue(language, texts, _form(plurals))
+    return Catalogue(language, texts, plural_form(plurals))
 
 
-def _form(plurals: str) -> Callable[[float], int]:
-    """Which form a number takes. Three rules are enough for the languages here; another one is a fault of ours."""
-    rule = _PLURALS.fullmatch(plurals.strip())
-    if rule is None:
-        raise ValueError(f"a plural rule that is not known: {plurals}")
-    if rule[2]:
-        return lambda count: 0
-    return (lambda count: int(count != 1)) if rule[3] == "!=" else (lambda count: int(count > 1))
+def plural_form(plural_forms: str) -> Callable[[float], int]:
+    """Return the function that chooses the form for a number, from a catalogue's header ``Plural-Forms``."""
+    form = c2py(plural_forms.partition("plural=")[2].strip(" ;"))
+    # gettext's rules are for whole numbers; 0.5 or 1.5 of something takes the form of several
+    return lambda count: form(int(count) if float(count).is_integer() else 2)

@@ -1,6 +1,6 @@
 """The policy file of culling: YAML in, rules out, or what is wrong with it: line, field, and what would be right.
 
-Not here: YAML itself (``plain_yaml.py``), what the rules mean (``core/culling/rules.py``), and when the file is read
+Not here: YAML itself (``yaml_file.py``), what the rules mean (``core/culling/rules.py``), and when the file is read
 (``hub_service/engine``).
 """
 
@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
-from hub_extensions.adapters.files.plain_yaml import RIGHT, Place, YamlError, line_of, plain_yaml, text_of_file
+from hub_extensions.adapters.files.yaml_file import EXPECTED, YamlError, YamlPath, find_line, load_yaml, read_text
 from hub_extensions.core.culling import CullPolicy, CullRule, RuleProblem, RuleWindow, check_rules
 from hub_extensions.core.culling.rules import DAY_MINUTES, LIMITS
 
@@ -48,7 +48,7 @@ def read_policy_file(path: str, base: CullPolicy) -> tuple[CullRule, ...]:
         PolicyFileError: it cannot be read, or a field is wrong.
     """
     try:
-        rules = parse_policy(text_of_file(path))
+        rules = parse_policy(read_text(path))
         problems = list(check_rules(rules, base))
     except _Wrong as wrong:
         raise PolicyFileError(path, wrong.problems) from None
@@ -71,7 +71,7 @@ def _wrong(text: str, line: int = 0, field: str = "the file") -> _Wrong:
 
 def parse_policy(text: str) -> tuple[CullRule, ...]:
     """The rules of a file's text. Raises `_Wrong`, YamlError."""
-    raw, lines = plain_yaml(text)
+    raw, lines = load_yaml(text)
     if raw is None:
         return ()
     try:
@@ -82,7 +82,7 @@ def parse_policy(text: str) -> tuple[CullRule, ...]:
     names = [each.name for each in rules]
     for place, name in enumerate(names):
         if name in names[:place]:
-            raise _wrong(f"another rule is called {name!r} too", line_of(("rules", place, "name"), lines), "name")
+            raise _wrong(f"another rule is called {name!r} too", find_line(("rules", place, "name"), lines), "name")
     return tuple(rules)
 
 
@@ -192,33 +192,35 @@ class _FileShape(_Shape):
 # ------------------------------------------------------------------ its meaning
 
 
-def _rule(made: Any, place: int, zone: ZoneInfo, lines: Mapping[Place, int]) -> CullRule:
+def _rule(made: Any, place: int, zone: ZoneInfo, lines: Mapping[YamlPath, int]) -> CullRule:
     at = ("rules", place)
     limits = {name: getattr(made, name) for name in LIMITS if name in made.model_fields_set}
     if made.never and limits:
         first = next(iter(limits))
-        raise _wrong("a rule that says never has no limits: leave one of them out", line_of((*at, first), lines), first)
+        raise _wrong(
+            "a rule that says never has no limits: leave one of them out", find_line((*at, first), lines), first
+        )
     if not made.never and not limits:
         text = f"it sets nothing: write never: true, or a limit ({', '.join(LIMITS)})"
-        raise _wrong(text, line_of(at, lines), f"rule {made.name!r}")
+        raise _wrong(text, find_line(at, lines), f"rule {made.name!r}")
     windows = tuple(_window(each, (*at, "windows", index), zone, lines) for index, each in enumerate(made.windows))
     own = {"".join(map(str, each[2:])): line for each, line in lines.items() if each[:2] == at and len(each) < 4}
     return CullRule(made.name, made.groups, made.users, made.offers, made.pools, windows, made.never, limits, own)
 
 
-def _window(made: _WindowShape, place: Place, zone: ZoneInfo, lines: Mapping[Place, int]) -> RuleWindow:
+def _window(made: _WindowShape, place: YamlPath, zone: ZoneInfo, lines: Mapping[YamlPath, int]) -> RuleWindow:
     if made.ends <= made.begins:
         text = "it ends before it begins; for a night write two windows, one to 24:00 and one from 00:00"
-        raise _wrong(text, line_of((*place, "to"), lines), "to")
+        raise _wrong(text, find_line((*place, "to"), lines), "to")
     if made.first is not None and made.last is not None and made.last < made.first:
-        raise _wrong("it is before first", line_of((*place, "last"), lines), "last")
+        raise _wrong("it is before first", find_line((*place, "last"), lines), "last")
     return RuleWindow(made.begins, made.ends, made.days, made.zone or zone, made.first, made.last)
 
 
-def _problem(error: Any, lines: Mapping[Place, int], raw: Any) -> RuleProblem:
+def _problem(error: Any, lines: Mapping[YamlPath, int], raw: Any) -> RuleProblem:
     """What pydantic found, in our words."""
     place = tuple(error["loc"])
-    line = line_of(place, lines)
+    line = find_line(place, lines)
     field = next((str(part) for part in reversed(place) if isinstance(part, str)), "the file")
     if error["type"] == "extra_forbidden":
         known = [*_known(place)]
@@ -228,10 +230,10 @@ def _problem(error: Any, lines: Mapping[Place, int], raw: Any) -> RuleProblem:
     if error["type"] == "missing":
         return RuleProblem(line, field, "it is missing")
     own = error["ctx"]["error"] if error["type"] == "value_error" else f"it cannot be used: {error['msg']}"
-    return RuleProblem(line, field, ONLY_HERE.get(error["type"]) or RIGHT.get(error["type"], str(own)))
+    return RuleProblem(line, field, ONLY_HERE.get(error["type"]) or EXPECTED.get(error["type"], str(own)))
 
 
-def _known(place: Place) -> Iterator[str]:
+def _known(place: YamlPath) -> Iterator[str]:
     kind: type[BaseModel] = _FileShape
     if "windows" in place[:-1]:
         kind = _WindowShape

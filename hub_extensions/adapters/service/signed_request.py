@@ -90,7 +90,7 @@ def get_once(
 
     async def get() -> HTTPResponse:
         client = service_client(account)
-        limits = {"connect_timeout": seconds, "request_timeout": seconds}
+        limits: dict[str, Any] = {"connect_timeout": seconds, "request_timeout": seconds}
         if secret:
             return await fetch_signed(client, Signer(secret), "GET", url, headers=headers, **limits)
         return await _fetch(client, HTTPRequest(url, headers=dict(headers or {}), **limits))

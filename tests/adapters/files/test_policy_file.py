@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.adapters.files.plain_yaml import stamp_of
 from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.files.yaml_file import stamp_of
 from hub_extensions.core.culling import CullPolicy, CullRule, RuleWindow
 from hub_extensions.core.culling.rules import LIMITS
 from tests.examples import many

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.files.plain_yaml import FileStamp, stamp_of
 from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
+from hub_extensions.adapters.files.yaml_file import FileStamp, stamp_of
 from hub_extensions.core import culling
 from hub_extensions.core.culling import CullPolicy, CullRule, RuledServer
 

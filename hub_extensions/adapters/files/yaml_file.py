@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-MOST_BYTES = 256 * 1024
+MAX_BYTES = 256 * 1024
 """A file of a thousand rules is smaller."""
-DEEPEST = 8
+MAX_DEPTH = 8
 
-Place = tuple[str | int, ...]
-Lines = Mapping[Place, int]
+YamlPath = tuple[str | int, ...]
+Lines = Mapping[YamlPath, int]
 
 
 class YamlError(Exception):
@@ -50,17 +50,17 @@ def stamp_of(path: str) -> FileStamp | None:
     return FileStamp(found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino)
 
 
-def text_of_file(path: str) -> str:
+def read_text(path: str) -> str:
     """What a file holds. Raises YamlError."""
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise YamlError("it is no file: it has to be a plain one, or a link to one")
-            content: bytes = file.read(MOST_BYTES + 1)
+            content: bytes = file.read(MAX_BYTES + 1)
     except OSError as problem:
         raise YamlError(f"it cannot be read ({problem.strerror}); the service's account has to be able to") from None
-    if len(content) > MOST_BYTES:
-        raise YamlError(f"it has more than {MOST_BYTES // 1024} KiB, the most that is read")
+    if len(content) > MAX_BYTES:
+        raise YamlError(f"it has more than {MAX_BYTES // 1024} KiB, the most that is read")
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -72,7 +72,7 @@ def _opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes into keeps nobody waiting
 
 
-def plain_yaml(text: str) -> tuple[Any, Lines]:
+def load_yaml(text: str) -> tuple[Any, Lines]:
     """Texts, None, lists and dicts, and the line of each place; None where nothing is written. Raises YamlError."""
     try:
         _check_events(text)
@@ -84,7 +84,7 @@ def plain_yaml(text: str) -> tuple[Any, Lines]:
         raise YamlError(advice, 0 if mark is None else mark.line + 1) from None
     except yaml.YAMLError as problem:
         raise YamlError(f"it is not YAML ({str(problem).splitlines()[0]})") from None
-    lines: dict[Place, int] = {}
+    lines: dict[YamlPath, int] = {}
     return (None if root is None else _plain(root, (), lines)), lines
 
 
@@ -102,11 +102,11 @@ def _check_events(text: str) -> None:
             depth -= 1
         if documents > 1:
             raise YamlError("it has to hold one document, without a second ---", line)
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise YamlError("it is nested too deeply", line)
 
 
-def _plain(node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
+def _plain(node: yaml.Node, place: YamlPath, lines: dict[YamlPath, int]) -> Any:
     lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.ScalarNode):
         null = node.tag == "tag:yaml.org,2002:null" or (node.style is None and node.value == "none")
@@ -126,7 +126,7 @@ def _plain(node: yaml.Node, place: Place, lines: dict[Place, int]) -> Any:
     return found
 
 
-def line_of(place: Place, lines: Lines) -> int:
+def find_line(place: YamlPath, lines: Lines) -> int:
     """The line of a place, or of the nearest one around it that is written."""
     for length in range(len(place), -1, -1):
         if place[:length] in lines:
@@ -134,7 +134,7 @@ def line_of(place: Place, lines: Lines) -> int:
     return 0
 
 
-RIGHT: Mapping[str, str] = {
+EXPECTED: Mapping[str, str] = {
     "bool_parsing": "it has to be true or false",
     "bool_type": "it has to be true or false",
     "int_parsing": "it has to be a whole number",
