@@ -1,8 +1,8 @@
-"""What the processes say to each other: frozen dataclasses, without a reader or a writer.
+"""The messages between the processes, as frozen dataclasses without code to read or write them.
 
-The hub and the service read and write them with pydantic's ``TypeAdapter``, the server extension with the standard
-library; the OpenAPI file and the TypeScript types are generated from them. Times are aware UTC; every time here is
-wall-clock time for people and programs (the service converts from its running clock before it speaks).
+Hub and service read and write them with pydantic's ``TypeAdapter``, the server extension with the standard library.
+The OpenAPI document and the panel's TypeScript types are generated from them. All times are aware UTC wall-clock
+times; the service converts from its running clock before it sends them.
 """
 
 from hub_extensions.core.messages.admin import (

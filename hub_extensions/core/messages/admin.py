@@ -1,4 +1,4 @@
-"""The API for users, admins and programs: tickets, leases, the cluster, health."""
+"""Messages of the API for users, administrators and programs: tickets, leases, the cluster, health."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class TicketInfo:
-    """A ticket in a listing; `user` is None for anybody but its owner and admins. `reason` has no line for the log.
+    """A ticket in a listing.
 
-    `url`: where its server is opened once it is ready; from the path on where the hub's public address is not known.
+    Attributes:
+        user: `None` for everybody but its owner and administrators.
+        reason: without the text for the log.
+        url: where the server is opened once it is ready; only a path if the hub's public address is not known.
     """
 
     ticket: str
@@ -31,7 +34,12 @@ class TicketInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """The line for the metrics: tickets by state, and since when who waits longest is in line, by the first offer."""
+    """The line, for the metrics.
+
+    Attributes:
+        states: number of tickets by state.
+        waiting_since: when the longest-waiting ticket joined the line, by its first offer.
+    """
 
     states: Mapping[str, int]
     waiting_since: Mapping[str, datetime]
@@ -39,15 +47,16 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease in the admins' listing.
+    """A lease in the administrators' listing.
 
     Attributes:
-        use_source: who measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own
-            server says so) or ``none``.
-        stop_why: `stop_reason` by its code; None: it does not stop.
-        no_session_since: since when nobody knows whether the user's account is still there; None: it is.
-        others: what else would stop it, the earliest first.
-        uuid: "" on a cluster, where the scheduler picked the device. pod, node: where it runs on a cluster; "" else.
+        uuid: "" on a cluster, where the scheduler picked the device.
+        use_source: what measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the
+            server's own extension) or ``none``.
+        pod, node: where the server runs on a cluster; "" on one machine.
+        stop_why: `stop_reason` as a reason with a code; `None` if the server does not stop.
+        no_session_since: since when nobody can check whether the user's account still exists; `None` if it was checked.
+        others: the other causes that would stop the server, the earliest first.
     """
 
     lease: str
@@ -76,12 +85,15 @@ class LeaseInfo:
 
 @dataclass(frozen=True, slots=True)
 class FailedStop:
-    """A stop that was not over by its deadline, for admins.
+    """A stop that was not finished by its deadline, for administrators.
 
     Attributes:
-        since: of its first try. tries: how many failed, or were made since by this service. next_try: None: it waits.
-        fault: ``refused`` by the hub, it ``hangs`` there, or ``alive``: the hub calls it done. text: how it stands.
-        to_do: what an admin does about it.
+        since: time of the first attempt.
+        fault: ``refused`` by the hub, ``hangs`` in the hub, or ``alive`` although the hub reports it as stopped.
+        tries: the number of failed attempts, including those that this service made since.
+        next_try: `None` if no further attempt is planned.
+        text: the current state as a sentence.
+        to_do: what an administrator can do.
     """
 
     user: str
@@ -97,14 +109,18 @@ class FailedStop:
 
 @dataclass(frozen=True, slots=True)
 class CulledServer:
-    """What culling would do with a running server, for admins.
+    """What culling would do with a running server, for administrators.
 
     Attributes:
-        action: ``keep``, ``warn`` or ``stop``. enforced: False: a dry run, so that nothing of it happens.
-        cause: of the end in sight; "": none is. stops_at: when it comes if nothing changes. reason: why, in words.
-        ends_at: when its lifetime or an order ends it at the latest; None: nothing does.
-        others: what else would stop it, the earliest first.
-        rule: of the policy file that sets its limits; "": those of c.GpuCulling are. evidence: what is known of it.
+        action: ``keep``, ``warn`` or ``stop``.
+        enforced: False in a dry run, in which nothing is stopped.
+        cause: the cause of the expected end; "" if no end is expected.
+        stops_at: when that end comes if nothing changes.
+        ends_at: the latest end, by lifetime or order; `None` if nothing enforces one.
+        reason: the explanation as text.
+        rule: the rule of the policy file that sets the limits; "" if those of c.GpuCulling apply.
+        evidence: what is known about the server's use.
+        others: the other causes that would stop the server, the earliest first.
     """
 
     user: str
@@ -123,7 +139,7 @@ class CulledServer:
 
 @dataclass(frozen=True, slots=True)
 class CullingView:
-    """Culling as it stands now: every running server, and the stops that have failed."""
+    """The state of culling: every running server, and the stops that have failed."""
 
     as_of: datetime
     servers: tuple[CulledServer, ...]
@@ -132,7 +148,12 @@ class CullingView:
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """What one node has of a pool: `why` it does not count; "" when it does. `reason`: the same by its code."""
+    """What one node contributes to a pool.
+
+    Attributes:
+        why: why the node does not count; "" if it counts.
+        reason: the same with a code.
+    """
 
     node: str
     total: int
@@ -143,9 +164,11 @@ class NodePart:
 
 @dataclass(frozen=True, slots=True)
 class PoolInfo:
-    """One line's worth of equal devices of a cluster, for admins: where they are, and what a pod asks for them.
+    """A pool of equal devices of a cluster, for administrators: where they are and what a pod requests to get one.
 
-    `free` None: not known. `mechanism`: a word of ``core.mechanisms.Mechanism``.
+    Attributes:
+        mechanism: a value of ``core.cluster.mechanisms.Mechanism``.
+        free: `None` if it is not known.
     """
 
     pool: str
@@ -161,7 +184,12 @@ class PoolInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutInfo:
-    """Something of the cluster that no offer counts, and why. `reason`: the same where it has a code."""
+    """Something in the cluster that no offer counts.
+
+    Attributes:
+        why: the explanation.
+        reason: the same with a code; `None` if there is no code for it.
+    """
 
     what: str
     why: str
@@ -170,10 +198,10 @@ class LeftOutInfo:
 
 @dataclass(frozen=True, slots=True)
 class ForgottenPod:
-    """A pod of ours that the hub knows nothing of any more: it goes on and keeps its GPU until somebody ends it.
+    """A pod of ours that the hub no longer knows. It keeps its GPU until somebody deletes it.
 
     Attributes:
-        offer: the value of its label, which has ``_`` for the ``@`` of an offer's id; anybody may have written it.
+        offer: the value of its label, which has ``_`` for the ``@`` of an offer's id. Anybody may have written it.
     """
 
     pod: str
@@ -188,12 +216,13 @@ class ForgottenPod:
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    """The cluster as this service sees it, for admins.
+    """The cluster as the service sees it, for administrators.
 
     Attributes:
-        problem: why it cannot be read now; "" when it can. configured: the totals are what the admin says there is.
-        queue: whose line it is where it is not ours: ``Kueue``, ``KAI``.
-        held_up: offers whose first in line finds no device: something outside this hub took it.
+        problem: why the cluster cannot be read now; "" if it can.
+        configured: the totals come from the configuration.
+        queue: the system that keeps the line, if that is not this service: ``Kueue``, ``KAI``.
+        held_up: offers whose first in line gets no device, because something outside this hub took it.
     """
 
     problem: str
@@ -207,13 +236,16 @@ class ClusterInfo:
 
 @dataclass(frozen=True, slots=True)
 class OfferEvidence:
-    """Who measures the use of an offer's GPUs, for admins.
+    """What measures the use of an offer's GPUs, for administrators.
 
     Attributes:
-        source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (its own server says so) or ``none``.
-        leases: how many servers have one; measured: of how many of them the use is known.
-        age_seconds: of the oldest of their figures; None: there is none.
-        since: since when it stands so (UTC). reason: a code. text: how it stands, and what to do where it is not known.
+        source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the server's own extension) or ``none``.
+        leases: the number of servers with this offer.
+        measured: the number of those whose use is known.
+        age_seconds: the age of the oldest figure; `None` without figures.
+        since: when this state began (UTC).
+        reason: a code for the state.
+        text: the state as a sentence, and what to do if use is not known.
     """
 
     offer: OfferId
@@ -228,19 +260,19 @@ class OfferEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Everybody sees `ready`; the rest is for callers with a token.
+    """The health of the service. Everybody sees `ready`; the other fields need a token.
 
     Attributes:
-        evidence: who measures the use of each offer's GPUs.
-        prometheus: how it stands with the Prometheus that is asked for DCGM's figures; None: none is configured.
-        port: whether the service has its own port, and where it is reached if not.
-        clock: how the hub's clock differs from the service's, if it does; None: the hub has said nothing yet.
-        prometheus_answers: it answered the last question, or had none to answer; None: none is configured.
-        notices: channel -> how the last sending to a user went; None: no channel is configured.
-        notices_sent: by no channel did the last sending fail; None: no channel is configured.
-        policy_file: how it stands with the rules of culling. policy_file_valid: the file as it is now is in force.
-            None: there is no such file.
-        stops_failed: stops that were not over by their deadline, and are not yet.
+        evidence: what measures the use of each offer's GPUs.
+        prometheus: the state of the Prometheus that is queried for DCGM's figures; `None` if none is configured.
+        prometheus_answers: it answered the last query, or nothing had to be queried; `None` if none is configured.
+        port: whether the service has its own port, and where it listens if not.
+        clock: how the hub's clock differs from the service's; `None` until the hub has sent a request.
+        notices: the result of the last delivery to a user, by channel; `None` if no channel is configured.
+        notices_sent: the last delivery failed on no channel; `None` if no channel is configured.
+        policy_file: the state of the file with the rules of culling; `None` without such a file.
+        policy_file_valid: the current content of the file is in force; `None` without such a file.
+        stops_failed: the number of stops that passed their deadline and are not finished yet.
     """
 
     ready: bool
@@ -262,13 +294,16 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRecord:
-    """How good the wait forecasts of one pool were over its last 50 busy episodes, each counted once. None: not known.
+    """The quality of one pool's wait forecasts over its last 50 busy episodes, each counted once. `None` means not
+    known.
 
     Attributes:
-        matured: how many forecasts came true. coverage_90: the share that started before P90. coverage_80: the share
-            from P10 to P90.
-        rough: form and waiting page mark them as rough. finished: uses that the forecast has learned from.
-        episodes: busy episodes, from the first who waits to an empty line, that the forecasts were of.
+        matured: the number of forecasts whose outcome is known.
+        coverage_90: the share of tickets that started before P90.
+        coverage_80: the share of tickets that started between P10 and P90.
+        rough: the form and the waiting page mark the forecasts as rough.
+        finished: the number of finished uses that the forecast has learned from.
+        episodes: the number of busy episodes; one lasts from the first waiting ticket to an empty line.
         worse_than_plain: the median of earlier waits would have been the better guess.
     """
 
@@ -285,11 +320,12 @@ class ForecastRecord:
 
 @dataclass(frozen=True, slots=True)
 class ForecastReport:
-    """The wait forecast about itself.
+    """The state of the wait forecast.
 
     Attributes:
-        as_of: when the likely waits were computed that are told now; None: none are told. age_seconds: how long ago.
-        took_seconds: how long it computed.
+        as_of: when the waits that are shown now were computed; `None` if none are shown.
+        age_seconds: how long ago that was.
+        took_seconds: how long the computation took.
     """
 
     pools: tuple[ForecastRecord, ...]

@@ -1,4 +1,4 @@
-"""What every interface answers where it cannot do what it was asked."""
+"""The body of every error answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Problem:
-    """An error's body: what is wrong and what would be right, in which field, a stable code, and its parameters."""
+    """An error as JSON: what is wrong and what would be right.
+
+    Attributes:
+        field: the field that is wrong; "" if no single field is.
+        reason, params: a stable code and its parameters.
+    """
 
     message: str
     field: str = ""
@@ -19,5 +24,4 @@ class Problem:
 
     @classmethod
     def of(cls, reason: Reason) -> Problem:
-        """A reason as an error's body."""
         return cls(reason.message, "", reason.reason, reason.params)

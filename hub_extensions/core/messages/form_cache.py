@@ -1,7 +1,8 @@
-"""What of the forms that others were shown may be shown to somebody new, while the service does not answer. Pure.
+"""Chooses which cached offers to show in the form while the service does not answer.
 
-An offer is for everybody or for some groups. So what members of some groups saw is there for whoever is in all of
-these. Figures, notices and servers are left out: they are of another moment, or of another person.
+An offer is for everybody or for certain groups. Whatever members of some groups were shown is therefore valid for
+every member of all of these groups. Figures, notices and servers are dropped, because they belong to another time or
+another user.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Groups = frozenset[str]
 
 
 def form_for(groups: Iterable[str], kept: Mapping[Groups, FormState]) -> FormState | None:
-    """The offers for a member of these groups; None: nothing that was shown is known to be for them.
+    """Return the form for a member of these groups, or `None` if no cached form is valid for them.
 
     Args:
         kept: the last form of each set of groups, in the order in which they were shown.

@@ -1,4 +1,4 @@
-"""Shown to users, on the form and by the API: offers and waits."""
+"""Messages with offers and waits, for the spawn form and the API."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from hub_extensions.core.text.translation import Catalogue
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A wait forecast on the wire. Seconds; None is not known.
+    """A wait forecast. Durations are in seconds; `None` means not known.
 
     Attributes:
-        reason: why this long; None: nothing is to be said.
-        as_of: when the quantiles were computed; None: they are not known, or follow from now.
-        soon: the probability to start within 15 min, 1 h and 4 h, in steps of 0.05; empty: not known.
-        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: there were few busy times yet, or
-            the quantiles missed often of late.
-        wide: P90 is more than three times P10; both are rounded to coarse steps, and texts say "roughly".
+        now: the server starts at once.
+        at_most_seconds: the longest wait, if a limit enforces one.
+        reason: why the wait is this long; `None` if there is nothing to explain.
+        as_of: when the quantiles were computed; `None` if they are not known or need no computation.
+        soon: the probability of a start within 15 min, 1 h and 4 h, in steps of 0.05; empty if not known.
+        note: ``few-data``: too few uses have ended to estimate quantiles. ``rough``: there were few busy times so
+            far, or the quantiles were often wrong recently.
+        wide: P90 is more than three times P10. Both are rounded to coarse steps, and texts add "roughly".
     """
 
     now: bool
@@ -39,11 +41,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class OfferClosing:
-    """What administrators have closed of an offer: nothing new starts there.
+    """The part of an offer that administrators have closed for new starts.
 
     Attributes:
-        count: how many devices. all: none is left that is open.
-        since, why: of the oldest order, in the administrator's words; None and "" where somebody closed it elsewhere.
+        count: the number of closed devices.
+        all: no open device is left.
+        since, why: time and text of the oldest order; `None` and "" if the device was closed outside this service.
     """
 
     count: int
@@ -54,13 +57,16 @@ class OfferClosing:
 
 @dataclass(frozen=True, slots=True)
 class OfferState:
-    """One offer as the form shows it.
+    """One offer as the form shows it. A user receives only offers that the user's groups may choose.
 
-    `isolation` has the keys memory, fault, compute, access; `share` is 0 to 1 of one device (0: CPU only).
-    `free`, `total` None: not known. Only what is for one of the user's groups is listed at all.
-    `queue`: whose line it waits in where that is not ours (``Kueue``, ``KAI``): no place in it is known here.
-    `name`: plain (``Small GPU``); "": there is none but the title.
-    `closed`: what administrators have closed of it; None: nothing.
+    Attributes:
+        name: a plain name such as ``Small GPU``; "" if there is only the title.
+        share: the part of one device, 0 to 1; 0 for CPU only.
+        isolation: has the keys memory, fault, compute and access.
+        free, total: `None` if they are not known.
+        queue: the system that keeps the line, if that is not this service (``Kueue``, ``KAI``); the position in it
+            is not known.
+        closed: the part that administrators have closed; `None` if nothing is closed.
     """
 
     id: OfferId
@@ -89,15 +95,16 @@ class OfferState:
 
     @property
     def plain_name(self) -> str:
-        """What users read first."""
+        """Return the name that users read first."""
         return self.name or self.title
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user is told at the next page: why a server was stopped, why a ticket ended.
+    """A message shown to the user at the next page: why a server was stopped, or why a ticket ended.
 
-    `reasons`: what `text` says, for readers of other languages; none: it is shown as it stands.
+    Attributes:
+        reasons: the content of `text` with codes, for translation; if empty, `text` is shown as it is.
     """
 
     at: datetime
@@ -106,7 +113,7 @@ class Notice:
     reasons: tuple[Reason, ...] = ()
 
     def in_language(self, t: Catalogue) -> Pieces:
-        """What it says, in the language of a catalogue where that is to be had."""
+        """Return the message in the language of the catalogue, as far as it is translated."""
         return in_pieces(self.reasons, t) or plain_pieces(self.text, t)
 
 
@@ -115,13 +122,15 @@ class FailedStart:
     """An admitted start that failed.
 
     Attributes:
-        user: None for anybody but its owner and admins.
-        offer: that it was admitted to; ``cpu``: without a GPU. title: of it, in the admin's words.
-        reason: what happened. then: what more is said of it, and what to do.
-        cause: a word for it, as the metric has it; "": not known.
+        user: `None` for everybody but its owner and administrators.
+        offer: the offer it was admitted to; ``cpu`` without a GPU.
+        title: the administrator's title of that offer.
+        reason: what happened.
+        then: further explanation, and what to do.
+        cause: the label for the metric; "" if not known.
         before: how many starts of this server had failed in a row before this one.
-        kept_until: its user's place is kept until then; None: it is not.
-        log: the last lines of the server's log, for admins; "": not known, or not the reader's.
+        kept_until: until when the user's place in line is kept; `None` if it is not kept.
+        log: the last lines of the server's log, for administrators; "" if not known or not for the reader.
     """
 
     at: datetime
@@ -138,26 +147,26 @@ class FailedStart:
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """All that is said of it."""
+        """Return the reason followed by the further explanation."""
         return (self.reason, *self.then)
 
 
 @dataclass(frozen=True, slots=True)
 class FormState:
-    """Everything the spawn form needs, for one user, in one answer.
+    """Everything that the spawn form of one user needs.
 
     Attributes:
-        as_of: when the inventory was read; None: never yet.
-        culling: sentence about when servers stop ("" in a dry run).
-        gpu_servers: the user's servers that hold a GPU now (names; "" is the default server).
-        last_offers: offer ids the user chose last, if they still exist (for preselection).
-        caution: what the figures do not count, one sentence; "" where they count everything.
-        in_line: the user's servers that have a live ticket: they wait, or are being started.
-        silent: offers that a machine of the cluster has which does not answer.
-        default_offer: what the admin has preselected for whoever has not chosen before; None: nothing.
-        rule: what `culling` says, as a reason; None: "", or an older service.
-        peak_memory_bytes: the most GPU memory that one of the user's last three uses held; None: not known.
-        failed: the user's last starts that failed, one a server, and after which none was ready.
+        as_of: when the inventory was read; `None` if it was not read yet.
+        culling: a sentence about when servers stop; "" in a dry run.
+        rule: the same as a reason; `None` if `culling` is "", or from an older service.
+        gpu_servers: names of the user's servers that hold a GPU now; "" is the default server.
+        in_line: names of the user's servers that wait or are being started.
+        last_offers: the offers the user chose last, if they still exist; the form preselects them.
+        default_offer: the administrator's preselection for users who have not chosen before; `None` without one.
+        caution: a sentence about what the figures do not include; "" if they include everything.
+        silent: offers with devices on a machine of the cluster that does not respond.
+        peak_memory_bytes: the highest GPU memory in any of the user's last three uses; `None` if not known.
+        failed: the last failed start of each of the user's servers that has not been ready since.
     """
 
     offers: tuple[OfferState, ...]

@@ -1,4 +1,4 @@
-"""Hub and service: a start asks, is told, and says how it went. Authorised by the hub secret."""
+"""Messages between hub and service about a start. They are authorised by the hub's secret."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A spawner asks for admission. Asking again for the same (user, server) finds the same ticket.
+    """A spawner's request for admission. Asking again for the same (user, server) finds the same ticket.
 
     Attributes:
         offers: acceptable offer ids in order of preference.
         options: the validated user options, kept so that the service can start the server by itself.
         groups: the user's groups as the hub knows them now.
-        ticket: the ticket that this very start already has, "" on its first ask: a ticket that ended meanwhile is
-            answered with ``ended``, and never made anew.
-        accepted: when the hub accepted the start: new tickets of one request join in this order.
-        kept: no spawner waits for the answer: a hub that has ended since accepted this start. Whoever has a ticket by
-            now keeps it as it is.
-        demands: on a cluster, what its pod will demand of a node; None is not known: the pod cannot be made before it
-            stands in line, or there is no pod.
+        ticket: the ticket that this start already has; "" on its first request. If that ticket has ended, the answer
+            is ``ended`` and no new one is created.
+        accepted: when the hub accepted the start; new tickets of one request join the line in this order.
+        kept: no spawner waits for the answer, because the hub that accepted this start has ended since. An existing
+            ticket is left as it is.
+        demands: on a cluster, what the pod will require of a node; `None` if it is not known, because the pod can
+            only be made later or there is none.
     """
 
     user: str
@@ -43,11 +43,14 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """What an admitted spawner needs: the lease's id, the device's UUID and what to put in the environment.
+    """What the spawner of an admitted server needs.
 
-    `environment` has CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and, with a GPU, JUPYTERHUB_GPU_LEASE and what the
-    server extension needs. With CPU only `lease` is "" and `uuid` None. On a cluster `uuid` is None too, the scheduler
-    picks the device, and `pod` says what to ask it for.
+    Attributes:
+        lease: the lease's id; "" for CPU only.
+        uuid: the device; `None` for CPU only, and on a cluster, where the scheduler picks the device.
+        environment: CUDA_VISIBLE_DEVICES, NVIDIA_VISIBLE_DEVICES and, with a GPU, JUPYTERHUB_GPU_LEASE and what the
+            server extension needs.
+        pod: on a cluster, what the pod has to request from the scheduler.
     """
 
     lease: str
@@ -60,14 +63,15 @@ class LeaseGrant:
 
 @dataclass(frozen=True, slots=True)
 class TicketStatus:
-    """What a ticket is told. `answer` is ``admit``, ``wait``, ``refuse``, or ``ended``: it is gone.
+    """The state of a ticket, as sent to the hub.
 
     Attributes:
-        position: 1 is the next; 0 when it does not wait.
-        since: joined at.
-        alternatives: offers that are free right now and smaller, then others that are likely to be had sooner.
-        simulated: the GPUs do not exist; the waiting page has to say so.
-        usual_start_seconds: from admission until ready, as starts on this offer usually took; None: not known.
+        answer: ``admit``, ``wait``, ``refuse``, or ``ended`` if the ticket no longer exists.
+        position: 1 for the next in line; 0 if the ticket does not wait.
+        since: when the ticket joined the line.
+        alternatives: smaller offers that are free now, then others that are likely to be available sooner.
+        simulated: the GPUs do not exist; the waiting page has to show that.
+        usual_start_seconds: how long starts on this offer usually took from admission until ready; `None` if not known.
     """
 
     ticket: str
@@ -90,7 +94,7 @@ class TicketStatus:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The spawner started the process (`ready` False), or the hub found it ready (`ready` True)."""
+    """The spawner has started the process (`ready` False), or the hub has found the server ready (`ready` True)."""
 
     attempt: int
     pid: int | None = None
@@ -100,14 +104,15 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The spawner says how an attempt ended: ``left`` (a confirmed stop) or ``failed`` (a failed start).
-
-    `reason` is for the metric.
+    """How an attempt ended, as reported by the spawner.
 
     Attributes:
-        message: words that have no code, for the user: an error's own, or an older hub's.
-        seconds: the limit that a failed start passed; 0: none. log: the last lines of its server's log; "": not known.
-        reasons: why, for the user; none: `message` or `seconds` say it.
+        how: ``left`` (a confirmed stop) or ``failed`` (a failed start).
+        message: a text for the user that has no code: the error's own, or one of an older hub.
+        reason: the label for the metric.
+        seconds: the time limit that a failed start exceeded; 0 if none.
+        log: the last lines of the server's log; "" if not known.
+        reasons: explanation for the user; if empty, `message` or `seconds` explain it.
     """
 
     attempt: int
@@ -121,12 +126,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The hub stopped this user's server (a hint that saves time; the service looks for itself).
+    """The hub has stopped this server. This is a hint that saves time; the service checks by itself.
 
-    `reasons`: for the user, where the server ended by itself and it is known why (`message`: the same as an older hub
-    says it); `reason`: for the metric, as in ``core.cluster.pod_status``. All are empty for an ordinary stop. `asked`:
-    somebody asked for the stop while it ran; else it ended by itself. `closing`: the hub itself ends, and takes its
-    servers with it. `polled`: whether the spawner's own poll, asked afterwards, calls it ended; None: it does not say.
+    Attributes:
+        message: `reasons` as text, for a service that does not know them.
+        reason: the label for the metric, as in ``core.cluster.pod_status``.
+        asked: somebody asked for the stop while the server ran; False if the server ended by itself.
+        closing: the hub itself ends and stops its servers.
+        reasons: explanation for the user if the server ended by itself and the cause is known.
+        polled: whether the spawner's own poll, made afterwards, reports the server as ended; `None` if the hub does
+            not report it.
     """
 
     user: str
@@ -140,16 +149,17 @@ class Stopped:
 
 
 RETURNS_HEADER = "X-Jupyterhub-Gpu-Returns"
-"""The header of a start by which the service brings a server back whose GPU was taken back."""
+"""Header of the start request by which the service restarts a server whose GPU was taken back."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedOut:
-    """The user of a server signed out, or may not sign in any more: the server is to stop.
+    """The user of a server signed out, or may not sign in any more: the server has to stop.
 
     Attributes:
-        lease: which run of it. left_seconds: until then; 0: now.
-        cause: the hub's word, as in ``core.sign_on.EndCause``.
+        lease: the lease of this run of the server.
+        left_seconds: time until the stop; 0 for an immediate stop.
+        cause: the hub's code, as in ``core.sign_on.EndCause``.
     """
 
     user: str
@@ -161,7 +171,11 @@ class SignedOut:
 
 @dataclass(frozen=True, slots=True)
 class WithoutSession:
-    """A user of whom nobody knows whether the provider still has the account. `since`: when the last session ended."""
+    """A user without a session, for whom nobody can check whether the provider still has the account.
+
+    Attributes:
+        since: when the user's last session ended.
+    """
 
     user: str
     since: datetime
@@ -169,10 +183,11 @@ class WithoutSession:
 
 @dataclass(frozen=True, slots=True)
 class WithoutSessions:
-    """All such users: whoever is not among them has an account as far as is known.
+    """All users without a session. Every other user has an account as far as is known.
 
     Attributes:
-        drain_after_seconds: so long after `since` their servers stop, if they are idle; None: they do not for that.
+        drain_after_seconds: how long after `since` the idle servers of these users stop; `None` if they do not stop
+            for that.
     """
 
     people: tuple[WithoutSession, ...]
@@ -184,8 +199,8 @@ class DrainState:
     """Whether the service stops the server.
 
     Attributes:
-        left_seconds: until it begins; None: it will not, as no such lease is held here.
-        takes_seconds: how long it may take then, with its turn among others that stop too.
+        left_seconds: time until the stop begins; `None` if it will not stop, because no such lease exists here.
+        takes_seconds: how long the stop may take then, including its turn among other stops.
     """
 
     left_seconds: float | None

@@ -1,4 +1,4 @@
-"""What a webhook of the admin's is sent. Never a token: the address leads to the hub, which asks who comes."""
+"""The message to the administrator's webhook. It holds no token: its link leads to the hub, which asks for a login."""
 
 from __future__ import annotations
 
@@ -13,15 +13,19 @@ class WebhookNotice:
     """One notice to one user.
 
     Attributes:
-        id: the same at each try: whoever has seen it already may drop it. `version` is this message's.
-        kind: ``ready``: it is the user's turn, and the server is there. ``warning``, ``last-warning``: it stops soon.
-            ``letter``: an admin writes to those on a card, and `text` is what.
-        server: "" is the default server. url: where the user opens it. title: of the offer.
-        at: when the server was ready. open_until: when its GPU goes to the next in line unless the server is opened;
-            None: nothing stops an unopened server here.
-        subject, text: the admin's templates, filled in; of a warning our own.
-        stops_at, cause: of a warning: when it stops, and for what (``idle``, ``lifetime``, ``unopened``, ``admin``,
-            ``cpu-idle``).
+        version: the version of this message.
+        id: the same at each delivery attempt, so that a receiver can drop repeats.
+        kind: ``ready``: it is the user's turn and the server is up. ``warning``, ``last-warning``: the server stops
+            soon. ``letter``: a message in `text` from an administrator to the holders of a device.
+        server: the server's name; "" for the default server.
+        url: where the user opens the server.
+        title: the title of the offer.
+        at: when the server was ready.
+        open_until: when the GPU goes to the next in line if nobody opens the server; `None` if unopened servers are
+            not stopped.
+        subject, text: the administrator's templates, filled in; for a warning the built-in text.
+        stops_at, cause: for a warning, when the server stops and why (``idle``, ``lifetime``, ``unopened``,
+            ``admin``, ``cpu-idle``).
     """
 
     version: int

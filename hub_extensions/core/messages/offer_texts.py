@@ -1,4 +1,4 @@
-"""Offers as people say them: what one is called, what it gives, how many are free, and how long the wait is. Pure."""
+"""Texts about an offer: its name, what it provides, how many are free, and how long the wait is."""
 
 from __future__ import annotations
 
@@ -12,19 +12,15 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import MINUTE, about, at_most, gib, likely, ordinal
 
 AGE_STEP_SECONDS = 300
-MIG = "MIG "
-"""What a part of a card is called by whoever knows begins with."""
-UNUSED_BYTES = 50 << 20
-"""Who held less did not use the GPU: such a peak says nothing of what is enough."""
-ROOM = 1.1
-"""Whoever needed so much may need a little more."""
+MIG = "MIG "  # prefix of the technical name of a MIG offer
+UNUSED_BYTES = 50 << 20  # a use with a lower peak did not use the GPU, so it does not show how much memory is enough
+ROOM = 1.1  # factor on the peak of earlier uses, because the next use may need a little more memory
 FEW_DATA = "few-data"
-ROUGH = "rough"
-"""What is said of a forecast beside its figures (`Wait.note`)."""
+ROUGH = "rough"  # values of `Wait.note`
 
 
 def default_title(offer: OfferId) -> str:
-    """An offer's name made from its id, for where its title is not known."""
+    """Return a name made from the offer's id, for an offer whose title is not known."""
     if offer == CPU:
         return "CPU only"
     if offer.base == GPU_SHARED:
@@ -38,14 +34,17 @@ def default_title(offer: OfferId) -> str:
 
 
 def plain_name(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """What somebody calls an offer who does not know MIG: ``Small GPU``; an admin's title stays as it is."""
+    """Return the offer's name for users who do not know MIG, such as ``Small GPU``; an administrator's title is not
+    translated.
+    """
     return t(offer.plain_name)
 
 
 def card_share(offer: OfferState) -> Fraction | None:
-    """How much of a whole card it is; None: not known, or nothing of a card.
+    """Return the offer's part of a whole card, or `None` if it is not known or the offer has no GPU.
 
-    `share` is of a device, which may be a part: a MIG device is told by its SMs of those that the parts are cut from.
+    `share` refers to a device, which may itself be a part of a card. For a MIG device the part is computed from its
+    SMs.
     """
     if not 0 < offer.share <= 1:
         return None
@@ -57,7 +56,7 @@ def card_share(offer: OfferState) -> Fraction | None:
 
 
 def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """How much memory an offer gives: ``4.75 GiB``; "" where it is not known, or there is no GPU."""
+    """Return the memory of an offer, such as ``4.75 GiB``; "" if it is not known or the offer has no GPU."""
     if offer.id == CPU or offer.memory_bytes is None:
         return ""
     text = gib(offer.memory_bytes)
@@ -65,9 +64,9 @@ def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """What an offer is for whoever knows: ``MIG 1g.5gb, 1/7 of a card (A100), 14 SMs``.
+    """Return the technical description of one device: ``MIG 1g.5gb, 1/7 of a card (A100), 14 SMs``.
 
-    Not of how many: a card that is cut hands out fewer than it has.
+    The number of devices is left out, because a card that is partitioned hands out fewer than it has.
     """
     if offer.id == CPU:
         return ""
@@ -84,7 +83,10 @@ def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int | None, t: Catalogue = ENGLISH) -> str:
-    """Whether one's last uses had fitted: said of the smallest that is enough, and of those that are not."""
+    """Return whether the user's last sessions would have fitted into this offer; "" if there is nothing to add.
+
+    The smallest offer that is large enough and all that are too small get a text.
+    """
     if peak_bytes is None or peak_bytes < UNUSED_BYTES or offer.id == CPU or offer.memory_bytes is None:
         return ""
     if offer.memory_bytes < peak_bytes:
@@ -96,7 +98,7 @@ def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int
 
 
 def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """What one offer really gives: ``4.75 GiB · 14 SMs``; unknown parts are left out."""
+    """Return what one device of the offer provides, such as ``4.75 GiB · 14 SMs``; unknown parts are left out."""
     if offer.id == CPU:
         return t("no GPU")
     parts = []
@@ -109,12 +111,13 @@ def gives(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """The sign and the text for how many are free: ``("●", "2 of 5 free")``, or ``full``. The sign never stands alone.
+    """Return a symbol and a text for the number of free devices, such as ``("●", "2 of 5 free")``.
 
-    What an administrator has closed is called so.
+    The symbol is never shown without the text. An offer that an administrator has closed is shown as closed.
 
     Args:
-        ahead: how many would get it before its reader. What is free is theirs first: ``2 of 5 free, 1 ahead``.
+        ahead: how many users would be served before the reader; free devices go to them first (``2 of 5 free, 1
+            ahead``).
     """
     if offer.id == CPU:
         return "●", t("always")
@@ -129,7 +132,9 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """As `free_text`; what is full has its wait beside it: ``full · about 12 min``, ``full, wait not known``."""
+    """Return the same as `free_text`, with the wait added if the offer is full: ``full · about 12 min``, ``full, wait
+    not known``.
+    """
     sign, text = free_text(offer, ahead, t)
     wait, closed = offer.wait, offer.closed is not None and offer.closed.all
     if offer.free != 0 or offer.total == 0 or wait.now or closed:
@@ -142,7 +147,7 @@ def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """``likely 25 min to 1 h 10 min (rough)``, ``likely roughly 15 min to 2 h``; empty where it is not known."""
+    """Return the likely range, such as ``likely 25 min to 1 h 10 min (rough)``; "" if it is not known."""
     if wait.p10_seconds is None or wait.p90_seconds is None:
         return ""
     text = likely(wait.p10_seconds, wait.p90_seconds, t, wide=wait.wide)
@@ -150,12 +155,12 @@ def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """``wait at most 2 h 10 min``; empty where nothing enforces it."""
+    """Return ``wait at most 2 h 10 min``; "" if nothing enforces a limit."""
     return "" if wait.at_most_seconds is None else t("wait at most %1", at_most(wait.at_most_seconds, t))
 
 
 def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """What is said of a wait of which no figure is known."""
+    """Return the text for a wait without any figure."""
     reason = wait.reason
     if reason is not None and reason.reason == "place-ends-first":
         return t("your place ends after %1 h", f"{float(reason.params['hours']):g}")
@@ -163,7 +168,9 @@ def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """The likely range, or that there is not enough data yet; without a limit, what is shown instead of a figure."""
+    """Return the likely range, or that there is not enough data. Without range and limit, return the text of
+    `no_figure`.
+    """
     guess = likely_text(wait, t)
     if guess or wait.at_most_seconds is not None:
         return guess or (t("not enough data yet") if wait.note == FEW_DATA else "")
@@ -171,33 +178,35 @@ def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def figures(wait: Wait, t: Catalogue = ENGLISH) -> tuple[str, ...]:
-    """All that is said of how long: the likely range, then the limit."""
+    """Return all texts about the length of the wait: the likely range, then the limit."""
     return tuple(text for text in (range_text(wait, t), at_most_text(wait, t)) if text)
 
 
 def age_step(wait: Wait) -> int | None:
-    """In which five minutes a likely wait was worked out: its time is told anew so often, if nothing else changes."""
+    """Return the five-minute step in which the forecast was computed, so that its age is announced once per step."""
     return None if wait.as_of is None else int(wait.as_of.timestamp() // AGE_STEP_SECONDS)
 
 
 def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """When another offer would start, in few words: ``starts now``, ``likely 5–10 min``; empty: that is not known."""
+    """Return when another offer would start, such as ``starts now`` or ``likely 5–10 min``; "" if that is not known."""
     return t("starts now") if wait.now else likely_text(wait, t)
 
 
 def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
-    """How many would get this offer before its reader: all in line, or those before one's own place in it."""
+    """Return how many users would get this offer before the reader: all in line, or those before the reader's own
+    place.
+    """
     places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
     return min(places) - 1 if places else offer.waiting
 
 
 def wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """The wait in words: an interval, an upper limit that is enforced, or that it is not known."""
+    """Return the wait as text: a range, an enforced limit, or that it is not known."""
     return t("starts now") if wait.now else ", ".join(figures(wait, t))
 
 
 def place_text(state: str, position: int, t: Catalogue = ENGLISH) -> str:
-    """Where a ticket is: its place in line, or what happens to it."""
+    """Return the state of a ticket as text: its place in line, or ``starting``."""
     if state == "waiting":
         return t("%1 in line", ordinal(position, t)) if position > 0 else t("in line")
     return t("starting") if state == "admitted" else state

@@ -1,7 +1,4 @@
-"""Where one user stands, in one answer: what waits, starts, runs and failed. For the hub's home and a page of a start.
-
-Not here: what may be chosen (``forms.py``), and what a server's own panel shows (``server.py``).
-"""
+"""The state of one user's tickets and servers, for the hub's home page and the page of a start."""
 
 from __future__ import annotations
 
@@ -17,9 +14,10 @@ class UserOverview:
     """One user's tickets and servers.
 
     Attributes:
-        tickets: live ones, without their grants. servers: that hold a GPU or run, without what else could be had.
-        notices: why a server was stopped, of the last day. failed: last starts that failed, one a server, and after
-            which none was ready.
+        tickets: live tickets, without their grants.
+        servers: servers that hold a GPU or run, without alternative offers.
+        notices: why servers were stopped within the last day.
+        failed: the last failed start of each server that has not been ready since.
     """
 
     tickets: tuple[TicketStatus, ...]
@@ -30,10 +28,10 @@ class UserOverview:
 
 @dataclass(frozen=True, slots=True)
 class FailedStarts:
-    """Starts that failed, for admins: how many in the last day, and the last of them, newest first.
+    """Failed starts, for administrators: the number in the last day, and the latest ones, newest first.
 
     Attributes:
-        at_least: no more are kept: there may have been more in that day.
+        at_least: older entries were discarded, so there may have been more in that day.
     """
 
     last_day: int

@@ -1,4 +1,4 @@
-"""Server extension to panel."""
+"""Messages from the server extension to the panel."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One of this server's own programs that holds memory of its GPU.
+    """A program of this server that holds memory of its GPU.
 
     Attributes:
-        name: the notebook's file name, else the program's; kernel: its kernel's id, "" where it has none.
-        path: the notebook below the server's root, "" where there is none.
-        memory_bytes: None is not known.
-        idle_since: its kernel has run nothing since; None: it runs, or is no kernel.
+        name: the notebook's file name, or the program's name.
+        path: the notebook's path below the server's root directory; "" if there is no notebook.
+        kernel: the kernel's id; "" if the program is no kernel.
+        memory_bytes: `None` if it is not known.
+        idle_since: since when the kernel runs nothing; `None` if it is busy, or if the program is no kernel.
     """
 
     name: str
@@ -30,16 +31,18 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class GpuReading:
-    """This server's device as its own extension reads it. None is not known; `note` says why.
+    """This server's device as read by the server extension. `None` means not known, and `note` explains why.
 
     Attributes:
-        memory_used_bytes: of the device, with everybody on it; own_memory_bytes: of this server's programs alone.
-        limit_bytes: what this server may use, where that is less than the device; `limit_source`: ``share`` (by
-            agreement), ``hami`` (enforced by HAMi), "" without one.
-        shared: others may be on the device (in doubt they may): then only own_memory_bytes is this server's own.
-        used_percent: 0 to 100, of the device; source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none``: use
-            cannot be measured on this card. None with another source: not known now, and `note` says why.
-        holders: None: it is not known who; `holders_note` says why, or that amounts are not known.
+        memory_used_bytes: memory in use on the device, by all its users.
+        own_memory_bytes: memory in use by this server's programs alone.
+        limit_bytes: what this server may use, if that is less than the device has.
+        limit_source: ``share`` (by agreement), ``hami`` (enforced by HAMi), or "" without a limit.
+        shared: other servers may use the device too (also set in doubt). Then only `own_memory_bytes` belongs to
+            this server.
+        used_percent: use of the device, 0 to 100.
+        source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, or ``none`` if use cannot be measured on this card.
+        holders: `None` if they are not known; `holders_note` explains why, or that amounts are not known.
     """
 
     uuid: str
@@ -62,13 +65,15 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the panel shows. `version` is the wire's version.
+    """Everything that the panel shows.
 
     Attributes:
-        state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``,
-            ``detached``, ``no-permission``, ``not-answering`` or ``unknown``; `reason` says why, None: all is well.
-        server: None: the service is not answering (`service_note` says since when).
-        period_seconds: how often the GPU is read now: what is older than three of these is old.
+        version: the version of the protocol.
+        state: ``starting``, ``ok``, ``no-gpu``, ``no-library``, ``driver-not-loaded``, ``version-mismatch``,
+            ``lost``, ``detached``, ``no-permission``, ``not-answering`` or ``unknown``.
+        reason: explains `state`; `None` if all is well.
+        server: `None` if the service does not answer; `service_note` has the time since when.
+        period_seconds: the current interval between readings. A reading older than three intervals is stale.
     """
 
     version: int
@@ -83,7 +88,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What moves of one device: all there is to say while nothing else changes."""
+    """The figures of one device that change with each reading, sent while nothing else changes."""
 
     uuid: str
     at: datetime
@@ -95,12 +100,13 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The last ten minutes of one device, oldest first: three lists of one length, one entry a reading.
+    """The last ten minutes of one device, oldest first: three lists of equal length with one entry for each reading.
 
     Attributes:
-        ages_seconds: before the message's `at`.
-        used_percent, memory_bytes: None where it was not known; memory is this server's own on a shared device, else
-            the device's: never both in one list.
+        ages_seconds: age of each reading at the message's `at`.
+        used_percent: `None` where it was not known.
+        memory_bytes: this server's own memory on a shared device, otherwise the device's; the two are never mixed.
+            `None` where it was not known.
     """
 
     uuid: str
@@ -111,12 +117,13 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One message to the panel: only what changed since the one before. `version` is the wire's version.
+    """One message to the panel, with only what changed since the previous one.
 
     Attributes:
-        snapshot: everything, when more than numbers changed, and first; None: as it was.
-        history: first, and after a gap; None: the panel has it.
-        numbers: the devices read since.
+        version: the version of the protocol.
+        snapshot: sent first, and whenever more than numbers changed; `None` if nothing else changed.
+        history: sent first and after a gap; `None` if the panel already has it.
+        numbers: the devices read since the previous message.
     """
 
     version: int
@@ -137,11 +144,12 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class EndEvent:
-    """What Jupyter Server's event stream tells every page, seen or hidden, about this server's end.
+    """An event in Jupyter Server's event stream about the end of this server; every page receives it, also a hidden
+    one.
 
     Attributes:
-        kind: ``warn``: it stops soon; ``over``: it does not, after all; ``save``: save the open notebooks now;
-            ``quiet``: nothing new, so that no proxy cuts a stream that is silent.
+        kind: ``warn``: the server stops soon. ``over``: the stop was withdrawn. ``save``: save the open notebooks
+            now. ``quiet``: nothing new; sent so that no proxy closes a silent stream.
         countdown, keep: as in ``ServerState``.
     """
 

@@ -1,4 +1,4 @@
-"""Server extension and service, authorised by the server's own token."""
+"""Messages between server extension and service. They are authorised by the server's own token."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A server's extension about its own server. It can say something of its own server only.
+    """What a server's extension reports about its own server.
 
     Attributes:
-        used_percent: the highest use of its devices that it measured itself since the report before; None: it measured
-            none. A high one protects the server; a low one counts only where nobody else measures, and where the admin
-            trusts reports.
-        busy_terminals: those in which a program runs; None is not known.
-        draining: its stop has begun, and cells, pages or its user's hook are not done; None: it does none of that.
-        warned: a page has shown the warning of the stop that was to come then; None: none has.
-        hook_ran: in the stop that has begun its user's hook runs, or has run.
-        has_hook: its user has one; looked for while a countdown is shown.
-        asked: in the stop that has begun its pages were asked to save; None: an extension of before, which says nothing
-            of it.
+        used_percent: the highest use of its devices that it measured since the previous report; `None` if it
+            measured nothing. A high value protects the server. A low value counts only if nothing else measures the
+            use and the administrator trusts reports.
+        busy_terminals: the number of terminals in which a program runs; `None` if not known.
+        draining: the stop has begun, and cells, pages or the user's hook are not finished; `None` if the server is
+            not being stopped.
+        warned: the stop time of the warning that a page has shown; `None` if no page has shown one.
+        hook_ran: the user's hook runs or has run in the current stop.
+        has_hook: the user has a hook; checked while a countdown is shown.
+        asked: the pages were asked to save in the current stop; `None` from an older extension, which does not
+            report it.
     """
 
     opened: bool
@@ -43,17 +44,23 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class GiveBack:
-    """The user of a server gives its GPU back: the server stops. `cpu`: it comes back without a GPU."""
+    """The user of a server returns its GPU, so the server stops.
+
+    Attributes:
+        cpu: the server is started again without a GPU.
+    """
 
     cpu: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """When a server expects to be done with its GPU, as its own training tells.
+    """When a server expects to be done with its GPU, as reported by the training program in it.
 
     Attributes:
-        at: when it was said. left_seconds: from then on. spread: how far off it may be, as a share of that (0: exact).
+        at: when the program reported it.
+        left_seconds: the remaining time at `at`.
+        spread: the possible error as a share of `left_seconds`; 0 means exact.
     """
 
     at: datetime
@@ -63,10 +70,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm).
+    """The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` ``dcgm``).
 
     Attributes:
-        uuid: "" where nobody knows it, for a server of a cluster that has one device.
+        uuid: "" if it is not known, for a server of a cluster that has one device.
     """
 
     uuid: str
@@ -78,12 +85,13 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class OtherEnd:
-    """A cause to stop a server that stands beside the first one.
+    """A further cause to stop a server, beside the first one.
 
     Attributes:
-        at: when it would stop the server (wall clock). cause: as in `Countdown`.
+        at: when it would stop the server (wall-clock time).
+        cause: as in `Countdown`.
         ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, or ``hub`` (a sign-out).
-        withdrawn_by: ``keep`` (the user's), ``undo`` (an administrator's); None: nothing withdraws it.
+        withdrawn_by: ``keep`` (by the user), ``undo`` (by an administrator); `None` if nothing withdraws it.
     """
 
     at: datetime
@@ -95,15 +103,15 @@ class OtherEnd:
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """When this server stops and why. No countdown, no object.
+    """When and why this server stops. A server that does not stop has no countdown.
 
     Attributes:
-        stops_at: wall-clock; cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``,
-            ``signed-out``, ``given-back``, ``admin``.
-        can_keep: *keep* moves this end.
-        last_warning: wall-clock time of the second warning; None: it is not known.
-        no_keep: why *keep* does not move this end now, where the policy lets it be moved; None: it does, or never can.
-        others: the causes that stand beside this one, the earliest first.
+        stops_at: wall-clock time.
+        cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``, ``signed-out``, ``given-back``, ``admin``.
+        can_keep: *keep* postpones this end.
+        no_keep: why *keep* does not postpone it now although the policy allows that; `None` if it does, or never can.
+        last_warning: wall-clock time of the second warning; `None` if it is not known.
+        others: the further causes, the earliest first.
     """
 
     stops_at: datetime
@@ -118,10 +126,12 @@ class Countdown:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The *keep* budget: minutes each adds, how many of how many are left in 24 hours.
+    """The user's *keep* budget.
 
     Attributes:
-        of_server: it puts the lifetime off, and the number is for this run of the server, not for a day.
+        minutes: the minutes that each *keep* adds.
+        left, of: how many are left of how many within 24 hours.
+        of_server: each *keep* extends the lifetime, and the budget is for this run of the server instead of 24 hours.
     """
 
     minutes: float
@@ -132,21 +142,23 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """What the service tells a server's own extension.
+    """What the service reports to a server's own extension.
 
     Attributes:
-        offer, title, uuid, share: the lease; uuid None for CPU only (share 0), and on a cluster, where nobody knows it.
-        memory_bytes: the limit to show (a fraction's share of the device, or the device's).
+        offer, title, share: from the lease; `share` is 0 for CPU only.
+        uuid: `None` for CPU only, and on a cluster, where the device is not known.
+        memory_bytes: the limit to show: a fraction's share of the device, or the whole device.
         lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
-        warnings: for the user (device lost, somebody else's process on the device).
-        ends_at: the end that nothing moves which its user does there: its lifetime's, or an order's; None without one.
-        save: save the open notebooks now, the server is about to stop.
+        ends_at: the end that the user cannot postpone, by lifetime or order; `None` without one.
+        save: the open notebooks have to be saved now, because the server is about to stop.
+        warnings: for the user, such as a lost device or another process on the device.
         waits: the other offers with their waits.
-        rule: when this server stops by itself; None where nothing stops it (a dry run, too).
-        figures: use of this server's own device from elsewhere, where the card cannot tell it to the server.
+        rule: when this server stops by itself; `None` if nothing stops it, also in a dry run.
+        figures: use of this server's device measured elsewhere, if the server cannot read it from the card.
         drain_seconds: how long the user's own hook may run once the stop has begun.
-        name: of the offer, plain (``Small GPU``); "": there is none but the title.
-        signs: what is known of its use; none where nothing is culled. idle_below_percent: less use than that is idle.
+        signs: what is known about the use; empty if nothing is culled.
+        idle_below_percent: use below this value counts as idle.
+        name: a plain name of the offer such as ``Small GPU``; "" if there is only the title.
     """
 
     user: str

@@ -1,4 +1,4 @@
-"""What is kept of one use of a GPU, or of a server without one, once it is over; and a page of such records."""
+"""The record of one finished use of a GPU, or of a server without one, and a page of such records."""
 
 from __future__ import annotations
 
@@ -7,32 +7,41 @@ from datetime import datetime
 
 from hub_extensions.core.offers.offer_id import OfferId
 
-OWN = "own"
-"""The source of a record that this service wrote itself."""
+OWN = "own"  # The source of a record that this service wrote itself
 
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """One use, kept as history. Moments are UTC, durations running time of hub and service; None is not known.
+    """One use, kept as history.
+
+    Points in time are UTC. Durations are running time: time in which both hub and service were up. `None` means that
+    the value is not known.
 
     Attributes:
-        key: the lease's id; of a server without a GPU its ticket's, or one made for it. Of an imported row: where it
-            is from.
-        user: a deleted user's records have ``deleted/<number>`` instead, another number for each.
-        share: thousandths of each of `devices` devices; both are 0 with CPU only.
-        ended: when nothing of its server was left. end: how, a word of ``core.usage.UseEnd``.
-        asked: when its place in line was asked for; None for a server that was adopted. ready: None: it never was, so
-            it was a start and no use.
-        groups: of the user when it was asked for. choice: image or profile, as the form names them.
-        device_class: the card, as its driver names it. device: its UUID, or what a cluster calls it.
-        first_used, last_used: of the GPU, as far as it was measured.
-        lifetime_seconds: the limit in force; None: none was. adopted: it ran before this product did.
-        waited_seconds: asked until admitted. held_seconds: admitted until ended. ran_seconds: ready until ended.
-        outage_seconds: how much longer the last but one took by the wall clock: hub or service were away.
-        mean_use_percent, highest_use_percent: of the GPU, over what was measured. use_measured: for which part of
-            `ran_seconds` it was, 0 to 1. memory_measured: the same of `peak_memory_bytes`.
-        keeps, warnings: how often *keep* was pressed, and a warning given.
-        source: ``own``, or what it was imported from: ``csv``, ``sacct``, ``swf``.
+        key: the lease's id. For a server without a GPU the ticket's id, or one made for it; for an imported row its
+            origin.
+        user: for a deleted user ``deleted/<number>``, with a new number for each user.
+        share: thousandths of each of the `devices` devices; both are 0 for CPU only.
+        ended: when nothing of the server was left.
+        end: how the use ended, a value of ``core.usage.UseEnd``.
+        asked: when the user asked for the place in line; `None` for a server that was adopted.
+        ready: `None` if the server was never ready, so that this was a start and not a use.
+        groups: the user's groups at the time of asking.
+        choice: the image or profile, as the form names it.
+        device_class: the card, as its driver names it.
+        device: the UUID of the device, or its name in the cluster.
+        first_used, last_used: when the GPU was used, as far as that was measured.
+        lifetime_seconds: the limit in force; `None` if there was none.
+        adopted: the server ran before this product was installed.
+        waited_seconds: from asking until admission.
+        held_seconds: from admission until the end.
+        ran_seconds: from ready until the end.
+        outage_seconds: the part of the wall-clock time from admission to the end in which hub or service were away.
+        mean_use_percent, highest_use_percent: use of the GPU over the time in which it was measured.
+        use_measured: the part of `ran_seconds` in which use was measured, 0 to 1.
+        memory_measured: the part in which `peak_memory_bytes` was measured, 0 to 1.
+        keeps, warnings: how often the user pressed *keep*, and how many warnings were given.
+        source: ``own``, or the format it was imported from: ``csv``, ``sacct``, ``swf``.
     """
 
     key: str
@@ -72,13 +81,17 @@ class UsageRecord:
 
     @property
     def began(self) -> datetime:
-        """The first moment that is known of it."""
+        """Return the earliest known time of this use."""
         return self.asked or self.admitted or self.ready or self.ended
 
 
 @dataclass(frozen=True, slots=True)
 class UsagePage:
-    """Records, those that ended last first. `next`: what to give as ``before`` for the next page; None: no more."""
+    """A page of records, the one that ended last first.
+
+    Attributes:
+        next: the value of ``before`` for the next page; `None` on the last page.
+    """
 
     uses: tuple[UsageRecord, ...]
     next: str | None
