@@ -1,7 +1,7 @@
-"""Keeps this process small: what its C library has freed goes back to the system, by the GNU C library's own calls.
+"""Keeps the memory of this process small with calls of the GNU C library.
 
-By default each thread gets an arena of its own, and what was freed in the middle of one stays. That was 10 to 20 MiB of
-the service. Where there is another C library nothing is done.
+By default each thread has an arena of its own, and memory freed in the middle of one is not returned to the system.
+That was 10 to 20 MiB of the service. With another C library nothing is done.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from contextlib import suppress
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # malloc.h
 _LARGE = 128 * 1024
-"""Bytes from which a block is a mapping of its own, that is gone when it is freed. Said once, it does not grow."""
+"""Blocks of at least this many bytes become mappings that are returned when freed. Setting it stops the library from
+raising it.
+"""
 
 
 def keep_small() -> None:
-    """One arena for all threads, of which one runs at a time; large blocks apart. Called before the first thread."""
+    """Use one arena for all threads and separate mappings for large blocks. Call it before the first thread starts."""
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
         for name, value in ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGE), (_TRIM_THRESHOLD, _LARGE)):
@@ -23,6 +25,6 @@ def keep_small() -> None:
 
 
 def give_back() -> None:
-    """What is free, now; it takes some milliseconds, without the interpreter's lock."""
+    """Return free memory to the system. It takes some milliseconds, without the interpreter's lock."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

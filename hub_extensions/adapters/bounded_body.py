@@ -1,8 +1,7 @@
-"""Request bodies that are bounded in size and time, and answers before them that announce the end of the connection.
+"""Request bodies with limits on size and time.
 
-Tornado closes a connection on which a request was answered before its whole body was read. A proxy that keeps its
-connections has to read that in the answer. Otherwise it sends somebody's next request into the closed connection.
-Not here: who may call a handler.
+Tornado closes a connection on which it answered before the whole body was read. The answer has to announce that.
+Otherwise a proxy that reuses connections sends the next request, of another user, into the closed connection.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from tornado.web import HTTPError, RequestHandler, stream_request_body
 
 @stream_request_body
 class BoundedBody(RequestHandler):
-    """To be put in front of a handler of tornado, whose `prepare` then runs before a byte of the body is read.
+    """A mix-in for tornado handlers. Their `prepare` runs before any byte of the body is read.
 
     Attributes:
-        body_bytes: the size of the largest body that is taken.
-        body_seconds: how long the body may take to arrive; None: as long as the server allows.
-        received: what has come of the body.
+        body_bytes: the size of the largest accepted body.
+        body_seconds: how long the body may take to arrive; `None` for the server's own limit.
+        received: the part of the body that has arrived.
     """
 
     body_bytes: ClassVar[int] = 4 * 1024
@@ -38,7 +37,7 @@ class BoundedBody(RequestHandler):
         self.take_body()
 
     def take_body(self) -> None:
-        """Have the body read from now on.
+        """Start reading the body.
 
         Raises:
             Exception: see `too_large`.
@@ -58,7 +57,7 @@ class BoundedBody(RequestHandler):
             self.received += chunk
 
     def whole_body(self) -> bytes:
-        """The body, once a method of the handler runs.
+        """Return the body; available once a method of the handler runs.
 
         Raises:
             Exception: see `too_large`.
@@ -68,7 +67,7 @@ class BoundedBody(RequestHandler):
         return bytes(self.received)
 
     def too_large(self) -> Exception:
-        """The error for a body that is larger than `body_bytes`."""
+        """Return the error for a body that is larger than `body_bytes`."""
         return HTTPError(413, f"The body is too large; {self.body_bytes} bytes is the most.")
 
     def finish(self, *args: Any, **kwargs: Any) -> Any:

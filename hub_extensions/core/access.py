@@ -1,7 +1,6 @@
-"""What a known caller of the service may do: the scopes of a token count, of a login the account itself.
+"""What an authenticated caller may do: by the scopes of its token, or by the rights of its account for a login.
 
-A table of actions and the scopes that each needs, JupyterHub's own names. A token never does more here than at the
-hub's API. Not here: who is calling (``hub_service/http/auth.py``).
+`NEEDED` lists the JupyterHub scopes for each action. A token never allows more here than at the hub's API.
 """
 
 from __future__ import annotations
@@ -13,13 +12,15 @@ from enum import Enum
 from hub_extensions.core.text.reasons import Reason, explain
 
 ACCESS = ("access:services", "access:services!service=gpu")
-"""One of these opens the door to the service; each action below asks for more."""
+"""One of these scopes is needed for every access to the service; each action below needs more."""
 OF_A_SERVER = "access:servers!server="
-"""A token with such a scope is a server's own, or was given to one by who visited it: code in a notebook has it."""
+"""Prefix of a scope that marks a server's own token, or the token of a user who visits the server; code in a
+notebook can read both.
+"""
 
 
 class ApiAction(Enum):
-    """What somebody may want of the service."""
+    """An action of the API that needs a right."""
 
     READ = "look at the offers"
     LIST_OWN = "look at one's own places in line"
@@ -45,9 +46,11 @@ NEEDED: Mapping[ApiAction, tuple[str, ...]] = {
     ApiAction.METRICS: ("read:metrics",),
     ApiAction.HEALTH: ("read:hub",),
 }
-"""Of each row any one, beside access. JupyterHub 5 has no ``start:servers``; the hub adds what a scope implies."""
+"""One of the scopes is needed, beside access. JupyterHub 5 has no ``start:servers``; the hub expands scopes that
+include others.
+"""
 OF_ONE_SERVER = frozenset({ApiAction.START, ApiAction.KEEP, ApiAction.LEAVE})
-"""Here a scope may be narrowed, to a user, a group or a server; elsewhere it has to be whole."""
+"""For these actions a scope may be limited to a user, a group or a server; for the others it has to be unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +59,8 @@ class Person:
 
     Attributes:
         kind: ``user`` or ``service``.
-        admin: an admin of the hub, which counts for a login alone.
-        scopes: the token's own, as the hub expands them; None: a login, which has all that its account has.
+        admin: the user is an administrator of the hub; this counts for a login only.
+        scopes: the token's scopes, as the hub expands them; `None` for a login, which has all rights of its account.
     """
 
     name: str
@@ -68,23 +71,24 @@ class Person:
 
     @property
     def by_server(self) -> bool:
-        """The token is of code in a notebook: a server's own, or a visitor's that the server keeps."""
+        """Return whether code in a notebook has the token: a server's own, or that of a visitor of the server."""
         return any(scope.startswith(OF_A_SERVER) for scope in self.scopes or ())
 
     def may(self, action: ApiAction, of: tuple[str, str] | None = None) -> bool:
-        """See `refusal`."""
+        """Return whether `refusal` finds nothing against the action."""
         return refusal(self, action, of) is None
 
 
 def has_access(scopes: frozenset[str]) -> bool:
-    """A token with these scopes may come in at all."""
+    """Return whether these scopes include access to the service."""
     return any(scope in scopes for scope in ACCESS)
 
 
 def refusal(person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Reason | None:
-    """Why this caller may not do this; None: it may.
+    """Return why the caller may not do this, or `None` if it may.
 
-    `of` is (user, server) of what is acted upon; None: it is the caller's own, or nobody's.
+    Args:
+        of: (user, server) that is acted upon; `None` for the caller's own, or if no server is concerned.
     """
     if person.scopes is None:
         return _of_login(person, action, of)

@@ -1,7 +1,4 @@
-"""What an admin says about the GPU service itself: where it listens and keeps its state, and whom it asks.
-
-Not here: what the service knows besides (``hub_service/setup/settings.py``).
-"""
+"""The settings of the GPU service itself: where it listens, where it keeps its state, and which systems it queries."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from hub_extensions.core.tokens import SHORTEST_TOKEN
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """Where the GPU service listens and keeps its state."""
+    """Settings of the GPU service."""
 
     section: ClassVar[str] = "GpuService"
 

@@ -1,13 +1,10 @@
-"""Proofs between hub and GPU service: both have a secret, and neither ever sends it.
+"""Signatures by which the hub and the GPU service authenticate each other with a shared secret that is never sent.
 
-A request carries an HMAC over its method, its address, its body's hash, a time, and a nonce that is used once. The
-answer carries one over its status, its body's hash and the request's nonce, so that it fits no other request. A time is
-the service's own, as its last answer told it, and `life` names the run of the service that told it: a request to an
-earlier run is worth nothing, so nothing has to be remembered from one run to the next. Where either is another, the
-service answers so, signed, and the hub signs once more. So clocks that differ stop nothing; they are only told,
-by what each side's own clock says.
-
-Not here: what was seen before (``adapters/service/signatures.py``), and sending (``adapters/service/signer.py``).
+A request carries an HMAC over its method, its target, the hash of its body, a time, and a nonce that is used once.
+The answer carries one over its status, the hash of its body and the nonce of the request. The time is the service's
+own, as its last answer reported it. `life` identifies the run of the service, so a request to an earlier run is
+invalid and no nonces need to be kept across a restart. If time or life do not match, the service sends both in a
+signed answer, and the hub signs its request once more. Clocks that differ are therefore only reported.
 """
 
 from __future__ import annotations
@@ -20,13 +17,11 @@ from datetime import datetime, timedelta
 
 from hub_extensions.core.text.wording import about
 
-SCHEME = "GPU-HMAC-SHA256"
-"""The word before a request's proof in its header ``Authorization``."""
+SCHEME = "GPU-HMAC-SHA256"  # The scheme in the request's header ``Authorization``
 ANSWER_HEADER = "GPU-Signature"
-SIGN_AGAIN = 401
-"""The status of an answer that tells time and life, for a request that had others."""
+SIGN_AGAIN = 401  # status of the answer with time and life, to a request that had others
 WINDOW = timedelta(minutes=5)
-"""A request's time may differ so much from the service's: so long a nonce is remembered."""
+"""The longest difference between a request's time and the service's; nonces are remembered for this long."""
 SAME_CLOCK = timedelta(minutes=1)
 
 _TIME = r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}\+00:00)"
@@ -36,18 +31,19 @@ _REQUEST = re.compile(
     f"nonce={_HEX % 32}, body={_HEX % 64}, signature={_HEX % 64}"
 )
 _ANSWER = re.compile(f"life={_HEX % 16}, time={_TIME}, clock={_TIME}, signature={_HEX % 64}")
-NO_LIFE = "-"
-"""The life in a request of who has not heard of one."""
+NO_LIFE = "-"  # The life in the first request, before any answer
 
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """What of a request is signed.
+    """The signed parts of a request.
 
     Attributes:
         target: the path with its query, as it is sent.
-        life, time: the service's, as its last answer told them. clock: what the hub's own clock says.
-        nonce: 32 hexadecimal digits, never used twice. body: `hash_of` the body.
+        life, time: the service's, as its last answer reported them.
+        clock: the hub's own clock.
+        nonce: 32 hexadecimal digits, never used twice.
+        body: `hash_of` the body.
     """
 
     method: str
@@ -59,7 +55,7 @@ class SignedRequest:
     body: str
 
     def signed(self, secret: str) -> str:
-        """The header ``Authorization``."""
+        """Return the header ``Authorization``."""
         return (
             f"{SCHEME} life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, nonce={self.nonce}, "
             f"body={self.body}, signature={self._signature(secret)}"
@@ -71,7 +67,7 @@ class SignedRequest:
 
 
 def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
-    """The request that this header proves; None: it proves nothing. Neither life nor time were looked at."""
+    """Parse and verify the header; `None` if the signature is invalid. Life and time are not checked."""
     found = _REQUEST.fullmatch(header) if secret else None  # an empty secret is no secret
     if found is None:
         return None
@@ -85,17 +81,18 @@ def request_of(secret: str, method: str, target: str, header: str) -> SignedRequ
 
 
 def is_in_time(request: SignedRequest, now: datetime) -> bool:
-    """Its time is near the service's."""
+    """Return whether the request's time is close enough to the service's."""
     return abs(now - request.time) <= WINDOW
 
 
 @dataclass(frozen=True, slots=True)
 class SignedAnswer:
-    """What of an answer is signed, together with the request's nonce.
+    """The signed parts of an answer, together with the request's nonce.
 
     Attributes:
-        life, time: the service's now, a time that nobody sets. clock: what its machine's clock says.
-        body: `hash_of` the body; of an endless one, of nothing.
+        life, time: the service's own; its time cannot be set by anybody.
+        clock: the clock of the service's machine.
+        body: `hash_of` the body; for a stream, of nothing.
     """
 
     nonce: str
@@ -106,7 +103,7 @@ class SignedAnswer:
     body: str
 
     def signed(self, secret: str) -> str:
-        """The header `ANSWER_HEADER`."""
+        """Return the header `ANSWER_HEADER`."""
         return (
             f"life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, "
             f"signature={self._signature(secret)}"
@@ -118,7 +115,7 @@ class SignedAnswer:
 
 
 def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) -> SignedAnswer | None:
-    """The answer that this header proves; None: it proves nothing."""
+    """Parse and verify the header of an answer; `None` if the signature is invalid."""
     found = _ANSWER.fullmatch(header) if secret else None
     if found is None:
         return None
@@ -132,24 +129,28 @@ def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) ->
 
 
 def signed_line(secret: str, nonce: str, number: int, line: bytes) -> bytes:
-    """The line with this number of an endless answer, without its end: its signature, a space, the line."""
+    """Return a line of a stream with its signature in front. `number` counts the lines of this stream."""
     return _hmac(secret, "line", nonce, str(number), hash_of(line)).encode() + b" " + line
 
 
 def line_of(secret: str, nonce: str, number: int, signed: bytes) -> bytes | None:
-    """The line that this proves to have this number; None: it proves nothing."""
+    """Return the line if it is signed for this number, otherwise `None`."""
     line = signed[65:]
     good = bool(secret) and hmac.compare_digest(signed_line(secret, nonce, number, line), signed)
     return line if good else None
 
 
 def hash_of(body: bytes) -> str:
-    """SHA-256 of a body, in hexadecimal."""
+    """Return the SHA-256 of a body in hexadecimal."""
     return hashlib.sha256(body).hexdigest()
 
 
 def clock_problem(ahead: timedelta) -> str:
-    """How the hub's clock differs from the service's, in words; "": they are the same. `ahead`: by how much."""
+    """Return how the hub's clock differs from the service's, as text; "" if they agree.
+
+    Args:
+        ahead: by how much the hub's clock is ahead.
+    """
     if abs(ahead) <= SAME_CLOCK:
         return ""
     where = "ahead of" if ahead > timedelta(0) else "behind"

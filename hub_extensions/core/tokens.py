@@ -1,17 +1,17 @@
-"""What a token may look like that is sent in a header: said in one way for settings and for environment variables.
+"""The rule for tokens in settings and environment variables.
 
-Nothing is stripped: a token with the line break of its file would never be equal to the one that is sent.
-Not here: where tokens come from (``configuration.py``, ``hub_service/setup/service_info.py``).
+A token is not stripped, because one that was read with its line break would never equal the one that is sent.
 """
 
 from __future__ import annotations
 
-SHORTEST_TOKEN = 16
-"""Of a token that opens something here."""
+SHORTEST_TOKEN = 16  # minimum length of a token that gives access to this service
 
 
 def token_problem(token: str, shortest: int = 0) -> str:
-    """What is wrong with a token, to stand behind its name, without its value; "": nothing."""
+    """Return what is wrong with a token, to be put after its name; "" if it is fine. The text does not contain the
+    token.
+    """
     if not all("!" <= letter <= "~" for letter in token):
         return "has to be letters, digits and signs without a space or a line break, also at its end."
     if len(token) < shortest:

@@ -1,7 +1,4 @@
-"""Single settings of a hub's configuration, as they stand there: of JupyterHub itself, and of any class beside it.
-
-Not here: our own sections (``spawner/config/loader.py``).
-"""
+"""Reads single settings of a hub's configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from traitlets.config.loader import LazyConfigValue
 
 
 def value_of(c: Any, section: str, key: str, default: Any = None) -> Any:
-    """``c.<section>.<key>``; `default` where nobody has set it."""
+    """Return ``c.<section>.<key>``, or `default` if it is not set."""
     if section not in c or key not in c[section]:
         return default
     value = c[section][key]

@@ -1,8 +1,8 @@
-"""The hub as the gate knows it: where browsers sign in, a token for a code, and whose a token is.
+"""The gate's client of the hub: the sign-in page, a token for a code, and the owner of a token.
 
-Three answers: it is somebody's, it is nobody's, or the hub is away. Only a refusal of the hub's own is a no; a
-redirect, a page of a proxy, an error and silence are none. Nothing here is logged, and no error has a token in it.
-Not here: how long an answer counts (``gate/hub_answers.py``).
+There are three results: the token has an owner, it is invalid, or the hub is away. Only the hub's own refusal counts
+as invalid; a redirect, a proxy's page, an error or silence do not. Nothing is logged here, and no error contains a
+token.
 """
 
 from __future__ import annotations
@@ -25,19 +25,20 @@ SECONDS = 5.0
 AT_ONCE = 64
 LARGEST_BYTES = 1024 * 1024
 COUNTING = ("access:services", "access:servers!server=", "read:metrics")
-"""Of a token's scopes those that begin so mean something here: the others are not kept."""
+"""Prefixes of the scopes that matter here; other scopes are not kept."""
 
 
 class CodeRefused(Exception):
-    """The hub gives no token for this code: it is old, was used already, or is another client's."""
+    """The hub gives no token for this code: it is too old, was already used, or belongs to another client."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """Whose token it is, and what it may do.
+    """The owner of a token and its rights.
 
     Attributes:
-        session: the hash, as the hub reports it at its end, of the hub's session that got the token; "": none did.
+        session: the hash of the hub's session that got the token, as the hub reports it when the session ends; ""
+            without a session.
     """
 
     name: str
@@ -49,14 +50,19 @@ class TokenOwner:
 
 @dataclass(frozen=True, slots=True)
 class HubAddresses:
-    """Where the hub is. `api`: ends in ``/hub/api``. `public`: of browsers, ends in ``/hub/``."""
+    """The addresses of the hub.
+
+    Attributes:
+        api: ends in ``/hub/api``.
+        public: the address for browsers, ends in ``/hub/``.
+    """
 
     api: str
     public: str
 
 
 class HubSignIn:
-    """The hub, for one OAuth client of it."""
+    """The hub for one of its OAuth clients."""
 
     def __init__(self, addresses: HubAddresses, client_id: str, client_secret: str, callback_url: str) -> None:
         self._api = addresses.api.rstrip("/")
@@ -67,11 +73,11 @@ class HubSignIn:
 
     @property
     def sign_out_url(self) -> str:
-        """Where a browser is signed out of the hub."""
+        """Return the address at which a browser signs out of the hub."""
         return f"{self._public}logout"
 
     def authorize_url(self, state: str, verifier: str) -> str:
-        """Where a browser is sent to sign in."""
+        """Return the address to which a browser is sent to sign in."""
         challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).decode().rstrip("=")
         query = {
             "client_id": self._client[0],
@@ -84,7 +90,7 @@ class HubSignIn:
         return f"{self._public}api/oauth2/authorize?{urlencode(query)}"
 
     async def redeem(self, code: str, verifier: str) -> str:
-        """The token for a code. Raises CodeRefused, HubAway."""
+        """Exchange a code for a token. Raises CodeRefused, HubAway."""
         form = {
             "client_id": self._client[0],
             "client_secret": self._client[1],
@@ -103,15 +109,14 @@ class HubSignIn:
         return token
 
     async def owner(self, token: str) -> TokenOwner | None:
-        """Whose token it is; None: nobody's (any more). Raises HubAway."""
+        """Return the owner of a token, or `None` if it is not valid (any more). Raises HubAway."""
         answer = await self._ask("/user", headers={"Authorization": f"Bearer {token}"})
         if answer.code in (401, 403):
-            _object(answer)  # the hub says so in JSON; a proxy in front of it does not
+            _object(answer)  # the hub refuses in JSON; a proxy in front of it does not
             return None
         return _owner(_object(answer))
 
     def close(self) -> None:
-        """Close the connections."""
         while self._clients:
             self._clients.pop().close()
 
@@ -149,13 +154,12 @@ def _object(answer: HTTPResponse) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _shared(scopes: frozenset[str]) -> frozenset[str]:
-    """Thousands of people have the same scopes: they are kept once."""
+    """Return one shared object for equal scopes, because thousands of users have the same ones."""
     return scopes
 
 
 @lru_cache(maxsize=4096)
 def _shared_groups(groups: tuple[str, ...]) -> tuple[str, ...]:
-    """The same for their groups."""
     return groups
 
 

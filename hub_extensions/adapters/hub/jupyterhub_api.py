@@ -1,7 +1,6 @@
-"""What the service asks of JupyterHub over its REST API, the same on JupyterHub 5.5 and 6.1.
+"""The service's client of JupyterHub's REST API, the same for JupyterHub 5.5 and 6.1.
 
-Listing, starting and stopping, and identifying use HTTP clients of their own: a slow list never delays a stop.
-Not here: when a server is started or stopped, and who may ask.
+Listing, starting, stopping and identifying use separate HTTP clients, so that a slow list never delays a stop.
 """
 
 from __future__ import annotations
@@ -29,14 +28,13 @@ _PAGINATED = "application/jupyterhub-pagination+json"
 _PAGE = 200
 _READINGS = 3
 _WITHOUT_OUR_LIST = 600.0
-"""So many seconds a hub without our list is asked for its own alone; after an absence it may have ours."""
-_UNPROVED_AT_ONCE = 64
-"""Questions about other tokens that wait at once; one more is not asked."""
+"""After the hub has turned out not to offer our list of servers, its own list is used for this many seconds."""
+_UNPROVED_AT_ONCE = 64  # limit of pending queries about tokens that were never valid; further ones fail at once
 
 
 @dataclass(frozen=True, slots=True)
 class _Purpose:
-    """Requests of one purpose share a client of their own: so many at once, each given so long."""
+    """A kind of request with its own client, limit of simultaneous requests and time limit."""
 
     name: str
     seconds: float
@@ -53,7 +51,7 @@ _FRAME = _Purpose("frame", 3.0, 4)
 
 
 class HubAway(Exception):
-    """The hub did not answer (in time). Whether it did what was asked is not known.
+    """The hub did not answer in time. It is not known whether it carried out the request.
 
     Attributes:
         message: for the log and ``health``.
@@ -65,11 +63,12 @@ class HubAway(Exception):
 
 
 class HubRefused(Exception):
-    """The hub answered, and the answer is no.
+    """The hub answered with an error.
 
     Attributes:
-        status: HTTP status. message: the hub's own text.
-        retry_after: how long the hub asks to wait (``Retry-After`` in seconds); None: it does not say.
+        status: the HTTP status.
+        message: the hub's own text.
+        retry_after: the time in the header ``Retry-After``; `None` without one.
     """
 
     def __init__(self, status: int, message: str, retry_after: timedelta | None = None) -> None:
@@ -80,16 +79,16 @@ class HubRefused(Exception):
 
 
 class StartRefused(HubRefused):
-    """The hub did not start the server (429: too many at once; 400: it runs already, or a bad name)."""
+    """The hub did not start the server (429: too many at once; 400: it already runs, or its name is invalid)."""
 
 
 class StopRefused(HubRefused):
-    """The hub did not stop the server."""
+    pass
 
 
 @dataclass(frozen=True, slots=True)
 class HubUser:
-    """A user as the hub knows it."""
+    """A user of the hub."""
 
     name: str
     admin: bool
@@ -103,11 +102,11 @@ class HubServer:
     Attributes:
         server: "" is the default server.
         ready: it runs and answers.
-        pending: ``spawn``, ``stop``, ``check`` (the hub looks at it after its restart) or None.
+        pending: ``spawn``, ``stop``, ``check`` (the hub checks it after its restart) or `None`.
         started, last_activity: aware UTC.
-        user_options: as the hub keeps them; empty when there are none.
-        admin, groups: of its user.
-        pid, pod: from the spawner's state, where the scope ``admin:server_state`` lets us see it; "" for no pod.
+        user_options: as the hub keeps them; empty without any.
+        admin, groups: those of its user.
+        pid, pod: from the spawner's state, if the scope ``admin:server_state`` allows us to read it; "" without a pod.
     """
 
     user: str
@@ -124,24 +123,22 @@ class HubServer:
 
 
 class StopAnswer(Enum):
-    """What became of the wish that a server stops."""
+    """The result of a request to stop a server."""
 
-    ASKED = "asked"
-    """The hub stops it because of this."""
-    OVER = "over"
-    """Nothing was sent: somebody else's stop of it is under way, or it is gone."""
+    ASKED = "asked"  # The hub stops it because of this request
+    OVER = "over"  # nothing was sent, because the server is already being stopped, or is gone
     STARTS = "starts"
-    """Nothing was sent: a spawn (or the hub's own check after a restart) is pending, and a stop would cancel that."""
+    """Nothing was sent, because a spawn (or the hub's check after a restart) is pending, and a stop would cancel it."""
 
 
 class HubApi:
-    """The hub's REST API. Every method but `up` raises `HubAway` when the hub does not answer.
+    """The hub's REST API. Every method except `up` raises `HubAway` if the hub does not answer.
 
-    Listing and the rest raise `HubRefused` when the hub says no: the service's token lacks a scope.
+    All but `up` raise `HubRefused` if the service's token lacks a scope.
 
     Attributes:
-        clock_ahead: by how much the hub's clock was ahead of this machine's at the last listing, by its ``Date``; None:
-            there was none, or it said no time.
+        clock_ahead: by how much the hub's clock was ahead of this machine's at the last listing, by its header
+            ``Date``; `None` if there was no such header.
     """
 
     def __init__(
@@ -153,10 +150,14 @@ class HubApi:
         account: int | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`url` ends in ``/hub/api`` (a slash after it is fine); `token` is the service's; `tls` for internal_ssl.
+        """Create a client.
 
-        `account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
-        `monotonic`: the machine's clock (an argument so that tests can turn it).
+        Args:
+            url: ends in ``/hub/api``, with or without a slash.
+            token: the service's own.
+            tls: for internal_ssl.
+            account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
+            monotonic: the machine's clock; tests pass their own.
         """
         self._url = url.rstrip("/")
         self._token = token
@@ -171,30 +172,30 @@ class HubApi:
         self._unproved = 0
 
     async def servers(self) -> tuple[HubServer, ...]:
-        """All servers that are not stopped, pending spawns and stops included, of all users."""
+        """Return all servers of all users that are not stopped, including pending spawns and stops."""
         users = await self._list_of_ours()
         if users is None:
             users = await self._all_users({"state": "active"})
         return tuple(server for user in users for server in _servers_of(user))
 
     async def users(self) -> tuple[HubUser, ...]:
-        """All users."""
         return tuple(_user(model) for model in await self._all_users({}))
 
     async def user(self, name: str) -> HubUser | None:
-        """One user; None: there is no such user."""
+        """Return one user, or `None` if the hub has no such user."""
         model = await self._one_user(name, _LIST)
         return None if model is None else _user(model)
 
     async def server(self, user: str, server: str) -> HubServer | None:
-        """One server that is not stopped; None: there is none."""
+        """Return one server, or `None` if it is stopped or does not exist."""
         return _server_in(await self._one_user(user, _LIST), server)
 
     async def start(self, user: str, server: str, options: Mapping[str, object], *, returns: bool = False) -> bool:
-        """Ask the hub to start a server. False: nothing was sent, as a spawn of it is pending already.
+        """Ask the hub to start a server. Returns False if nothing was sent because a spawn is already pending.
 
         Args:
-            returns: it comes back without being asked for, which the hub refuses for who is signed out.
+            returns: the server is restarted without its user asking, which the hub refuses for a user who has signed
+                out.
 
         Raises:
             StartRefused: with the hub's status and message.
@@ -226,13 +227,14 @@ class HubApi:
         return StopAnswer.OVER if answer.code == 404 else StopAnswer.ASKED
 
     async def identify(self, token: str, *, as_server: bool = False, again: bool = False) -> Caller | None:
-        """Whose token this is; None: nobody's. Remembered for some seconds, `as_server` for some minutes.
+        """Return the owner of a token, or `None` if it is invalid. Cached for some seconds, with `as_server` for some
+        minutes.
 
         Args:
-            again: the hub is asked in any case.
+            again: query the hub in any case.
 
         Raises:
-            HubAway: it cannot be told now; also where so many others give tokens that never were anybody's.
+            HubAway: the hub does not answer, or too many queries about unknown tokens are pending.
         """
         now, forgotten = asyncio.get_running_loop().time(), self._callers.times_forgotten
         known, caller = self._callers.find(token, now, as_server=as_server)
@@ -248,15 +250,17 @@ class HubApi:
         return caller
 
     def forget(self, name: str) -> None:
-        """Ask again about the tokens of this user or service."""
+        """Drop what is cached about the tokens of this user or service."""
         self._callers.forget(name)
 
     def was_proved(self, token: str) -> bool:
-        """It was somebody's when it was asked about last."""
+        """Return whether the token was valid when the hub was queried last."""
         return self._callers.was_proved(token)
 
     async def _ask_unproved(self, token: str) -> HTTPResponse:
-        """A flood of made-up tokens keeps neither the hub busy nor those waiting whose token was good before."""
+        """Query a token that was never valid, with a limit: a flood of made-up tokens must not delay tokens that
+        were valid.
+        """
         if self._unproved >= _UNPROVED_AT_ONCE:
             raise HubAway("Too many unknown tokens are asked about at once.")
         self._unproved += 1
@@ -266,12 +270,14 @@ class HubApi:
             self._unproved -= 1
 
     async def service_info(self, name: str) -> Mapping[str, Any]:
-        """What the hub's configuration says in a service's field ``info``. Needs ``read:services``."""
+        """Return the field ``info`` of a service in the hub's configuration. Needs ``read:services``."""
         info = _mapping(_parsed(await self._ask(_UP, "GET", f"/services/{_quoted(name)}"))).get("info")
         return info if isinstance(info, dict) else {}
 
     async def page_frame(self, user: str, language: str) -> str:
-        """One of the hub's own pages without contents, as a user sees it; HTML. Our ``configure(c)`` put it there."""
+        """Return one of the hub's own pages without content, as a user sees it, in HTML. Our ``configure(c)`` adds
+        that route.
+        """
         path = "/gpu/frame?" + urlencode({"user": user})
         answer = await self._ask(_FRAME, "GET", path, headers={"Accept-Language": language})
         if answer.code != 200:
@@ -279,9 +285,9 @@ class HubApi:
         return answer.body.decode(errors="replace")
 
     async def own_token(self) -> str:
-        """The hub's name for our token; "": it tells none. A hub that ran without our service gives it a new one.
+        """Return the hub's id of our token; "" if it reports none. The id changes if the hub ran without our service.
 
-        For a hub forgets, at its start, the services that its configuration does not have, and their tokens with them.
+        At its start a hub forgets services that its configuration does not have, together with their tokens.
         """
         try:
             return str(_mapping(_parsed(await self._ask(_UP, "GET", "/user"))).get("token_id") or "")
@@ -289,7 +295,7 @@ class HubApi:
             return ""
 
     async def up(self) -> bool:
-        """The hub answers. Never raises."""
+        """Return whether the hub answers. Never raises."""
         try:
             await self._version()
         except (HubAway, HubRefused):
@@ -316,7 +322,7 @@ class HubApi:
         return None if answer.code == 404 else _mapping(_parsed(answer))
 
     async def _list_of_ours(self) -> list[Mapping[str, Any]] | None:
-        """In one answer, where our ``configure(c)`` put that into the hub; None: it did not, or it is not for us."""
+        """Return all servers in one answer, if our ``configure(c)`` added that route to the hub; otherwise `None`."""
         if self._monotonic() < self._no_list_until:
             return None
         answer = await self._ask(_LIST, "GET", "/gpu/servers")
@@ -328,8 +334,11 @@ class HubApi:
         return [_mapping(item) for item in _mapping(_parsed(answer)).get("items", ())]
 
     async def _all_users(self, query: Mapping[str, str]) -> list[Mapping[str, Any]]:
-        """Page by page. Who leaves the list between two pages moves the others up, so that one could be missed:
-        a list whose total changed is read again, and one that never holds still is the union of what was read."""
+        """Read the list page by page.
+
+        A user who leaves the list between two pages shifts the others, so that one could be missed. A list whose
+        total changed is therefore read again. If it keeps changing, the result is the union of all readings.
+        """
         seen: dict[str, Mapping[str, Any]] = {}
         for _ in range(_READINGS):
             found, still = await self._read_pages(query)
@@ -386,7 +395,9 @@ class HubApi:
         return answer
 
     def _may_be_another(self) -> None:
-        """The hub that comes back may have another version, and our list."""
+        """Forget what is known about the hub: the one that comes back may have another version, and may have our
+        list.
+        """
         self._whole_body, self._no_list_until = None, -math.inf
 
     def _client(self, purpose: _Purpose) -> HttpClient:

@@ -1,6 +1,5 @@
-"""Whose tokens these are, as the hub said last, for some seconds; a server's own token for some minutes.
-
-Not here: the question itself (``jupyterhub_api.py``), and what a caller may do (``core/access.py``).
+"""A cache of token owners as the hub last reported them: some seconds for most tokens, some minutes for a server's
+own.
 """
 
 from __future__ import annotations
@@ -12,19 +11,23 @@ from math import inf
 _CALLERS = 16_384
 _CALLER_SECONDS = 15.0
 _SERVER_SECONDS = 300.0
-"""Of one server's own token, where it is asked for that server alone: each of 5,000 servers asks every few seconds, and
-each would be a question to the hub. So long JupyterHub's own services remember any (``HubAuth.cache_max_age``)."""
+"""For a server's own token, if only that server is concerned: each of 5,000 servers asks every few seconds.
+JupyterHub's own services cache every token this long (``HubAuth.cache_max_age``).
+"""
 _STRANGER_SECONDS = 5.0
-_PROVED = 65_536
-"""So many tokens that were once somebody's are asked about before the others."""
+_PROVED = 65_536  # number of tokens remembered as once valid; the hub is queried about these first
 _SERVER_SCOPE = "access:servers!server="
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose token it is. `kind` is ``user`` or ``service``; `scopes` are the token's own, expanded by the hub.
+    """The owner of a token.
 
-    `admin` is about the person: a token of an admin's server has it as well, and may still do only what its scopes say.
+    Attributes:
+        kind: ``user`` or ``service``.
+        admin: whether the user is an administrator. The token of an administrator's server has it too, and may still
+            do only what its scopes allow.
+        scopes: the token's own, expanded by the hub.
     """
 
     name: str
@@ -35,9 +38,10 @@ class Caller:
 
 
 def server_of(caller: Caller) -> tuple[str, str] | None:
-    """(user, server) that the caller's token was made for, from its one ``access:servers!server=user/name`` scope.
+    """Return the (user, server) that the token was made for, from its one scope ``access:servers!server=user/name``.
 
-    None: it is not one server's token, or it is another user's (an admin who visits somebody's server).
+    Returns `None` if it is not the token of one server, or belongs to another user (an administrator who visits a
+    server).
     """
     named = {scope.removeprefix(_SERVER_SCOPE) for scope in caller.scopes if scope.startswith(_SERVER_SCOPE)}
     if caller.kind != "user" or len(named) != 1:
@@ -49,7 +53,7 @@ def server_of(caller: Caller) -> tuple[str, str] | None:
 
 
 class KnownCallers:
-    """Callers by the hash of their token, for some seconds. The token itself is not kept."""
+    """Token owners by the hash of the token. The token itself is not kept."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, tuple[float, Caller | None]] = {}
@@ -57,16 +61,20 @@ class KnownCallers:
         self.times_forgotten = 0
 
     def forget(self, name: str) -> None:
-        """Tokens of this user or service are asked about again; an answer that is under way now counts no more."""
+        """Drop the tokens of this user or service. An answer that is still pending will not be stored."""
         self.times_forgotten += 1
         self._known = {key: kept for key, kept in self._known.items() if kept[1] is not None and kept[1].name != name}
 
     def was_proved(self, token: str) -> bool:
-        """It was somebody's when it was asked about last."""
+        """Return whether the token was valid when the hub was queried last."""
         return _digest(token) in self._proved
 
     def find(self, token: str, now: float, *, as_server: bool = False) -> tuple[bool, Caller | None]:
-        """Whether it is known, and whose it is. `as_server`: it opens nothing but what is its own server's."""
+        """Return whether the token is known, and its owner.
+
+        Args:
+            as_server: the request concerns only the token's own server.
+        """
         asked, caller = self._known.get(_digest(token), (-inf, None))
         return now < asked + _kept_for(caller, as_server), caller
 

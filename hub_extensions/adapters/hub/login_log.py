@@ -1,8 +1,8 @@
-"""The log of a hub and of users' servers: what JupyterHub and its libraries would write there of a sign-in.
+"""Removes secrets of a login from the log lines that JupyterHub and its libraries write.
 
-Their access logs hide the secrets of a request's own query. Of a request that failed tornado writes the whole address,
-JupyterHub names a ``state`` that does not fit, an address in the query of another one (``next``) has secrets as well,
-and oauthlib writes each code with its state, at DEBUG. Not here: what our own lines say.
+The access logs already hide the secrets in a request's own query. For a request that failed, tornado logs the whole
+address. JupyterHub logs a ``state`` that does not match. An address nested in a query (``next``) can contain secrets
+as well, and oauthlib logs each code with its state at level DEBUG.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NESTED = re.compile(rf"(%(?:25)*(?:3F|26)(?:{_SECRETS})%(?:25)*3D)(?:(?!%(?:25)
 """``%26state%3D…`` up to the next ``%26``, encoded as often as it is nested."""
 _PLAIN = re.compile(rf"([?&](?:{_SECRETS})=)[^&\s'\"]+", re.IGNORECASE)
 _OTHER_STATE = ("oauth state argument %r != cookie ", "OAuth state mismatch: ")
-"""JupyterHub's, and oauthenticator's."""
+"""Messages of JupyterHub and of oauthenticator."""
 
 
 class _Secrets(logging.Filter):
@@ -27,7 +27,7 @@ class _Secrets(logging.Filter):
             return True
         try:
             text = record.getMessage()
-        except Exception:  # noqa: BLE001  its handler says so, as without us
+        except Exception:  # noqa: BLE001  its handler reports it, as without this filter
             return True
         if (kept := without_secrets(text)) != text:
             record.msg, record.args = kept, ()
@@ -35,7 +35,7 @@ class _Secrets(logging.Filter):
 
 
 def without_secrets(text: str) -> str:
-    """The text with ``[secret]`` where an address has one in its query, or in that of an address in it."""
+    """Replace each secret in the query of an address, or of an address nested in it, by ``[secret]``."""
     if "=" not in text and "%" not in text:
         return text
     return _NESTED.sub(r"\1[secret]", _PLAIN.sub(r"\1[secret]", text))
@@ -45,7 +45,7 @@ _FILTER = _Secrets()
 
 
 def keep_secrets_out() -> None:
-    """From now on, in this process. Twice is no more than once."""
+    """Install the filters in this process. Calling it again has no effect."""
     for log in (access_log, app_log, gen_log, logging.getLogger("JupyterHub")):
         log.addFilter(_FILTER)
     logging.getLogger("oauthlib.oauth2").setLevel(logging.INFO)  # JupyterHub sets the level of ``oauthlib`` later

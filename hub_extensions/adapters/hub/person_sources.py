@@ -1,7 +1,6 @@
-"""What the hub and the GPU service say to a person himself, asked with his own token, each with a time limit.
+"""Fetches one user's data from the hub and the GPU service with the user's own token, within a time limit.
 
-A source that does not answer in time, refuses, or says what we cannot read is None: not known. Not here: what is shown
-of it (``core/sign_on/portal.py``).
+A source that is late, refuses, or answers in a form we cannot read gives `None`, which means not known.
 """
 
 from __future__ import annotations
@@ -26,9 +25,11 @@ _TICKETS = TypeAdapter(tuple[TicketInfo, ...])
 
 
 class PersonSources:
-    """Asks for one person at a time; keeps nothing.
+    """Fetches the data of one user at a time and keeps nothing.
 
-    `hub_api_url` ends in ``/hub/api``; `gpu_service_url` in the service's prefix, "": there is no GPU service.
+    Args:
+        hub_api_url: ends in ``/hub/api``.
+        gpu_service_url: ends in the service's prefix; "" without a GPU service.
     """
 
     def __init__(self, hub_api_url: str, gpu_service_url: str, seconds: float = SOURCE_SECONDS) -> None:
@@ -44,7 +45,7 @@ class PersonSources:
         )
 
     async def of(self, token: str) -> Sources:
-        """All at once: the slowest says how long it takes, and never longer than the limit."""
+        """Fetch all sources at the same time, never longer than the time limit."""
         if not self._gpu:
             return Sources(False, _hub_servers(await self._body(f"{self._hub}/user", token)))
         user, servers, form, tickets = await asyncio.gather(
@@ -70,7 +71,9 @@ def _read(kind: TypeAdapter[T], body: bytes | None) -> T | None:
 
 
 def _hub_servers(body: bytes | None) -> tuple[RunningServer, ...] | None:
-    """Those that run or start. None: not said, as to a token that may not read it (``read:servers!user``)."""
+    """Return the servers that run or start; `None` if the hub does not list them, as for a token without
+    ``read:servers!user``.
+    """
     model = _read(TypeAdapter(dict[str, Any]), body)
     servers = model.get("servers") if model is not None else None
     if not isinstance(servers, dict):

@@ -1,7 +1,6 @@
-"""A hub's token, sealed by the cookie of the session that it belongs to: without the cookie nobody reads it.
+"""Encrypts a hub's token with the session cookie it belongs to, so that it cannot be read without the cookie.
 
-Keys that several gates share are sealed in the same way, by a secret that these alone have.
-Not here: where it is kept.
+Keys that several gates share are encrypted in the same way, with a secret that only these gates have.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ _NONCE_BYTES = 12
 
 
 def seal(token: str, cookie: str) -> bytes:
-    """The token, encrypted. `cookie`: has 256 random bits, so that one hash makes a key of it."""
+    """Encrypt the token. The cookie has 256 random bits, so a plain hash of it is a good key."""
     nonce = os.urandom(_NONCE_BYTES)
     return nonce + AESGCM(_key(cookie)).encrypt(nonce, token.encode(), None)
 
 
 def unseal(sealed: bytes, cookie: str) -> str | None:
-    """The token; None: it was sealed by another cookie, or somebody changed it."""
+    """Decrypt the token; `None` if it was sealed with another cookie, or was modified."""
     try:
         return AESGCM(_key(cookie)).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], None).decode()
     except (InvalidTag, ValueError):

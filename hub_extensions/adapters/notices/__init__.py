@@ -1,12 +1,12 @@
-"""Who carries a notice out of this hub: a webhook of the admin's, a mail server. Both may hang, refuse or lie."""
+"""The ways a notice leaves this hub: a webhook or a mail server. Either may hang, refuse or misreport."""
 
 
 class NotSent(Exception):
-    """It was not taken.
+    """The receiver did not accept the notice.
 
     Attributes:
-        message: why, for log, ``health`` and journal: without an address, a token or a password.
-        again: another try may help.
+        message: the cause, for log, ``health`` and journal; without an address, a token or a password.
+        again: another attempt may help.
     """
 
     def __init__(self, message: str, *, again: bool = True) -> None:

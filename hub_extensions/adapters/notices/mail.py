@@ -1,7 +1,7 @@
-"""Sends a notice as an e-mail by SMTP, in a thread of its own that nothing waits for at the end of the service.
+"""Sends a notice as an e-mail by SMTP, in a daemon thread that does not delay the end of the service.
 
-The connection is secured before a name or a password is said, and the server's certificate is verified. A server that
-answers a letter at a time is cut off after `SECONDS`. Not here: what is sent, to whom, and when it is tried again.
+The connection is encrypted before a name or password is sent, and the server's certificate is verified. A server
+that is too slow is cut off after `SECONDS`.
 """
 
 from __future__ import annotations
@@ -20,13 +20,17 @@ from typing import Any
 from hub_extensions.adapters.notices import NotSent
 
 SECONDS = 30.0
-STEP_SECONDS = 10.0
-"""So long the server may be silent."""
+STEP_SECONDS = 10.0  # longest silence of the server
 
 
 @dataclass(frozen=True)
 class MailServer:
-    """One mail server. `security`: ``starttls``, ``tls`` or ``none``. `ca_file`: "" for the system's authorities."""
+    """The settings of a mail server.
+
+    Attributes:
+        security: ``starttls``, ``tls`` or ``none``.
+        ca_file: "" for the system's authorities.
+    """
 
     host: str
     port: int
@@ -37,7 +41,7 @@ class MailServer:
     seconds: float = SECONDS
 
     async def send(self, message: EmailMessage) -> None:
-        """Have it taken, whole. Raises NotSent."""
+        """Deliver the message. Raises NotSent."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[NotSent | None] = loop.create_future()
 
@@ -98,7 +102,9 @@ class MailServer:
 
 
 class _Server(smtplib.SMTP):
-    """Known to its watch before it connects: a greeting may be without end, too."""
+    """An SMTP client that is registered for the time limit before it connects, because even a greeting may never
+    end.
+    """
 
     def __init__(self, watched: list[smtplib.SMTP], *args: Any, **more: Any) -> None:
         watched.append(self)

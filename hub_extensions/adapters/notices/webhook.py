@@ -1,8 +1,7 @@
 """Sends a notice to a webhook: one POST, of whose answer only the status counts.
 
-A redirect is not followed, for the token is for this address alone. An answer that does not come, or does not end, is
-cut off, and has taken nothing: that is a page or a file, and no receiver of notices. Not here: what is sent, and when
-it is tried again.
+A redirect is not followed, because the token is for this address only. A server whose answer does not come or does
+not end is probably a page or a file and not a receiver; its notice counts as not delivered.
 """
 
 from __future__ import annotations
@@ -17,15 +16,17 @@ from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.notices import NotSent
 
 SECONDS = 10.0
-ANSWER_BYTES = 64 * 1024
-"""Who takes a notice says less."""
+ANSWER_BYTES = 64 * 1024  # a receiver of notices answers with less
 
 
 class Webhook:
-    """One receiver."""
-
     def __init__(self, url: str, token: str = "", *, ca_file: str = "", seconds: float = SECONDS) -> None:
-        """`token`: sent as a bearer token. `ca_file`: whose certificates are taken; "": the system's."""
+        """Create a sender.
+
+        Args:
+            token: sent as a bearer token.
+            ca_file: accepted authorities; "" for the system's.
+        """
         self._url = url
         self._token = token
         self._ca_file = ca_file
@@ -33,7 +34,7 @@ class Webhook:
         self._client: HttpClient | None = None
 
     async def send(self, id: str, body: bytes) -> None:
-        """Have it taken. Raises NotSent."""
+        """Deliver the notice. Raises NotSent."""
         status = 0
 
         def read_header(line: str) -> None:

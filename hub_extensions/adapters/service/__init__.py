@@ -1,1 +1,1 @@
-"""The hub's side of the GPU service, and the signed requests between them."""
+"""The hub's client of the GPU service, and the signed requests between them."""

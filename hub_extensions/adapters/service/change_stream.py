@@ -1,7 +1,7 @@
-"""The endless answer of the GPU service: one connection to it, from which only lines come that it has signed.
+"""The stream of changes: one endless answer of the GPU service, in which each line is signed.
 
-HTTP/1.0 on purpose: lines come as they are, and closing it is ours. Not here: what a line means, and when to connect
-again (``gpu_service.py``).
+The request is HTTP/1.0, so that lines arrive without chunks. Tornado's client is not used, because it cannot close
+an answer that has no end.
 """
 
 from __future__ import annotations
@@ -18,31 +18,32 @@ from hub_extensions.core.signing import ANSWER_HEADER
 
 CONNECT_SECONDS = 5.0
 HEARTBEAT_SECONDS = 15.0
-"""The service sends an empty line every 5 s; this long without one and the connection is dead."""
+"""The service sends an empty line every 5 s; a longer silence means that the connection is dead."""
 LINE_BYTES = 1024 * 1024
 MOST_HEADERS = 100
-ANSWER_BYTES = 64 * 1024
-"""The most of an answer that is no stream."""
+ANSWER_BYTES = 64 * 1024  # limit for the body of an answer that is not the stream
 
 
 class ChangeStream:
-    """A stream that stands: its head is proved."""
+    """An open stream whose head is verified."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, letter: Letter) -> None:
         self._reader, self._writer, self._letter = reader, writer, letter
 
     async def line(self) -> bytes | None:
-        """The next line, without its end; None: the service closed it. Raises OSError, TimeoutError, ValueError."""
+        """Return the next line without its end, or `None` if the service closed the stream.
+
+        Raises OSError, TimeoutError, ValueError.
+        """
         line = await with_timeout(HEARTBEAT_SECONDS, self._reader.readline())
         return self._letter.line(line[:-1]) if line.endswith(b"\n") else None
 
     def close(self) -> None:
-        """End it."""
         self._writer.close()
 
 
 async def open_stream(url: str, path: str, signer: Signer, account: int | None) -> ChangeStream:
-    """The stream at `path` below the service's address. Raises OSError, EOFError, TimeoutError, ValueError."""
+    """Open the stream at `path` below the service's address. Raises OSError, EOFError, TimeoutError, ValueError."""
     for _ in range(ATTEMPTS):
         stream = await _opened(url, path, signer, account)
         if stream is not None:
@@ -86,7 +87,7 @@ async def _rest(reader: asyncio.StreamReader) -> bytes:
 
 
 async def _head(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage]:
-    """Status and headers. Raises ValueError: this is no HTTP."""
+    """Read status and headers. Raises ValueError if the answer is not HTTP."""
     words = (await with_timeout(HEARTBEAT_SECONDS, reader.readline())).split(b" ", 2)
     if len(words) < 2 or not words[1].isdigit():
         raise ValueError(f"answered {b' '.join(words[:2]).decode(errors='replace')!r}")

@@ -1,8 +1,7 @@
-"""Talks to the GPU service for the hub's spawners: asks for admission, tells what happened, follows the line.
+"""The hub's client of the GPU service: asks for admission, reports what happened, follows the line.
 
-One object per hub process and service. Waiters share two connections: one for their asks (``outbox.py``), and an
-endless stream of changes, which reconnects by itself. Not here: what an answer means for a start (``spawner/base.py``),
-and every rule of the line (``core``).
+There is one object for each hub process and service. All waiting spawners share one sender of their requests
+(``outbox.py``) and one endless stream of changes, which reconnects by itself.
 """
 
 from __future__ import annotations
@@ -50,24 +49,26 @@ REPORT_SECONDS = 10.0
 FORM_SECONDS = 2.0
 OVERVIEW_SECONDS = 1.0
 STOP_SECONDS = 1.0
-HELD_SECONDS = 30.0
-"""The hub's loop may be held for this long by something else, and no request of ours ends for it."""
+HELD_SECONDS = 30.0  # other code may block the hub's event loop for this long without a request timing out
 CACHED_FORMS = 1000
 JSON = {"Content-Type": "application/json"}
 LISTED_SECONDS = 3.0
-"""A new stream begins with every live ticket: this long after its beginning, who is not among them is not in line."""
-CANNOT_WRITE = "store-unavailable"
-"""The reason of a service that answers and cannot write its records now."""
+"""A new stream begins with every live ticket. A ticket that is not among them after this time is no longer in line."""
+CANNOT_WRITE = "store-unavailable"  # The reason that the service sends while it cannot write its records
 NO_ADDRESS = "its address is not set (c.GpuSpawnerMixin.gpu_service_url)"
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
-"""The longest pauses before the stream is tried again; each is cut short by chance."""
+"""Longest pauses before the stream is reconnected; each is shortened at random."""
 
 T = TypeVar("T")
 _READERS: dict[type, TypeAdapter[Any]] = {}
 
 
 class ServiceAway(Unanswered):
-    """The service does not answer, or not in messages we know. `since`: when that began (aware)."""
+    """The service does not answer, or not in messages that this version knows.
+
+    Attributes:
+        since: when that began (aware).
+    """
 
     def __init__(self, message: str, since: datetime) -> None:
         super().__init__(message)
@@ -75,7 +76,7 @@ class ServiceAway(Unanswered):
 
 
 class ServiceCannotWrite(ServiceAway):
-    """The service answers, but it cannot write its records now (503): `problem` says why, and that it passes."""
+    """The service answers but cannot write its records now (503); `problem` explains why."""
 
     answers = True
 
@@ -85,7 +86,7 @@ class ServiceCannotWrite(ServiceAway):
 
 
 class ServiceRefused(Rejected):
-    """The service answered 4xx: `problem` says what is wrong."""
+    """The service answered 4xx; `problem` explains what is wrong."""
 
     def __init__(self, status: int, problem: Problem) -> None:
         super().__init__(problem.message)
@@ -102,12 +103,12 @@ class Away:
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """The stream of changes stands again: ask again, to be sure."""
+    """The stream of changes is connected again; waiting spawners should ask again."""
 
 
 @dataclass(frozen=True, slots=True)
 class TicketList:
-    """The stream has told of every live ticket: what ended before it stood was not told."""
+    """The ids of all live tickets, sent after a reconnect: tickets that ended meanwhile are missing."""
 
     tickets: Collection[str]
 
@@ -116,16 +117,20 @@ Update = TicketStatus | Away | Back | TicketList
 
 
 class GpuServiceClient:
-    """The hub's side of the service.
+    """The hub's client of the service.
 
     Attributes:
-        away_since: when it stopped answering; None while it answers.
-        going_down: the hub is ending (our endless task was cancelled without us).
-        titles: offer id -> what users read, as last reported.
+        away_since: when the service stopped answering; `None` while it answers.
+        going_down: the hub is shutting down, because the task of the stream was cancelled from outside.
+        titles: the titles of offers by id, as last reported.
     """
 
     def __init__(self, url: str, secret: str | Signer, account: int | None = None) -> None:
-        """`account`: the uid of who has to listen there, where that is on this machine; None: it is not looked at."""
+        """Create a client; nothing is sent yet.
+
+        Args:
+            account: the uid that has to listen at the address, if that is on this machine; `None` to accept any.
+        """
         self._url = url.rstrip("/")
         self._signer = secret if isinstance(secret, Signer) else Signer(secret)
         self._account = account
@@ -142,26 +147,26 @@ class GpuServiceClient:
     def __repr__(self) -> str:
         return f"<GpuService {self._url}>"
 
-    # ---------------------------------------------------------------- ask and tell
+    # ---------------------------------------------------------------- ask and report
 
     def ask(self, ask: Ask, hear: Hear = lambda why: None, patience: float | None = 0) -> asyncio.Future[TicketStatus]:
-        """Ask for admission until it is answered; the same (user, server) finds the same ticket.
+        """Ask for admission until there is an answer; the same (user, server) finds the same ticket.
 
         Args:
-            hear: called with a ServiceAway each time that nobody answers.
-            patience: how long the service may be silent, in seconds; None: for ever.
+            hear: called with a ServiceAway after each attempt without an answer.
+            patience: how long the service may be silent, in seconds; `None` for no limit.
 
         Returns:
-            The answer. Fails with ServiceAway when patience ends, and with ServiceRefused where it says no.
+            The answer. Fails with ServiceAway when patience ends, and with ServiceRefused if the service refuses.
         """
         return self._outbox.put(ask, ask.accepted or _now(), hear, patience)
 
     def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
-        """Nobody waits for this answer any more. An ask that is under way is answered all the same."""
+        """Stop waiting for this answer. A request that is already being sent is completed."""
         self._outbox.withdraw(answer)
 
     async def _send_asks(self, asks: Sequence[Ask]) -> Sequence[TicketStatus]:
-        """All of them in one request, one a line; the answers in the same order."""
+        """Send all requests at once, one per line, and return the answers in the same order."""
         lines = b"\n".join(_reader(Ask).dump_json(ask) for ask in asks)
         try:
             response = await self._fetch(self._asks, "POST", "hub/tickets", lines, ASK_SECONDS)
@@ -177,17 +182,19 @@ class GpuServiceClient:
         return states
 
     async def started(self, ticket: str, message: Started) -> TicketStatus:
-        """Tell that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
+        """Report that the process was started, or that the server is ready. Raises ServiceAway, ServiceRefused."""
         return await self._send(
             self._reports, "POST", f"hub/tickets/{ticket}/started", TicketStatus, message, REPORT_SECONDS
         )
 
     async def ended(self, ticket: str, message: Ended) -> None:
-        """Tell how an attempt ended. Raises ServiceAway, ServiceRefused."""
+        """Report how an attempt ended. Raises ServiceAway, ServiceRefused."""
         await self._send(self._reports, "POST", f"hub/tickets/{ticket}/ended", None, message, REPORT_SECONDS)
 
     async def stopped(self, message: Stopped) -> None:
-        """A hint; has its own connections and ends within one second, so that no stop waits for it."""
+        """Report a stop as a hint. It uses its own connections and ends within one second, so that no stop waits for
+        it.
+        """
         await self._send(self._stops, "POST", "hub/stopped", None, message, STOP_SECONDS)
 
     async def signed_out(self, message: SignedOut) -> DrainState:
@@ -195,7 +202,7 @@ class GpuServiceClient:
         return await self._send(self._reports, "POST", "hub/signed-out", DrainState, message, REPORT_SECONDS)
 
     async def without_session(self, message: WithoutSessions) -> None:
-        """Tell whose servers have nobody signed in. Raises ServiceAway, ServiceRefused."""
+        """Report the users who have servers but no session. Raises ServiceAway, ServiceRefused."""
         await self._send(self._reports, "POST", "hub/without-session", None, message, REPORT_SECONDS)
 
     async def sessions_ended(self, ended: EndedSessions) -> None:
@@ -211,10 +218,10 @@ class GpuServiceClient:
         seconds: float = FORM_SECONDS,
         language: str = "",
     ) -> FormState:
-        """Everything the spawn form needs. Raises ServiceAway, ServiceRefused.
+        """Return everything that the spawn form needs. Raises ServiceAway, ServiceRefused.
 
         Args:
-            language: of the page that it is for; "": it is for none.
+            language: the language of the page; "" if the form is not for a page.
         """
         query = urlencode({"user": user, "server": server, "admin": int(admin), "group": groups}, doseq=True)
         state = await self._send(self._reports, "GET", f"hub/form?{query}", FormState, None, seconds, language)
@@ -224,10 +231,11 @@ class GpuServiceClient:
         return state
 
     async def overview(self, user: str, language: str = "") -> UserOverview:
-        """Where a user stands. No page waits for it for long. Raises ServiceAway, ServiceRefused.
+        """Return the user's tickets and servers, within a short time limit because a page waits. Raises ServiceAway,
+        ServiceRefused.
 
         Args:
-            language: of that user's page; "": it is for none.
+            language: the language of the page; "" if it is not for a page.
         """
         path = f"hub/overview?{urlencode({'user': user})}"
         return await self._send(self._reports, "GET", path, UserOverview, None, OVERVIEW_SECONDS, language)
@@ -239,14 +247,16 @@ class GpuServiceClient:
             del self._forms[next(iter(self._forms))]
 
     def last_form(self, groups: tuple[str, ...]) -> FormState | None:
-        """The last offers for these groups, for a form that opens while the service is away. Its figures are old."""
+        """Return the last offers for these groups, for a form that opens while the service is away. Its figures are
+        old.
+        """
         return form_for(groups, self._forms)
 
     # ---------------------------------------------------------------- follow
 
     @contextmanager
     def waiting(self, user: str, server: str) -> Iterator[asyncio.Queue[Update]]:
-        """A queue of what happens to this (user, server), for as long as the block runs."""
+        """Provide a queue of the updates for this (user, server) while the block runs."""
         queue: asyncio.Queue[Update] = asyncio.Queue()
         self._waiters.setdefault((user, server), []).append(queue)
         if self._stream is None or self._stream.done():
@@ -260,7 +270,7 @@ class GpuServiceClient:
                 del self._waiters[(user, server)]
 
     async def close(self) -> None:
-        """End the connection. A hub never needs this; tests do."""
+        """Close the connections. A hub never needs this; tests do."""
         self._closed = True
         if self._stream is not None:
             self._stream.cancel()
@@ -373,7 +383,9 @@ class GpuServiceClient:
         return await with_timeout(seconds, request, parts=10)
 
     def _check(self, code: int, body: bytes, error: str) -> None:
-        """Somebody answered. Raises ServiceCannotWrite, ServiceRefused; ServiceAway where it was not our service."""
+        """Check the status. Raises ServiceCannotWrite, ServiceRefused, or ServiceAway if the answer is not the
+        service's own.
+        """
         problem = _problem(body) if code >= 400 else None
         if problem is not None and problem.reason == CANNOT_WRITE:
             self._answered()
@@ -401,7 +413,7 @@ _SERVICES: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[_ServiceKey, GpuSer
 
 
 def gpu_service(url: str, secret: str, account: int | None = None) -> GpuServiceClient:
-    """The one client of this hub process (of this running loop) for that service."""
+    """Return the client of this hub process (of the running loop) for that service."""
     services = _SERVICES.setdefault(asyncio.get_running_loop(), {})
     key = (url, secret, account)
     if key not in services:

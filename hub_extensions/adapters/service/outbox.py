@@ -1,8 +1,7 @@
-"""The asks of a hub that the GPU service has not answered yet: sent together, in the order of acceptance.
+"""The hub's requests for admission that are not answered yet, sent together in the order of acceptance.
 
-One sender for all of them. While nobody answers it tries again after pauses that grow; who comes meanwhile joins the
-same list, so that the first request that gets through carries everybody in the right order. Not here: the connection
-(``service_connection.py``), and what an answer means for a start (``spawner/base.py``).
+One sender serves them all. While the service does not answer it retries after growing pauses. New requests join the
+list, so the first attempt that succeeds delivers all of them in the right order.
 """
 
 from __future__ import annotations
@@ -17,20 +16,23 @@ from datetime import datetime
 from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.core.messages import Ask, TicketStatus
 
-AT_ONCE = 50
-"""So many asks go in one request; more of them would reach the service's limit of a body."""
+AT_ONCE = 50  # requests in one delivery; more would exceed the service's limit for a body
 LARGE_BYTES = 48 * 1024
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 
 
 class Unanswered(Exception):
-    """A request that nobody answered, or not now. `answers`: somebody is there, and asking again later helps."""
+    """A request without an answer.
+
+    Attributes:
+        answers: the service is up and asks to try again later.
+    """
 
     answers = False
 
 
 class Rejected(Exception):
-    """A request that was answered with no."""
+    """A request that the service refused."""
 
 
 Hear = Callable[[Unanswered], None]
@@ -48,7 +50,9 @@ class _Entry:
     giving_up: asyncio.TimerHandle | None = None
 
     def note(self, why: Unanswered) -> None:
-        """Nobody answers: its patience runs from the first time on, but not while somebody says *later*."""
+        """Note an attempt without an answer. Patience starts at the first one, but not while the service asks to try
+        later.
+        """
         self.hear(why)
         if why.answers and self.patience != 0:
             self.stop_clock()
@@ -56,13 +60,12 @@ class _Entry:
             self.giving_up = asyncio.get_running_loop().call_later(self.patience, self.fail, why)
 
     def stop_clock(self) -> None:
-        """Somebody answers."""
         if self.giving_up is not None:
             self.giving_up.cancel()
         self.giving_up = None
 
     def fail(self, why: Exception) -> None:
-        """It is over, without an answer."""
+        """End the wait with an error."""
         if not self.answer.done():
             self.answer.set_exception(why)
             self.answer.exception()  # nobody may be there to hear it
@@ -70,11 +73,11 @@ class _Entry:
 
 @dataclass
 class Outbox:
-    """The list and its sender.
+    """The list of requests and its sender.
 
     Attributes:
-        send: sends some asks and gives their answers, in the same order. Raises Unanswered, Rejected.
-        size_of: how many bytes an ask takes.
+        send: sends some requests and returns their answers in the same order. Raises Unanswered, Rejected.
+        size_of: returns the size of a request in bytes.
     """
 
     send: Callable[[Sequence[Ask]], Awaitable[Sequence[TicketStatus]]]
@@ -87,12 +90,12 @@ class Outbox:
     _silent: Unanswered | None = None
 
     def put(self, ask: Ask, accepted: datetime, hear: Hear, patience: float | None) -> asyncio.Future[TicketStatus]:
-        """Have it sent until it is answered.
+        """Queue a request until it is answered.
 
         Args:
-            accepted: its place in the list.
-            hear: called each time that nobody answers.
-            patience: fails with the reason when nobody has answered for so many seconds; None: never.
+            accepted: decides its place in the list.
+            hear: called after each attempt without an answer.
+            patience: the future fails after this many seconds without an answer; `None` for no limit.
         """
         answer: asyncio.Future[TicketStatus] = asyncio.get_running_loop().create_future()
         entry = _Entry(ask, answer, hear, patience, (accepted, next(self._numbers)), self.size_of(ask))
@@ -106,16 +109,15 @@ class Outbox:
         return answer
 
     def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
-        """Not wanted any more. One that is under way stays: its answer is heard."""
+        """Drop a request. One that is being sent stays, and its answer is used."""
         under_way = {id(entry) for entry in self._under_way}
         self._waiting = [each for each in self._waiting if each.answer is not answer or id(each) in under_way]
 
     def try_now(self) -> None:
-        """End the pause: somebody answers again."""
+        """End the pause, because the service answers again."""
         self._try_now.set()
 
     async def close(self) -> None:
-        """End the sender."""
         if self._sender is not None:
             self._sender.cancel()
             await asyncio.gather(self._sender, return_exceptions=True)
@@ -144,7 +146,7 @@ class Outbox:
         return bool(self._waiting)
 
     def _next(self) -> Sequence[_Entry]:
-        """The first ones that fit into one request; one whose company was rejected goes alone."""
+        """Choose the first requests that fit into one delivery. A request from a rejected delivery is sent alone."""
         self._waiting.sort(key=lambda entry: entry.order)
         chosen, size = self._waiting[:1], self._waiting[0].size
         for entry in self._waiting[1:AT_ONCE]:
@@ -161,7 +163,7 @@ class Outbox:
             entry.stop_clock()
 
     def _hand_back(self, no: Rejected) -> None:
-        """One of them was meant; which one is found by sending them one by one."""
+        """One request of the delivery was rejected; sending them one by one finds it."""
         self._silent = None
         if len(self._under_way) == 1:
             self._under_way[0].fail(no)

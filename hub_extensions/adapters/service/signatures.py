@@ -1,7 +1,4 @@
-"""What the hub signed, as the service judges it: each request counts once, for this run, near to its time.
-
-Not here: what is signed, and how (``core/signing.py``).
-"""
+"""Verifies what the hub signed: each request counts once, for this run of the service and near its time."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from hub_extensions.core.signing import (
 )
 
 MOST_NONCES = 50_000
-"""So many are remembered. With more in one window a new life begins, for which every hub signs once more."""
+"""Maximum number of nonces kept per window. When it is exceeded, a new life begins and every hub signs again."""
 
 
 class SignatureVerdict(Enum):
-    """What becomes of a request that the hub has signed."""
+    """How a signed request is treated."""
 
     GOOD = "good"
     AGAIN = "sign again, with the time and life of the answer"
@@ -42,10 +39,11 @@ class Judged(NamedTuple):
 
 
 class Signatures:
-    """Judges requests and signs answers.
+    """Verifies requests and signs answers.
 
     Attributes:
-        life: of this run; `hub_clock_ahead`: by how much the hub's clock was ahead of ours last; None: it was not here.
+        life: identifies this run of the service.
+        hub_clock_ahead: by how much the hub's clock was ahead at its last request; `None` before the first one.
     """
 
     def __init__(
@@ -55,9 +53,13 @@ class Signatures:
         wall: Callable[[], datetime] | None = None,
         life: str = "",
     ) -> None:
-        """`clock`: by which requests are judged. `wall`: this machine's clock, which may be set.
+        """Create a verifier.
 
-        `life`: of all that judge for one address, where a request once for each of them does no harm; "": of this run.
+        Args:
+            clock: the clock by which requests are judged.
+            wall: this machine's clock, which may be set.
+            life: shared by several processes behind one address, for requests that do no harm if each of them
+                accepts it once; "" creates a new life.
         """
         self._secret = secret
         self._clock = clock or _steady_clock()
@@ -68,9 +70,9 @@ class Signatures:
         self.hub_clock_ahead: timedelta | None = None
 
     def judge(self, method: str, target: str, header: str) -> Judged | None:
-        """A request by what came before its body, the first time that it is looked at; None: the hub did not sign it.
+        """Verify a request before its body is read; `None` if the hub did not sign it. Counts as its one use.
 
-        Its body has still to be compared with the hash.
+        The caller still has to compare the body with the signed hash.
         """
         request = request_of(self._secret, method, target, header)
         if request is None:
@@ -93,21 +95,21 @@ class Signatures:
         return Judged(request, SignatureVerdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
-        """The hub signed this and it was not here yet. Changes nothing: `judge` comes later."""
+        """Return whether the hub signed this and it was not used yet. Changes nothing; `judge` follows later."""
         request = request_of(self._secret, method, target, header)
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())
 
     def signed(self, request: SignedRequest, status: int, body: bytes) -> str:
-        """The header with which an answer is proved."""
+        """Return the header that proves an answer."""
         times = self._clock(), self._wall()
         return SignedAnswer(request.nonce, status, self.life, *times, hash_of(body)).signed(self._secret)
 
     def signed_line(self, request: SignedRequest, number: int, line: bytes) -> bytes:
-        """The line with this number of an endless answer, without its end."""
+        """Return the signed line with this number of a stream, without its end."""
         return signed_line(self._secret, request.nonce, number, line)
 
     def _forget(self, now: datetime) -> None:
-        """What is too old to be good again; they came nearly in the order of their times."""
+        """Drop nonces that are too old to be valid; they arrived nearly in the order of their times."""
         while self._seen:
             nonce = next(iter(self._seen))
             if now - self._seen[nonce] <= WINDOW:
@@ -124,6 +126,6 @@ def _wall_clock() -> datetime:
 
 
 def _steady_clock() -> Callable[[], datetime]:
-    """The time, as if nobody ever set the clock: what was too old once stays so."""
+    """Return a clock that starts at the current time and is not affected when the system clock is set."""
     began, then = datetime.now(timezone.utc), time.monotonic()
     return lambda: began + timedelta(seconds=time.monotonic() - then)

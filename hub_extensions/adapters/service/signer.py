@@ -1,7 +1,6 @@
-"""Signs what the hub (and an admin's shell beside it) sends to the GPU service, and checks what it answers.
+"""Signs requests to the GPU service or the gate, and verifies their answers.
 
-One object for all ways to one service: what an answer on one of them tells of the service's time is known to all.
-Not here: what is signed, and how (``core/signing.py``), and the connections.
+One object serves all connections to one service, because each of them learns the service's time from the answers.
 """
 
 from __future__ import annotations
@@ -24,19 +23,18 @@ from hub_extensions.core.signing import (
 
 log = logging.getLogger("jupyterhub.gpu")
 
-ATTEMPTS = 3
-"""A request is signed once more where its life or time was another; the service may begin anew in between."""
+ATTEMPTS = 3  # a request is signed again if its life or time was wrong; the service may restart in between
 
 
 class Unproved(OSError):
-    """Who answered did not prove that it knows the secret: the answer is not looked at."""
+    """The program that answered did not prove that it knows the secret; its answer is ignored."""
 
 
 class Signer:
-    """Has the secret, and what is known of the service's time."""
+    """Holds the secret and the last known time of the service."""
 
     def __init__(self, secret: str, now: Callable[[], datetime] | None = None) -> None:
-        """`now`: this machine's clock."""
+        """Create a signer. `now` is this machine's clock."""
         self._secret = secret
         self._now = now or _now
         self._life = NO_LIFE
@@ -44,7 +42,7 @@ class Signer:
         self._logged = ""
 
     def sign(self, method: str, target: str, body: bytes = b"") -> Letter:
-        """A new request. `target`: the path with its query, as it is sent."""
+        """Sign a new request. `target` is the path with its query, as it is sent."""
         clock = _to_milliseconds(self._now())
         # of the service's time: a clock that somebody sets changes nothing
         at = clock if self._ahead is None else _steady() + self._ahead
@@ -69,10 +67,10 @@ class Signer:
 
 
 class Letter:
-    """One request that was signed.
+    """One signed request.
 
     Attributes:
-        headers: to send with it.
+        headers: to be sent with it.
     """
 
     def __init__(self, signer: Signer, request: SignedRequest, headers: Mapping[str, str]) -> None:
@@ -82,14 +80,15 @@ class Letter:
         self._lines = 0
 
     def heard(self, status: int, body: bytes, proof: str | None) -> bool:
-        """The answer is the service's; False: the same is to be signed and sent once more. Raises Unproved.
+        """Verify the answer. Returns False if the request has to be signed and sent again. Raises Unproved.
 
-        `proof`: its header `ANSWER_HEADER`.
+        Args:
+            proof: the header `ANSWER_HEADER` of the answer.
         """
         return self._signer._heard(self._request, status, body, proof or "")
 
     def line(self, signed: bytes) -> bytes:
-        """The next line of an endless answer. Raises Unproved."""
+        """Verify and return the next line of a stream. Raises Unproved."""
         line = line_of(self._signer._secret, self._request.nonce, self._lines, signed)
         if line is None:
             raise Unproved("a line of the stream is not the GPU service's")

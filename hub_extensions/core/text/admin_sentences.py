@@ -1,4 +1,4 @@
-"""The reasons that stand on the admins' pages: code -> English text. They are told as the others (``reasons.py``)."""
+"""Reasons on the administrators' pages, as code -> English text."""
 
 from __future__ import annotations
 

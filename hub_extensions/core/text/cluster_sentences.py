@@ -1,6 +1,6 @@
-"""What a cluster does to a server, and why one does not start: code -> English text.
+"""Reasons for what a cluster does to a server, and for a pod that does not start, as code -> English text.
 
-They are told as the others (``reasons.py``). A cluster's own words are a parameter, and stay as they are.
+The cluster's own words are a parameter and are not translated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The words of the pages that a first-year does not know, with one sentence each, and where in a text they stand. Pure.
-
-Not here: how a page shows a sentence (the templates), and the panel's words (``labextension/src/words.tsx``).
-"""
+"""Terms on the pages that a first-year student may not know, an explanation of each, and where a text contains one."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ WORDS = {
     "few": "not enough data yet",
     "idle": "is idle",
 }
-"""As they stand in our texts; a catalogue has each as it stands in its own."""
+"""The terms as they appear in the English texts; a catalogue has each as it appears in its translations."""
 SENTENCES = {
     "gpu": "A card that computes many things at once: for training and running neural networks. "
     "Without one everything else works.",
@@ -39,14 +36,14 @@ SENTENCES = {
 
 
 def listed(t: Catalogue = ENGLISH) -> list[tuple[str, str, str]]:
-    """All of them: its key, the word, and its sentence."""
+    """Return each term as (key, term, explanation)."""
     return [(key, t(word), t(SENTENCES[key])) for key, word in WORDS.items()]
 
 
 def explainer(t: Catalogue = ENGLISH) -> Callable[[str], list[tuple[str, str]]]:
-    """Cuts the texts of one page: each piece with the key of the word that it is, "" for what lies between.
+    """Return a function that splits the texts of one page into (piece, key of the term), with "" as key between terms.
 
-    A word is told where the page says it first, not again and again.
+    A term is marked only where it first appears on the page.
     """
     keys = {t(word): key for key, word in WORDS.items()}
     said: set[str] = set()
@@ -66,5 +63,5 @@ def explainer(t: Catalogue = ENGLISH) -> Callable[[str], list[tuple[str, str]]]:
 
 
 def _pattern(words: tuple[str, ...]) -> re.Pattern[str]:
-    """Any of them, with a plural's ending: ``SMs``."""
+    """Match any of the terms, also with a plural ending: ``SMs``."""
     return re.compile(rf"(?<![A-Za-z])({'|'.join(map(re.escape, words))})s?(?![A-Za-z])")

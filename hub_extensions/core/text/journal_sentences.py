@@ -1,6 +1,6 @@
-"""What stands in the journal and in notices: code -> English text. They are told as the others (``reasons.py``).
+"""Reasons in the journal and in notices, as code -> English text.
 
-A code that begins with ``seen-`` is part of a list, of what something was decided on.
+A code that begins with ``seen-`` is part of a list of facts on which a decision was based.
 """
 
 from __future__ import annotations

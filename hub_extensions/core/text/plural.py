@@ -1,4 +1,4 @@
-"""A text of a reason: one sentence, or two where a number decides."""
+"""The text of a reason: one sentence, or two that depend on a number."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Plural:
-    """A text that differs where the parameter `count` is 1."""
+    """A text with one form for the case that the parameter `count` is 1, and another form for all others."""
 
     count: str
     one: str

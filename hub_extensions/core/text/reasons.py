@@ -1,8 +1,9 @@
-"""Every reason that people are told: a stable code, its parameters, and one English text for them. Pure.
+"""Every reason that is shown to people: a stable code, its parameters, and an English text.
 
-``explain("in-use", total=5, title="MIG 1g.5gb", ahead=0)`` makes one. The panel translates by code and parameters; who
-does not know a code shows the English text. How a parameter is written stands behind its name, as ``{idle:duration}``,
-which is seconds (`WRITTEN`); a text without is translated, a number without is written as a number.
+``explain("in-use", total=5, title="MIG 1g.5gb", ahead=0)`` creates one. The panel translates by code and parameters;
+a reader that does not know the code shows the English text. The format of a parameter follows its name, as in
+``{idle:duration}`` for seconds (`WRITTEN`). A text without a format is translated; a number without one is written
+as a number.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ from hub_extensions.core.text.wording import duration
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why, with JupyterHub's own three faces: `message` for people, `log_message` for the log, `reason` for programs.
+    """An explanation in JupyterHub's three forms: `message` for people, `log_message` for the log, `reason` for
+    programs.
 
     Attributes:
-        reason: a stable code, also for metrics and translations.
-        params: what the text was made with: texts and numbers.
-        log_message: "" where nothing else is to be logged.
+        reason: a stable code, also used by metrics and translations.
+        params: the texts and numbers in the message.
+        log_message: "" if nothing further is logged.
     """
 
     reason: str
@@ -255,8 +257,10 @@ TO_THE_PANEL: Mapping[str, Text] = {
         "server's runtime class, did not put it in."
     ),
 }
-"""What the panel may show. It finds the translation of one without parameters by its code, of one with parameters by
-its sentence: ``labextension/src/reasons.ts``, which is made from this table, has those."""
+"""The reasons that the panel can show. The panel finds the translation of a reason without parameters by its code,
+and of one with parameters by its sentence; it has both in ``labextension/src/reasons.ts``, which is generated
+from this table.
+"""
 
 TO_THE_HUB: Mapping[str, Text] = {
     # in line
@@ -356,16 +360,15 @@ TO_THE_HUB: Mapping[str, Text] = {
     "service-away-join": "The GPU service is not answering: you can still join the line, or start CPU only.",
     "service-not-asked": "Only the running service knows what is free.",
 }
-"""What the hub's own pages show, and the API."""
+"""The reasons that the hub's own pages and the API show."""
 
 SENTENCES: Mapping[str, Text] = {**TO_THE_PANEL, **TO_THE_HUB}
 
-PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")
-"""A parameter in a text: its name, and how it is written."""
+PARAMETER = re.compile(r"\{(\w+)(?::(\w+))?\}")  # a parameter in a text: its name and its format
 
 
 def explain(reason: str, *, log_message: str = "", **params: str | float | timedelta | datetime) -> Reason:
-    """The reason of this code, with its English text."""
+    """Return the reason with this code and its English text."""
     return _explain(reason, log_message, tuple(params.items()))
 
 
@@ -373,7 +376,9 @@ def explain(reason: str, *, log_message: str = "", **params: str | float | timed
 def _explain(
     reason: str, log_message: str, params: tuple[tuple[str, str | float | timedelta | datetime], ...]
 ) -> Reason:
-    """Made once: a round of admissions says the same of many offers and tickets, and again in the next."""
+    """Build the reason; cached, because a round of admissions gives many offers and tickets the same reason, round
+    after round.
+    """
     plain = {name: _plain(value) for name, value in params}
     # every number crosses as a float: one of the two kinds that a parameter has
     sent = {name: value if isinstance(value, str) else float(value) for name, value in plain.items()}
@@ -381,9 +386,9 @@ def _explain(
 
 
 def translated(reason: Reason, t: Catalogue) -> str:
-    """A reason in the language of a catalogue; its English text where that is not to be had.
+    """Return the reason's text in the language of a catalogue, or the English text if there is no translation.
 
-    One without parameters is found by its code, one with some by its sentence, as the panel does it.
+    Like the panel, this finds a reason without parameters by its code, and one with parameters by its sentence.
     """
     text = None if t is ENGLISH else sentence_in(reason, t)
     if text is None:
@@ -392,7 +397,7 @@ def translated(reason: Reason, t: Catalogue) -> str:
 
 
 def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
-    """The sentence of a reason that a catalogue has; None: only its English text is to be had."""
+    """Return the sentence of a reason if the catalogue has a translation of it, otherwise `None`."""
     text = SENTENCES.get(reason.reason)
     if text is None or t.known(_key_in(reason.reason, text)) is None:
         return None
@@ -400,7 +405,7 @@ def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
 
 
 def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
-    """A reason of which code and parameters were kept; None: this version does not know it so."""
+    """Rebuild a reason from a stored code and parameters; `None` if this version does not know it."""
     text = SENTENCES.get(reason)
     if text is None or any(name not in params for name, _ in parameters(text)):
         return None
@@ -411,14 +416,15 @@ def recalled(reason: str, params: Mapping[str, str | float]) -> Reason | None:
 
 
 def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLISH) -> str:
-    """Several reasons as one text."""
+    """Return several reasons as one text."""
     return between.join(translated(each, t) for each in reasons)
 
 
 def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
-    """The codes by which alone a row of the journal is found that says these words to a reader of this catalogue.
+    """Return the codes whose text contains these words in the reader's language but not in English.
 
-    So not those whose English sentence has them, too: that is in the row. Nor words of a sentence's parameters.
+    A journal row holds the English sentence, so a search in the rows finds the others already. Parameters are not
+    searched.
     """
     wanted = words.casefold()
 
@@ -435,15 +441,14 @@ def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
 
 
 OF_FAILED_STARTS = frozenset({"start-too-slow", "start-no-answer", "start-failed-why", "start-crashed", "start-failed"})
-"""A row about these has the log's words as its text."""
+"""The text of a journal row with one of these codes is the log message, not the English sentence."""
 
 
-REASON = "reason"
-"""The context of a code in a catalogue."""
+REASON = "reason"  # The context of a code in a catalogue
 
 
 def parameters(text: Text) -> list[tuple[str, str]]:
-    """Each parameter with how it is written, as they come; a number of things comes first."""
+    """Return each parameter with its format, in order; the number that decides the plural comes first."""
     if not isinstance(text, Plural):
         return [(name, kind or "text") for name, kind in PARAMETER.findall(text)]
     found = {text.count: "number", **{name: kind or "text" for name, kind in PARAMETER.findall(text.many)}}
@@ -451,23 +456,23 @@ def parameters(text: Text) -> list[tuple[str, str]]:
 
 
 def key_of(text: Text) -> str:
-    """By what a catalogue has a sentence with parameters: the sentence itself, with ``%1`` for the first of them."""
+    """Return a sentence's key in a catalogue: the sentence itself with its parameters numbered ``%1``, ``%2``."""
     return numbered(text.one if isinstance(text, Plural) else text, parameters(text))
 
 
 def _key_in(code: str, text: Text) -> str:
-    """By what a catalogue has a reason."""
+    """Return a reason's key in a catalogue."""
     return key_of(text) if parameters(text) else f"{REASON}{CONTEXT}{code}"
 
 
 def numbered(text: str, params: Sequence[tuple[str, str]]) -> str:
-    """A sentence as a catalogue has it."""
+    """Replace the parameters of a sentence by ``%1``, ``%2``."""
     places = {name: place for place, (name, _) in enumerate(params, 1)}
     return PARAMETER.sub(lambda found: f"%{places[found[1]]}", text)
 
 
 def people_ahead(ahead: float, t: Catalogue = ENGLISH) -> str:
-    """How many are ahead of somebody in line, as a sentence."""
+    """Return how many people are ahead in line, as a sentence."""
     if ahead == 0:
         return t("You are next.")
     return t.plural("1 person is ahead of you.", "%1 people are ahead of you.", ahead)
@@ -507,6 +512,7 @@ WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
     "first": lambda words, t: t(words)[:1].upper() + t(words)[1:],
     "bare": lambda words, t: t(words).removeprefix("a "),
 }
-"""How a parameter is written in the language of a catalogue; `own`: a name, or somebody's own words; `foreign`: words
-that another program wrote (``sentence_pieces.py``); `first`: it begins the sentence; `bare`: without its article;
-`image`: "" where its name is not known."""
+"""How a parameter is written in the language of a catalogue. `own`: a name, or text written by a user or
+administrator. `foreign`: text that another program wrote (``sentence_pieces.py``). `first`: it begins the
+sentence. `bare`: without its article. `image`: "" if its name is not known.
+"""

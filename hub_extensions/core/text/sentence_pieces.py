@@ -1,7 +1,6 @@
-"""A sentence for a page in pieces: what is in its reader's language, and what is English in every language. Pure.
+"""Splits a text for a page into pieces in the reader's language and pieces that are English, for screen readers.
 
-A screen reader has to know. English are words that the cluster, the hub or a program wrote, and a sentence that a
-catalogue has not. Not here: the sentences (``reasons.py``), and how a page marks a piece.
+English are words that the cluster, the hub or a program wrote, and sentences without a translation.
 """
 
 from __future__ import annotations
@@ -14,13 +13,16 @@ from typing import NamedTuple
 from hub_extensions.core.text.reasons import SENTENCES, Reason, parameters, sentence_in, translated
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
-FOREIGN = "foreign"
-"""How a parameter is written that holds such words."""
+FOREIGN = "foreign"  # The format of a parameter that holds words of another program
 _FOREIGN_WORDS, _MARKS = re.compile("\x02(.*?)\x03", re.DOTALL), re.compile("[\x02\x03]")
 
 
 class SentencePiece(NamedTuple):
-    """A part of a text. `english`: it is so for a reader of another language."""
+    """A part of a text.
+
+    Attributes:
+        english: the part is English although the page is in another language.
+    """
 
     text: str
     english: bool = False
@@ -30,7 +32,7 @@ Pieces = tuple[SentencePiece, ...]
 
 
 def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = " ") -> Pieces:
-    """Several reasons as `as_text` writes them, in pieces."""
+    """Return several reasons as `as_text` formats them, in pieces."""
     found: list[SentencePiece] = []
     for reason in reasons:
         if found:
@@ -40,13 +42,13 @@ def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = 
 
 
 def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
-    """A text without a code: an older version's, or another program's; "" has none."""
+    """Return a text without a code, from an older version or another program, as at most one piece."""
     known = t.known(text)
     return (SentencePiece(known or text, english=t is not ENGLISH and known is None),) if text else ()
 
 
 def joined(pieces: Pieces) -> str:
-    """The whole text."""
+    """Return the pieces as one text."""
     return "".join(piece.text for piece in pieces)
 
 

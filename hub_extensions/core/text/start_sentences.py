@@ -1,7 +1,4 @@
-"""Why a start was refused, or failed: code -> English text.
-
-They are told as the others (``reasons.py``). What a cluster did is in ``cluster_sentences.py``.
-"""
+"""Reasons for a refused or failed start, as code -> English text. ``cluster_sentences.py`` has those of a cluster."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A page's texts in its reader's language: a catalogue that is asked for each English text, and which one it is. Pure.
+"""Catalogues of translated texts, and the choice of a catalogue for a browser.
 
-``t("You are %1 in line", "2nd")`` is the translation with its parts put in, or the English text where there is none.
-Not here: where catalogues are kept (``adapters/files/catalogues.py``), and sentences of reasons (``reasons.py``).
+``t("You are %1 in line", "2nd")`` returns the translation with its parameters filled in, or the English text if it
+is not translated.
 """
 
 from __future__ import annotations
@@ -10,10 +10,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-CONTEXT = "\x04"
-"""Between a context and its text, as in gettext's own files."""
-LONGEST_HEADER = 200
-"""So much of an ``Accept-Language`` is read."""
+CONTEXT = "\x04"  # The separator of a context and its text, as in gettext's files
+LONGEST_HEADER = 200  # number of characters of an ``Accept-Language`` header that are read
 PLACE = re.compile(r"%(\d)")
 
 
@@ -23,12 +21,12 @@ def _as_in_english(count: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """One language.
+    """The translations into one language.
 
     Attributes:
-        language: as HTML says it, ``fi-FI``.
-        texts: English text -> its translation; of a plural each form.
-        form: which form a number takes.
+        language: the language tag used in HTML, such as ``fi-FI``.
+        texts: the translation of each English text; for a plural, every form.
+        form: returns the index of the form for a number.
     """
 
     language: str = "en"
@@ -36,18 +34,18 @@ class Catalogue:
     form: Callable[[float], int] = _as_in_english
 
     def __call__(self, text: str, *parts: object) -> str:
-        """A text with ``%1``, ``%2``, … put in."""
+        """Return a text with the parts in place of ``%1``, ``%2`` and so on."""
         return filled(self.texts.get(text, (text,))[0], parts)
 
     def plural(self, one: str, many: str, count: float, *parts: object) -> str:
-        """A text that differs with a number, which is ``%1``; the parts are ``%2`` and so on."""
+        """Return a text that depends on a number. The number is ``%1``; the parts are ``%2`` and so on."""
         found = self.texts.get(one)
         forms = found if found is not None else (one, many)
         form = self.form(count) if found is not None else _as_in_english(count)
         return filled(forms[min(form, len(forms) - 1)], (number(count), *parts))
 
     def known(self, text: str) -> str | None:
-        """The translation as it stands; None: there is none."""
+        """Return the translation without filling in parts, or `None` if the text is not translated."""
         found = self.texts.get(text)
         return found[0] if found else None
 
@@ -56,25 +54,25 @@ ENGLISH = Catalogue()
 
 
 def filled(text: str, parts: Sequence[object]) -> str:
-    """Put the parts in; a place without one stays as it is."""
+    """Fill in the parts; a place without a part is left as it is."""
     return PLACE.sub(lambda found: str(parts[int(found[1]) - 1]) if 0 < int(found[1]) <= len(parts) else found[0], text)
 
 
 def halves(text: str) -> tuple[str, str]:
-    """What stands before and behind the ``%1`` of a text: for what is no text, as a time."""
+    """Return the text before and after ``%1``, for a part that is markup, such as a time element."""
     before, _, behind = text.partition("%1")
     return before, behind
 
 
 def number(value: float) -> str:
-    """A number as it is: ``3``, ``1.5``."""
+    """Format a number without trailing zeros: ``3``, ``1.5``."""
     return str(int(value)) if float(value).is_integer() else f"{value:g}"
 
 
 def preferred(header: str, languages: Collection[str]) -> str:
-    """Which of these languages an ``Accept-Language`` asks for first; "" where none, or English before.
+    """Return the language that an ``Accept-Language`` header prefers; "" if it prefers English, or none of these.
 
-    ``fi`` is served by ``fi-FI``. What cannot be read counts as not said.
+    ``fi`` matches ``fi-FI``. Entries that cannot be parsed are ignored.
     """
     wishes = sorted(_wishes(header[:LONGEST_HEADER]), key=lambda wish: -wish[1])
     for wanted, _ in wishes:

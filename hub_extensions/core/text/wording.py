@@ -1,7 +1,4 @@
-"""Lengths of time, memory, places and foreign text as people read them: once, for every page, reason and log. Pure.
-
-Not here: offers (``offer_texts.py``), and the sentences of reasons (``reasons.py``).
-"""
+"""Durations, memory sizes, positions and foreign text as people read them, for every page, reason and log."""
 
 from __future__ import annotations
 
@@ -12,12 +9,11 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 GIB = 1024**3
 MINUTE, HOUR = 60, 3600
-PLACE = "number %1 in a line"
-"""What a catalogue calls a place: English has an ordinal for it."""
+PLACE = "number %1 in a line"  # The key of a position in a catalogue; in English it is an ordinal
 
 
 def duration(length: timedelta, t: Catalogue = ENGLISH) -> str:
-    """A length that is set, to the second: ``45 s``, ``1 min 30 s``, ``30 min``, ``2 h 10 min``, ``12 h``."""
+    """Format a configured duration to the second: ``45 s``, ``1 min 30 s``, ``30 min``, ``2 h 10 min``, ``12 h``."""
     seconds = max(0, int(length.total_seconds()))
     hours, minutes, seconds = seconds // 3600, seconds // 60 % 60, seconds % 60
     parts = [t("%1 h", hours)] if hours else []
@@ -29,7 +25,7 @@ def duration(length: timedelta, t: Catalogue = ENGLISH) -> str:
 
 
 def about(seconds: float, t: Catalogue = ENGLISH) -> str:
-    """A length that is estimated, rounded: ``40 s``, ``25 min``, ``2 h 10 min``, ``3 d 4 h``."""
+    """Format an estimated duration, rounded: ``40 s``, ``25 min``, ``2 h 10 min``, ``3 d 4 h``."""
     if round(seconds) < MINUTE:
         return t("%1 s", max(0, round(seconds)))
     minutes = round(seconds / MINUTE)
@@ -43,7 +39,7 @@ def about(seconds: float, t: Catalogue = ENGLISH) -> str:
 
 
 def at_most(seconds: float, t: Catalogue = ENGLISH) -> str:
-    """A length that is a limit, rounded up so that it stays one: ``40 s``, ``2 h 11 min``, ``3 d 5 h``."""
+    """Format an upper limit, rounded up so that it stays one: ``40 s``, ``2 h 11 min``, ``3 d 5 h``."""
     if seconds <= 59:
         return t("%1 s", max(0, math.ceil(seconds)))
     minutes = math.ceil(seconds / MINUTE)
@@ -51,14 +47,14 @@ def at_most(seconds: float, t: Catalogue = ENGLISH) -> str:
 
 
 STEPS = ((30, 1), (120, 5), (600, 15))
-"""Below so many minutes a likely wait is told in steps of so many; from there on in hours."""
+"""(limit, step) in minutes: a likely wait below the limit is rounded to this step; longer waits to hours."""
 
 
 def stepped(seconds: float, *, up: bool | None = None) -> float:
-    """A likely wait as it may be told, seconds of whole steps: nobody can count on a minute of one in hours.
+    """Round a likely wait to a step whose size grows with the wait. Returns seconds.
 
     Args:
-        up: False: the step below; True: the step above; None: the nearest.
+        up: True rounds up, False rounds down, `None` rounds to the nearest step.
     """
     minutes = max(0.0, seconds) / 60
     step = next((step for below, step in STEPS if minutes < below), 60)
@@ -67,14 +63,13 @@ def stepped(seconds: float, *, up: bool | None = None) -> float:
     return float(60 * step * whole)
 
 
-WIDE = 3
-"""An interval is wide if its upper end is more than so many times the lower one."""
+WIDE = 3  # an interval is wide if its upper end is more than this many times the lower one
 COARSE_MINUTES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
-"""The ends that are shown of a wide interval; beyond a day whole days."""
+"""The ends that a wide interval may have; beyond a day, whole days."""
 
 
 def coarse(seconds: float, *, up: bool) -> float:
-    """Round one end of a wide interval: to the step above, or to the one below (0 below the first)."""
+    """Round one end of a wide interval up, or down (0 below the first step)."""
     minutes = max(0.0, seconds) / 60
     if minutes > COARSE_MINUTES[-1]:
         days = minutes / COARSE_MINUTES[-1]
@@ -85,10 +80,10 @@ def coarse(seconds: float, *, up: bool) -> float:
 
 
 def likely(low: float, high: float, t: Catalogue = ENGLISH, *, wide: bool = False) -> str:
-    """From 10 to 90 %: ``likely 25–50 min``, ``likely 25 min to 1 h 10 min``, ``likely about 5 min``. Whole steps.
+    """Format the range from the 10th to the 90th percentile, such as ``likely 25–50 min`` or ``likely about 5 min``.
 
     Args:
-        wide: the ends are far apart: ``likely roughly 15 min to 2 h``.
+        wide: the ends are far apart, so the text is ``likely roughly 15 min to 2 h``.
     """
     if wide:
         if low <= 0:
@@ -104,7 +99,7 @@ def likely(low: float, high: float, t: Catalogue = ENGLISH, *, wide: bool = Fals
 
 
 def ordinal(number: int, t: Catalogue = ENGLISH) -> str:
-    """1 -> ``1st``, 12 -> ``12th``, 111 -> ``111th``; in another language as its catalogue counts places."""
+    """Format a position: ``1st``, ``12th``, ``111th``; in other languages as the catalogue has it."""
     if t.known(PLACE) is not None:
         return t(PLACE, number)
     if number % 100 in (11, 12, 13):
@@ -117,10 +112,12 @@ def _two(larger: str, smaller: str) -> str:
 
 
 def gib(count: int) -> str:
-    """Bytes as GiB, at most two places: ``4.75 GiB``."""
+    """Format bytes as GiB with at most two decimals: ``4.75 GiB``."""
     return f"{count / GIB:.2f}".rstrip("0").rstrip(".") + " GiB"
 
 
 def foreign(text: object, most: int = 60) -> str:
-    """What a stranger wrote, for a log line or a message: shortened, nothing in it breaks a line or cannot be sent."""
+    """Escape and shorten text from outside for a log line or message, so that it cannot break the line or its
+    encoding.
+    """
     return repr(str(text)[:most])[1:-1]
