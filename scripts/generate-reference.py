@@ -22,7 +22,7 @@ from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAu
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout  # noqa: E402
 from hub_extensions.authenticator.pages import PAGES  # noqa: E402
 from hub_extensions.authenticator.rest import REST  # noqa: E402
-from hub_extensions.hub_service.http.api.people import stored_document  # noqa: E402
+from hub_extensions.hub_service.http.openapi import document_text  # noqa: E402
 from hub_extensions.server_extension.extension import GpuExtension  # noqa: E402
 from hub_extensions.server_extension.routes import ROUTES  # noqa: E402
 from hub_extensions.spawner.base import GpuSpawnerMixin  # noqa: E402
@@ -111,7 +111,7 @@ def _settings(section: type[HasTraits]) -> Iterator[str]:
 
 def routes() -> str:
     """One table, a row a route and method."""
-    document = json.loads(stored_document())
+    document = json.loads(document_text())
     lines = [
         "# Routes of the GPU service",
         "",

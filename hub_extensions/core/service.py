@@ -11,7 +11,7 @@ from hub_extensions.core.tokens import SHORTEST_TOKEN
 
 @dataclass(frozen=True)
 class ServiceConfig:
-    """Settings of the GPU service."""
+    """Where the GPU service listens and keeps its state."""
 
     section: ClassVar[str] = "GpuService"
 

@@ -1,6 +1,6 @@
-"""RUNS in a user's server: reads this server's GPU, asks the GPU service about this server, feeds the panel.
+"""The Jupyter server extension: reads this server's GPU, asks the GPU service about this server, and updates the panel.
 
-Importing it does nothing: no driver is opened, no thread is started, no request is sent.
+Importing it has no effect: it opens no driver, starts no thread and sends no request.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
-    """What Jupyter Server looks for when it loads ``hub_extensions.server_extension``."""
+    """Return the extension for Jupyter Server, which calls this when it loads ``hub_extensions.server_extension``."""
     from hub_extensions.server_extension.extension import GpuExtension
 
     return [{"module": "hub_extensions.server_extension", "app": GpuExtension}]
 
 
 def _jupyter_labextension_paths() -> list[dict[str, str]]:
-    """Where the built panel lies in the package, for ``jupyter-builder develop``."""
+    """Return the location of the built panel in the package, for ``jupyter-builder develop``."""
     return [{"src": "../labextension", "dest": "jupyterhub-gpu"}]

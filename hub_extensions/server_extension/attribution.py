@@ -1,9 +1,9 @@
-"""Which of this server's own programs hold its GPU, and how much: decided from values.
+"""Decides which of this server's own programs hold its GPU, and how much memory each holds.
 
-What the driver lists goes first, and on the machine itself it is all there is to say; where it hides processes (in a
-container), who has the GPU's memory opened; where that cannot be seen either, which one kernel was there when it was
-taken. Else it is not known, and a reason says so. Others on the same device are never named. Not here: looking
-(``gpu_processes.py``).
+The driver's list of processes comes first; on the machine itself it is complete. If the driver hides processes (in a
+container), the programs that have opened the GPU's memory count. If those cannot be seen either, the only kernel
+that existed when the memory was taken counts. Otherwise it is not known, and a reason explains why. Other users of
+the device are never named.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ NOT_WHOSE = explain("holders-own-not-known")
 PROBABLY = explain("holders-probably")
 
 LITTLE_BYTES = 64 * 1024**2
-"""What the driver itself takes of an unused device is less; what a program takes to begin with is more."""
+"""More than the driver itself uses on an idle device, and less than any program allocates at first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One live process of this server: it carries this server's lease mark.
+    """A live process with this server's lease mark.
 
     Attributes:
-        name: its program's base name; session: path of the notebook it was started from, by its environment.
-        holds: it has the GPU's memory opened; None: we may not look.
+        name: the base name of its program.
+        session: path of the notebook it was started from, from its environment.
+        holds: it has opened the GPU's memory; `None` if we may not look.
     """
 
     pid: int
@@ -45,11 +46,13 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """One kernel of this server, as Jupyter Server knows it.
+    """A kernel of this server, as Jupyter Server knows it.
 
     Attributes:
-        name: what it is called (a notebook's file name); path: the notebook below the root, "" for none.
-        pid: None where it runs elsewhere; age_seconds: since its start, None: not known.
+        name: the file name of its notebook, or the kernel's name.
+        path: the notebook's path below the root directory; "" without a notebook.
+        pid: `None` if the kernel runs elsewhere.
+        age_seconds: time since its start; `None` if not known.
     """
 
     id: str
@@ -62,15 +65,16 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """Everything a decision about one device takes.
+    """The facts for the decision about one device.
 
     Attributes:
-        sees_all: the driver's list of processes means the same here as on the machine: an empty one says "nobody". In a
-            container it may be empty because none of them has a name there.
         programs: this server's own.
-        shared: others may be on the device; several: this server has more than this one device.
-        taken_seconds: since its memory was taken, as the looks saw it; None: that was not seen.
-        root: the directory that notebooks' paths begin at.
+        shared: other servers may use the device.
+        several: this server has more than this device.
+        taken_seconds: how long ago the memory was allocated, as far as the readings show; `None` if that was not seen.
+        root: the directory to which notebook paths are relative.
+        sees_all: an empty list of the driver means that nobody uses the device. In a container it can be empty
+            because the processes have no pid there.
     """
 
     sample: DeviceSample
@@ -84,7 +88,7 @@ class Scene:
 
 
 def held(scene: Scene) -> Held:
-    """Who holds this device's memory, of this server's programs."""
+    """Return which of this server's programs hold the memory of this device."""
     listed, used = scene.sample.pids, scene.sample.memory_used_bytes
     if listed or (listed is not None and (used is None or scene.sees_all)):
         return _as_listed(scene, listed)
@@ -97,7 +101,7 @@ def held(scene: Scene) -> Held:
 
 
 def _as_listed(scene: Scene, listed: Sequence[int]) -> Held:
-    """The driver names them all: ours are those with our mark."""
+    """Use the driver's complete list: ours are the processes with our mark."""
     ours = {program.pid: program for program in scene.programs}
     mine = [ours[pid] for pid in listed if pid in ours]
     amounts = scene.sample.memory_by_pid
@@ -121,7 +125,7 @@ def _as_opened(scene: Scene, opened: Sequence[Program]) -> Held:
 
 
 def _as_started(scene: Scene) -> Held:
-    """By time alone: the one kernel that was there when the memory was taken."""
+    """Decide by time alone: the one kernel that existed when the memory was allocated."""
     taken = scene.taken_seconds
     if scene.shared or scene.several or taken is None:
         return Held(note=NOT_WHICH)
@@ -133,7 +137,7 @@ def _as_started(scene: Scene) -> Held:
 
 
 def _holders(scene: Scene, programs: Sequence[Program], amounts: Mapping[int, int]) -> tuple[Holder, ...]:
-    """One for each notebook or program, with the memory of all its processes; the largest first."""
+    """Return one holder for each notebook or program with the memory of all its processes, the largest first."""
     family = {program.pid: program for program in scene.programs}
     found: dict[str, Holder] = {}
     memory: dict[str, int | None] = {}
@@ -150,7 +154,9 @@ def _holders(scene: Scene, programs: Sequence[Program], amounts: Mapping[int, in
 
 
 def _named(scene: Scene, program: Program, family: Mapping[int, Program], holding: set[int]) -> tuple[str, Holder]:
-    """Whose it is: of the kernel it descends from, else of the notebook in its environment, else its own."""
+    """Return the holder of a program: the kernel it descends from, else the notebook in its environment, else the
+    program itself.
+    """
     kernels = {kernel.pid: kernel for kernel in scene.kernels if kernel.pid is not None}
     oldest = program
     for ancestor in _line(program, family):
@@ -169,7 +175,7 @@ def _named(scene: Scene, program: Program, family: Mapping[int, Program], holdin
 
 
 def _line(program: Program, family: Mapping[int, Program]) -> list[Program]:
-    """The program and those it comes from, of this server."""
+    """Return the program and its ancestors within this server."""
     line, seen = [program], {program.pid}
     while line[-1].ppid in family and line[-1].ppid not in seen:
         line.append(family[line[-1].ppid])
@@ -182,6 +188,6 @@ def _holder_of_kernel(kernel: Kernel, memory_bytes: int | None) -> Holder:
 
 
 def _below(path: str, root: str) -> str:
-    """A notebook's path below the server's root, as Jupyter writes it; "" where it is not below."""
+    """Return a notebook's path below the server's root directory as Jupyter writes it; "" if it lies elsewhere."""
     notebook, top = PurePath(os.path.normpath(path)), PurePath(os.path.normpath(root))
     return notebook.relative_to(top).as_posix() if notebook.is_relative_to(top) else ""

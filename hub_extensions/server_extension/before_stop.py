@@ -1,8 +1,8 @@
-"""What a server does once its stop has begun: interrupt its cells, let its pages save, run its user's own hook.
+"""The steps of a server once its stop has begun: interrupt its cells, let its pages save, run the user's own hook.
 
-A cell that is interrupted can still save itself (``except KeyboardInterrupt``); then the open pages save what it
-printed; then ``gpu-before-stop`` in the user's Jupyter configuration folder runs, if there is one. The service waits
-for all of it, for ``c.GpuCulling.drain_seconds`` at most. Not here: whether and when a server is stopped.
+An interrupted cell can still save its state (``except KeyboardInterrupt``). Then the open pages save what it
+printed. Then ``gpu-before-stop`` in the user's Jupyter configuration folder runs, if it exists. The service waits
+for all of this, at most for ``c.GpuCulling.drain_seconds``.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ HOOK = "gpu-before-stop"
 OUTPUT = "gpu-before-stop.log"
 MOST_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
-"""How long an interrupted cell may go on before the pages save; to list and to interrupt is part of it."""
-ANSWER_SECONDS = 3.0
-"""Until the service has heard that all is done."""
+"""How long interrupted cells may go on before the pages save, including the time to list and interrupt them."""
+ANSWER_SECONDS = 3.0  # reserved for the report to the service that everything is done
 INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
-"""Ends that come whatever runs. At another end a cell that begins in the last moment keeps the server."""
-PAGES_SECONDS = 10.0
-"""How long a page that was asked to save may take: the 8 s of ``save.ts``, and its way to tell."""
-OTHER_PAGES_SECONDS = 3.0
-"""``OTHER_PAGES`` of the service: the first page that has saved leaves the others this long."""
+"""Causes of a stop that comes whatever runs. For any other cause, a cell that starts in the last moment keeps the
+server.
+"""
+PAGES_SECONDS = 10.0  # how long a page may take to save: the 8 s of ``save.ts`` and its report
+OTHER_PAGES_SECONDS = 3.0  # ``OTHER_PAGES`` of the service: time for the other pages after the first one has saved
 STEP_SECONDS = 0.1
 
 log = logging.getLogger("hub_extensions.server_extension")
 
 
 class BeforeStop:
-    """One stop after the other; a stop that was given up can be followed by another.
+    """Carries out one stop at a time; a stop that was withdrawn can be followed by another.
 
     Args:
-        kernels: Jupyter Server's ``kernel_manager``. hook: the program of the user's, which need not be there.
-        has_pages: a page of this server is open.
+        kernels: Jupyter Server's ``kernel_manager``.
+        hook: the user's program, which need not exist.
+        has_pages: returns whether a page of this server is open.
 
     Attributes:
-        on_change: the service should hear of it now.
+        on_change: called when the service should receive a new report.
     """
 
     def __init__(self, kernels: Any, hook: Path, *, has_pages: Callable[[], bool]) -> None:
@@ -67,26 +67,26 @@ class BeforeStop:
 
     @property
     def draining(self) -> bool:
-        """Something of it is still going on."""
+        """Return whether a step is still running."""
         return self._task is not None and not self._task.done()
 
     @property
     def asked(self) -> bool:
-        """Open pages were asked to save in this stop: their time counts from then on."""
+        """Return whether open pages were asked to save in this stop; their time limit starts then."""
         return self._pages_asked
 
     @property
     def hook_ran(self) -> bool:
-        """The user's hook has begun in this stop: what is used of the GPU from now on may be its use."""
+        """Return whether the user's hook has started in this stop; GPU use from then on may be its own."""
         return self._hook_ran
 
     @property
     def has_hook(self) -> bool:
-        """The user had a program to run before a stop when it was looked for last."""
+        """Return whether the user had a hook at the last check."""
         return self._has_hook
 
     def take(self, state: ServerState) -> ServerState:
-        """The state for this server's pages: they save once its cells are interrupted."""
+        """Return the state for this server's pages: they are asked to save only once the cells are interrupted."""
         if not state.save:
             self._give_up()
             if state.countdown is not None and (self._search is None or self._search.done()):
@@ -104,14 +104,16 @@ class BeforeStop:
         return replace(state, save=asks)
 
     async def _search_hook(self) -> None:
-        """A stop that is ordered begins earlier for it. A home can be on a disk that hangs: nobody waits for it."""
+        """Look for a hook, because an ordered stop begins earlier for it. This runs apart, as the home may be on a
+        disk that hangs.
+        """
         found = await asyncio.to_thread(_problem_with, self._hook) == ""
         if found is not self._has_hook:
             self._has_hook = found
             self.on_change()
 
     def _give_up(self) -> None:
-        """The stop did not come: the next one begins anew."""
+        """Reset after a stop that did not come."""
         if self._task is not None:
             self._task.cancel()
         self._task, self._interrupted, self._hook_ran = None, False, False
@@ -120,11 +122,9 @@ class BeforeStop:
         self._saved.clear()
 
     def saved(self) -> None:
-        """A page has saved."""
         self._saved.set()
 
     def stop(self) -> None:
-        """The server ends."""
         for task in (self._task, self._search):
             if task is not None:
                 task.cancel()
@@ -153,7 +153,7 @@ class BeforeStop:
         self.on_change()
 
     async def _interrupt(self) -> None:
-        """Interrupt what runs, and wait for its end."""
+        """Interrupt running cells and wait for their end."""
         busy = await self._busy()
         sent = await asyncio.gather(*map(self._interrupt_one, busy), return_exceptions=True)
         if failed := [each for each in sent if each is not None]:
@@ -178,9 +178,11 @@ class BeforeStop:
 async def run_hook(
     hook: Path, environ: Mapping[str, str], seconds: float, begins: Callable[[], None] = lambda: None
 ) -> None:
-    """Run the user's program, with what it prints in a file beside it. It, and what it forked, is ended in time.
+    """Run the user's program and write its output to a file beside it. The program and its children are killed after
+    the time limit.
 
-    `begins`: called before it is started.
+    Args:
+        begins: called before the program is started.
     """
     problem = await asyncio.to_thread(_problem_with, hook)  # a home can be on a disk that hangs
     if problem is None:
@@ -191,7 +193,7 @@ async def run_hook(
         return
     begins()
     printed = bytearray()
-    readable, writable = os.pipe()  # ours: asyncio's own is waited for until all who were forked have closed it
+    readable, writable = os.pipe()  # with a pipe of asyncio, wait() would last until every forked child has closed it
     try:
         process = await asyncio.create_subprocess_exec(
             str(hook),
@@ -213,7 +215,7 @@ async def run_hook(
     try:
         code = await asyncio.wait_for(process.wait(), seconds)
         last = f"{hook.name} ended with status {code}.\n"
-        await asyncio.wait([reading], timeout=STEP_SECONDS)  # what it forked may hold the pipe for ever
+        await asyncio.wait([reading], timeout=STEP_SECONDS)  # a forked child may hold the pipe for ever
     except asyncio.TimeoutError:
         last = f"{hook.name} was ended after {seconds:.3g} s.\n"
     except asyncio.CancelledError:
@@ -228,7 +230,9 @@ async def run_hook(
 
 
 def _problem_with(hook: Path) -> str | None:
-    """Why this file is not taken for the user's own program; "": it is. None: there is no such file."""
+    """Return why this file is not accepted as the user's own program; "" if it is, `None` if the file does not
+    exist.
+    """
     if not os.path.lexists(hook):
         return None
     try:
@@ -245,7 +249,7 @@ def _problem_with(hook: Path) -> str | None:
 
 
 async def _read(readable: int, into: bytearray) -> None:
-    """Keep the first part of what is printed, and go on reading, so that the program never waits for us."""
+    """Keep the first part of the output, and read on, so that the program never blocks on its output."""
     stream = asyncio.StreamReader()
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(readable, "rb", 0)
@@ -258,7 +262,7 @@ async def _read(readable: int, into: bytearray) -> None:
 
 
 def _write(hook: Path, text: bytes) -> None:
-    """A new file of the user's own beside the hook, in place of what was there."""
+    """Write a new file of the user's own beside the hook, replacing an old one."""
     file = hook.with_name(OUTPUT)
     with suppress(OSError):
         file.unlink(missing_ok=True)

@@ -1,9 +1,10 @@
-"""What the panels are told, and when: everything at first, then numbers as they are read, the rest when it changes.
+"""Decides what the panels receive and when: everything at first, then numbers as they are read, the rest when it
+changes.
 
-Nothing is read here: the sampler's and the service's last words are put together. The listeners' connections are
-one-way (see ``routes.py``), so that an open panel is no activity. A listener has one message under way at most; one
-that does not read is dropped. Each message is written once, however many listeners take it. A fault in making one
-costs no connection: pages that come again would only meet it again.
+It combines the last state of sampler and service. The connections are one-way (see ``routes.py``), so that an open
+panel is no activity. At most one message to a listener is unsent; a listener that does not read is dropped. Each
+message is encoded once for all listeners. An error while building a message closes no connection, because a panel
+that reconnects would only meet it again.
 """
 
 from __future__ import annotations
@@ -24,20 +25,19 @@ from hub_extensions.server_extension.service_client import ServiceLink
 
 TICK_SECONDS = 1.0
 QUIET_SECONDS = 10.0
-"""A listener that has been told nothing for so long is told just that: it knows that the connection lives."""
+"""A listener that received nothing for this long gets an empty message, so that it knows the connection is alive."""
 UNREAD_SECONDS = 30.0
 MOST_LISTENERS = 50
 JUMP = timedelta(seconds=1)
-"""The wall clock has jumped when it and the running clock differ by so much about a reading's age."""
-MOVED = 0.02
-"""A holder's memory that moves by more than this part of itself is a change."""
+"""The wall clock has jumped if it and the running clock differ by this much about a reading's age."""
+MOVED = 0.02  # a holder's memory counts as changed if it moves by more than this part
 LONG_AGO = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """One connection of a panel.
+    """The connection of a panel.
 
     Attributes:
         every_seconds: how often it wants numbers.
@@ -46,20 +46,24 @@ class Listener(Protocol):
     every_seconds: float
 
     def push(self, text: str) -> asyncio.Future[None] | None:
-        """Send; the future ends when the text has left this process. None: the connection is closed."""
+        """Send a text; the future ends when the text has left this process. Returns `None` if the connection is
+        closed.
+        """
         ...
 
     def drop(self, code: int, reason: str) -> None:
-        """Close it, with a code of RFC 6455."""
+        """Close the connection with a code of RFC 6455."""
         ...
 
 
 @dataclass
 class _Last:
-    """What a listener has been sent: which snapshot, which look of the sampler, when; `under_way`: not taken yet.
+    """What a listener has received: the number of the snapshot, the number of the reading, and when.
 
-    `lines`: of which devices the history is this server's own memory; None: no history was sent. Where a line becomes
-    one of the other kind, the history is sent anew.
+    Attributes:
+        lines: whether the history shows this server's own memory, by device; `None` before the first history. When
+            that changes for a device, the history is sent again.
+        under_way: the message that was not delivered yet.
     """
 
     at: float
@@ -71,7 +75,7 @@ class _Last:
 
 
 class Broadcast:
-    """Makes messages and pushes them.
+    """Builds messages and sends them to the panels.
 
     Attributes:
         opened: a panel has been connected since the server started.
@@ -105,15 +109,15 @@ class Broadcast:
 
     @property
     def watched(self) -> bool:
-        """Is a panel connected?"""
+        """Return whether a panel is connected."""
         return bool(self._listeners)
 
     def use(self, link: ServiceLink) -> None:
-        """Where the service's words come from."""
+        """Set the link to the service."""
         self._link = link
 
     def wake(self) -> None:
-        """There may be something new to tell; from any thread."""
+        """Check for changes soon; may be called from any thread."""
         loop = self._loop
         if loop is None or not self._listeners:
             return
@@ -123,15 +127,14 @@ class Broadcast:
             self._loop = None  # the server has ended
 
     def snapshot(self) -> Snapshot:
-        """The last words of sampler and service, together."""
+        """Return the current state of sampler and service."""
         return self._snapshot(self._sampler.latest())
 
     def history(self) -> History:
-        """The last ten minutes."""
         return History(PROTOCOL_VERSION, self._wall(), self._sampler.history())
 
     def join(self, listener: Listener) -> None:
-        """A panel connects: it gets everything at once. One too many is told so and closed."""
+        """Add a panel and send it everything. Above the limit it is closed with a reason."""
         if len(self._listeners) >= MOST_LISTENERS:
             listener.drop(1013, "too many open panels")
             return
@@ -146,12 +149,11 @@ class Broadcast:
             self._task = self._loop.create_task(self._run())
 
     def leave(self, listener: Listener) -> None:
-        """A panel is gone."""
         if self._listeners.pop(listener, None) is not None:
             self._sampler.unwatch(listener)
 
     def stop(self) -> None:
-        """The server ends: close what is open."""
+        """Close all connections at the end of the server."""
         if self._task is not None:
             self._task.cancel()
         for listener in tuple(self._listeners):
@@ -160,14 +162,14 @@ class Broadcast:
 
     async def _run(self) -> None:
         while self._listeners:
-            # when the time is over: the service, or a hung driver, may have news all the same
+            # after the time-out, too: the service or a hung driver may have changed state without a wake-up
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._news.wait(), self._tick_seconds)
             self._news.clear()
             self._guarded(self._tick)
 
     def _guarded(self, send: Callable[[], None]) -> None:
-        """A fault of ours: the connections stay and it is tried again with the next news; one log line a change."""
+        """Log an error of ours once per kind; the connections stay open, and the next change is another attempt."""
         try:
             send()
             self._fault = ""
@@ -206,7 +208,7 @@ class Broadcast:
                 last.reading, last.numbers_at = sampled.number, now
 
     def _send(self, listener: Listener, last: _Last, text: str, now: float) -> bool:
-        """On its way; a listener that is gone, or whose connection breaks, is forgotten."""
+        """Send a text; a listener whose connection is closed or broken is removed."""
         try:
             future = listener.push(text)
         except Exception as error:
@@ -222,7 +224,9 @@ class Broadcast:
         return True
 
     def _takes(self, listener: Listener, last: _Last, now: float) -> bool:
-        """Can it be sent something? One whose last message is still under way gets the newest later, or is dropped."""
+        """Return whether a listener can receive a message. If its last one is still unsent, it gets the newest
+        later, or is dropped.
+        """
         if last.under_way is None:
             return True
         if last.under_way.done():
@@ -237,11 +241,11 @@ class Broadcast:
         return False
 
     def _due(self, listener: Listener, last: _Last, sampled: Sampled, now: float) -> bool:
-        """Is it time for numbers? The sampler's looks come a little early or late."""
+        """Return whether it is time for numbers; the sampler's readings come a little early or late."""
         return now - last.numbers_at >= listener.every_seconds - sampled.period_seconds / 2
 
     def _greeting(self, snapshot: Snapshot, sampled: Sampled, every_seconds: float) -> str:
-        """The first message; those who come in the same second share one."""
+        """Return the first message; listeners that connect within the same second share one."""
         key, now = (self._change, sampled.number, every_seconds), monotonic()
         if self._first is not None and self._first[0] == key and now - self._first[1] < 1.0:
             return self._first[2]
@@ -251,7 +255,7 @@ class Broadcast:
         return text
 
     def _noted(self, sampled: Sampled) -> Snapshot:
-        """The snapshot of now, counted as a change where it is one."""
+        """Return the current snapshot, and count it as a change if it is one."""
         snapshot = self._snapshot(sampled)
         if self._last is None or _differs(self._last, snapshot):
             self._last, self._change = snapshot, self._change + 1
@@ -259,7 +263,7 @@ class Broadcast:
 
     def _snapshot(self, sampled: Sampled) -> Snapshot:
         now = self._wall()
-        # the age is the running clock's: after a jump of the wall clock a reading is as old as it was
+        # the age comes from the running clock, so a jump of the wall clock does not change it
         age = 0.0 if sampled.read_at is None else max(0.0, monotonic() - sampled.read_at)
         read_at = now - timedelta(seconds=age)
         return Snapshot(
@@ -278,12 +282,12 @@ class Broadcast:
 
 
 def _lines(snapshot: Snapshot) -> dict[str, bool]:
-    """Device -> is its line in the history this server's own memory?"""
+    """Return for each device whether its history shows this server's own memory."""
     return {gpu.uuid: gpu.shared for gpu in snapshot.gpus}
 
 
 def _changed_kinds(before: dict[str, bool] | None, now: dict[str, bool]) -> bool:
-    """Is there a line of another kind than the one that was sent?"""
+    """Return whether a device's line is of another kind than the one that was sent."""
     return before is None or any(before.get(uuid, shared) != shared for uuid, shared in now.items())
 
 
@@ -293,7 +297,7 @@ def _numbers(gpu: GpuReading) -> Numbers:
 
 
 def _differs(before: Snapshot, after: Snapshot) -> bool:
-    """Did more than numbers change?"""
+    """Return whether more than numbers changed."""
     if _without_numbers(before) != _without_numbers(after):
         return True
     pairs = zip(before.gpus, after.gpus, strict=True)
@@ -301,7 +305,9 @@ def _differs(before: Snapshot, after: Snapshot) -> bool:
 
 
 def _without_numbers(snapshot: Snapshot) -> Snapshot:
-    """What is left is compared; figures from elsewhere too: their age is told with them, and they come seldom."""
+    """Remove the numbers before a comparison. Figures from elsewhere stay: they are sent with their age, and come
+    seldom.
+    """
     gpus = tuple(_without_numbers_of(gpu) for gpu in snapshot.gpus)
     return replace(snapshot, at=LONG_AGO, gpus=gpus)
 

@@ -1,6 +1,7 @@
-"""Messages to JSON and back, with the standard library only: a user's server carries no pydantic.
+"""Converts messages to JSON and back with the standard library only, because a user's server has no pydantic.
 
-Unknown fields are skipped (a newer service may say more); a missing or wrong one is a ``CodecError`` that names it.
+Unknown fields are skipped, as a newer service may send more. A missing or wrong field is a ``CodecError`` that names
+it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 
 T = TypeVar("T")
 PROTOCOL_VERSION = 5
-"""Of what this server and its pages say to each other: its panel of another version asks to be loaded again."""
+"""Version of the protocol between this server and its pages; a panel with another version asks the user to reload."""
 
 
 class CodecError(ValueError):
@@ -26,14 +27,14 @@ class CodecError(ValueError):
 
 
 def encode(message: object) -> str:
-    """A frozen dataclass as one line of JSON; times as ISO 8601 in UTC."""
+    """Convert a frozen dataclass to one line of JSON, with times as ISO 8601 in UTC."""
     if not dataclasses.is_dataclass(message) or isinstance(message, type):
         raise TypeError(f"not a message: {message!r}")
     return json.dumps(_plain(message), separators=(",", ":"), allow_nan=False)
 
 
 def decode(kind: type[T], text: str | bytes) -> T:
-    """Read one message of this kind.
+    """Read one message of this type.
 
     Raises:
         CodecError: the text is not JSON, or a field is missing or of another type.
@@ -64,7 +65,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        # ten minutes of eight devices are 14,400 numbers: they are not looked at twice
+        # ten minutes of eight devices are 14,400 numbers, so scalars are not converted again
         return [item if item.__class__ in _SCALARS else _plain(item) for item in value]
     return value
 
@@ -107,7 +108,7 @@ def _value(hint: Any, data: Any, path: str) -> Any:
 
 
 def _fits(hint: Any, data: Any) -> bool:
-    """Of a parameter's kinds, a text or a number, is it this one?"""
+    """Return whether a parameter's value is of this type, text or number."""
     return isinstance(data, str) if hint is str else isinstance(data, (int, float)) and not isinstance(data, bool)
 
 
@@ -133,7 +134,7 @@ def _offer_id(data: str, path: str) -> OfferId:
 
 
 def _number(data: float, path: str) -> float:
-    """Finite: what is not (Python reads NaN, and 1e999) could not be written again."""
+    """Return a finite number. Python also reads NaN and 1e999, which could not be encoded again."""
     try:
         number = float(data)
     except OverflowError:
@@ -155,5 +156,5 @@ def _time(data: Any, path: str) -> datetime:
         return at.astimezone(timezone.utc)
     except CodecError:
         raise
-    except (ValueError, OverflowError) as error:  # the first and the last day of all times have no other zone
+    except (ValueError, OverflowError) as error:  # the first and last representable days have no other zone
         raise CodecError(f"{path}: expected a time") from error

@@ -1,7 +1,6 @@
-"""What every page of this server is told about its end, seen or hidden: events of Jupyter Server's own stream.
+"""Events about the end of this server, for every page, seen or hidden, on Jupyter Server's own event stream.
 
 JupyterLab keeps that stream (``api/events/subscribe``) open by itself, so a hidden page needs no connection of ours.
-Not here: what the panel shows (``broadcast.py``), and when a server ends; that is the service's business.
 """
 
 from __future__ import annotations
@@ -18,20 +17,21 @@ from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
 from hub_extensions.server_extension.recheck import open_websockets
 
 END_EVENT_SCHEMA = "https://jupyterhub-gpu.invalid/events/server-end/v1"
-"""The schema's id. The name ends in .invalid because nothing is to be fetched from there."""
+"""The id of the schema. The name ends in .invalid because nothing can be fetched from there."""
 SCHEMA_FILE = Path(__file__).parent / "event_schemas" / "server-end" / "v1.yaml"
 REPEAT_SECONDS = 60.0
 QUIET_SECONDS = 30.0
-"""Silence after which the next look says ``quiet``: proxies cut a stream that is silent for a minute (nginx:
-``proxy_read_timeout``, 60 s), and JupyterLab does not mend it while its page is hidden. Looks come each 10 s, and 10 s
-later where neither the kernels nor the service answer."""
+"""After this silence the next check sends ``quiet``. Proxies close a stream that is silent for a minute (nginx:
+``proxy_read_timeout``, 60 s), and JupyterLab does not reopen it while its page is hidden. Checks come every 10 s,
+and 10 s later if neither the kernels nor the service answer.
+"""
 
 
 class EndWatch:
-    """Turns the service's successive kinds into events: when the end comes near, when it moves, when it is off.
+    """Compares successive states of the service and decides on events: the end comes near, moves, or is withdrawn.
 
-    Nothing is sent here; `clock` runs in seconds. While it warns it says so again each minute: a page may have
-    missed it, and knows by cause and time that it is the same.
+    Nothing is sent here; `clock` runs in seconds. A warning is repeated each minute, because a page may have missed
+    it; pages recognise a repeat by cause and time.
     """
 
     def __init__(self, repeat_seconds: float = REPEAT_SECONDS, quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -44,9 +44,10 @@ class EndWatch:
         self._sent_at: float | None = None
 
     def due(self, state: ServerState, clock: float, wall: datetime | None = None) -> tuple[str, ...]:
-        """The kinds to say now that the service has answered: of ``warn``, ``over``, ``save``, none or more.
+        """Return the events to send after an answer of the service: any of ``warn``, ``over``, ``save``.
 
-        `wall`: the time now. A hidden page's own timers are late: it is waked for the last warning.
+        Args:
+            wall: the current time. A hidden page's own timers run late, so it gets an event at the last warning.
         """
         kinds = []
         before, last = self._warned, self._last
@@ -66,7 +67,7 @@ class EndWatch:
         return tuple(kinds)
 
     def quiet(self, clock: float) -> bool:
-        """Has nothing been said for so long that ``quiet`` is to be? Whether the service answers does not matter."""
+        """Return whether ``quiet`` has to be sent after a silence, whether or not the service answers."""
         first = self._sent_at is None
         if self._sent_at is None or clock - self._sent_at >= self._quiet_seconds:
             self._sent_at = clock
@@ -75,10 +76,10 @@ class EndWatch:
 
 
 class EndEvents:
-    """Says the kinds of `EndWatch` on the stream.
+    """Sends the events of `EndWatch` on the stream.
 
     Args:
-        emit: Jupyter Server's ``event_logger.emit``, by keyword `schema_id` and `data`.
+        emit: Jupyter Server's ``event_logger.emit``, called with `schema_id` and `data`.
         clock: runs in seconds.
     """
 
@@ -90,12 +91,12 @@ class EndEvents:
         self._clock = clock
 
     def take(self, state: ServerState) -> None:
-        """The service has said something: pass on what the pages need to know of it."""
+        """Send the events that follow from a new state of the service."""
         for kind in self._watch.due(state, self._clock(), datetime.now(timezone.utc)):
             self._send(kind, state.countdown, state.keep)
 
     def keep_alive(self) -> None:
-        """The service was asked, whether it answered or not: no stream is to be silent for long."""
+        """Send ``quiet`` after a silence; called after each request to the service, answered or not."""
         if self._watch.quiet(self._clock()):
             self._send("quiet", None, None)
 
@@ -105,14 +106,14 @@ class EndEvents:
 
 
 def is_followed() -> bool:
-    """A page, seen or hidden, has the stream open: it can be asked to save."""
+    """Return whether a page, seen or hidden, follows the stream and can therefore be asked to save."""
     from jupyter_server.services.events.handlers import SubscribeWebsocket  # loaded with Jupyter Server's routes
 
     return any(isinstance(each, SubscribeWebsocket) for each in open_websockets())
 
 
 def _is_last(state: ServerState, wall: datetime | None) -> bool:
-    """The time of the last warning has come."""
+    """Return whether the time of the last warning has come."""
     last = state.countdown.last_warning if state.countdown is not None else None
     return last is not None and wall is not None and wall >= last
 

@@ -1,6 +1,6 @@
-"""The server extension: puts sampler, service link and routes into a Jupyter server, and takes them out at its end.
+"""The server extension: connects sampler, service link and routes with a Jupyter server.
 
-It has one setting, whether Prometheus sees it: what a server may use and how it is culled is the hub's business.
+Its one setting is whether Prometheus can read the GPU. What a server may use and when it is stopped is set in the hub.
 """
 
 from __future__ import annotations
@@ -42,14 +42,13 @@ from hub_extensions.server_extension.terminals import busy_terminals
 if TYPE_CHECKING:
     from hub_extensions.server_extension.metrics import GpuCollector
 
-SIMULATED = "JUPYTERHUB_GPU_SIMULATED"
-"""Environment: which layout the hub simulates; none: the GPUs are real."""
+SIMULATED = "JUPYTERHUB_GPU_SIMULATED"  # environment variable with the simulated layout; not set if the GPUs are real
 PACKAGE = "hub_extensions.server_extension"
 KERNELS_WATCHED_SECONDS, KERNELS_SECONDS = 3.0, 10.0
 
 
 def open_reader(environ: Mapping[str, str]) -> Reader:
-    """What reads this server's own GPUs: the simulation where the hub says so, the driver otherwise."""
+    """Return the reader of this server's GPUs: the simulation if the hub simulates them, the driver otherwise."""
     layout = environ.get(SIMULATED, "")
     if not layout:
         from hub_extensions.adapters.nvml.reader import Nvml
@@ -84,12 +83,12 @@ class GpuExtension(ExtensionApp):
     _refreshing: asyncio.Task[None] | None = None
 
     def initialize_handlers(self) -> None:
-        """Make the parts from the environment; nothing is opened or asked before the server's loop runs."""
-        # our modules speak by their own loggers; here they get the server's way of writing, and its level
+        """Create the parts from the environment; nothing is opened or requested before the server's event loop runs."""
+        # our own loggers use the format and level of the server
         logging.getLogger(PACKAGE).parent = self.log
-        keep_secrets_out()  # a page that a login comes back to is of this server, too
+        keep_secrets_out()  # a login returns to a page of this server, with its code in the address
         address, uuids = address_in(os.environ), leased_uuids(os.environ)
-        # a simulated machine shows all of itself: there only what is named is this server's
+        # a simulated reader shows the whole machine, so only named devices belong to this server
         finds = not uuids and in_pod(os.environ) and not os.environ.get(SIMULATED)
         self._sampler = Sampler(
             lambda: open_reader(os.environ),
@@ -130,13 +129,13 @@ class GpuExtension(ExtensionApp):
         self.serverapp.io_loop.add_callback(self._begin)  # runs as soon as the server's loop does
 
     def _hub_auth(self) -> Any:
-        """What of JupyterHub asks about tokens here; None where this server is under no hub."""
+        """Return JupyterHub's client for tokens in this server; `None` without a hub."""
         assert self.serverapp is not None
         own = getattr(self.serverapp.identity_provider, "hub_auth", None)
         return own or self.serverapp.web_app.settings.get("hub_auth")
 
     def _show_metrics(self, sampler: Sampler) -> None:
-        from hub_extensions.server_extension.metrics import GpuCollector  # only where it is wanted
+        from hub_extensions.server_extension.metrics import GpuCollector  # loaded only if it is enabled
 
         self._collector = GpuCollector(sampler.latest)
         self._collector.register()
@@ -149,7 +148,7 @@ class GpuExtension(ExtensionApp):
             self._refreshing = asyncio.get_running_loop().create_task(_refresh_kernels(self._kernels, self._live))
 
     async def stop_extension(self) -> None:
-        """The server ends: stop asking and sampling; a driver that hangs holds nothing up."""
+        """Stop requests and sampling at the end of the server; a driver that hangs does not delay it."""
         if self._collector is not None:
             self._collector.unregister()
         if self._refreshing is not None:
@@ -162,15 +161,15 @@ class GpuExtension(ExtensionApp):
             self._sampler.stop()
 
     async def _report(self, since: float) -> Report:
-        """What this server says about itself: whether somebody has opened it, and what its kernels do."""
+        """Return this server's report: whether somebody has opened it, and how many kernels are busy."""
         assert self.serverapp is not None
         settings = self.serverapp.web_app.settings
         states = await self._kernel_states()
-        # Jupyter Server notes the time of each authenticated request of its API, unless it says no_track_activity
+        # Jupyter Server notes the time of each authenticated API request, unless the handler opts out
         opened = (self._live is not None and self._live.opened) or "api_last_activity" in settings or bool(states)
         used = None
         if self._sampler is not None:
-            # a report that follows soon must not come without a look: three of them at least
+            # a report that follows soon must cover at least three readings
             used = self._sampler.highest_since(min(since, monotonic() - 3 * UNWATCHED_SECONDS))
         terminals = busy_terminals(settings.get("terminal_manager"))
         said = Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used, busy_terminals=terminals)
@@ -180,12 +179,12 @@ class GpuExtension(ExtensionApp):
         return replace(said, kernels=len(states), busy_kernels=busy)
 
     async def _kernel_states(self) -> list[str] | None:
-        """Each kernel's execution state; None where the kernels cannot be listed."""
+        """Return each kernel's execution state; `None` if the kernels cannot be listed."""
         assert self.serverapp is not None
         try:
             manager: Any = self.serverapp.kernel_manager
             listed = manager.list_kernels()
-            # a far gateway that is slow must not keep us from the service
+            # a slow remote gateway must not delay the report
             models = await asyncio.wait_for(listed, REQUEST_SECONDS) if inspect.isawaitable(listed) else listed
             return [str(model.get("execution_state", "")) for model in models]
         except Exception as error:  # noqa: BLE001 - a kernel provider of the site's own; not known is then the truth
@@ -194,7 +193,7 @@ class GpuExtension(ExtensionApp):
 
 
 async def _refresh_kernels(kernels: KernelReader, live: Broadcast) -> None:
-    """Which kernels there are, while the server runs: often while somebody looks."""
+    """Refresh the list of kernels while the server runs, more often while a panel is open."""
     while True:
         await kernels.refresh()
         await asyncio.sleep(KERNELS_WATCHED_SECONDS if live.watched else KERNELS_SECONDS)

@@ -1,7 +1,7 @@
-"""Looks at this server's processes and kernels, so that ``attribution.py`` can say who holds the GPU.
+"""Collects this server's processes and kernels for ``attribution.py``.
 
-`KernelReader` asks Jupyter Server, in its loop; `GpuProcesses` looks at /proc, in the sampler's thread: at the pids
-that the driver lists each time, at all of them every 10 s at most. Not here: any decision.
+`KernelReader` asks Jupyter Server in its event loop. `GpuProcesses` reads /proc in the sampler's thread: the pids
+that the driver lists each time, and all processes every 10 s at most.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from hub_extensions.server_extension.readings import Held
 
 SCAN_SECONDS = 10.0
 MEMORY_OF_THE_GPU = "/dev/nvidia-uvm"
-"""Every CUDA program opens it; what only reads the driver's figures (nvidia-smi, this very server) does not."""
+"""Every CUDA program opens this file; programs that only read the driver's figures (nvidia-smi, this server) do not."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A kernel and when it began, on the running clock."""
+    """A kernel and its start on the running clock."""
 
     kernel: Kernel
     began: float | None
 
 
 class KernelReader:
-    """This server's kernels with their notebooks; `look` asks, `kernels` is the last answer (from any thread)."""
+    """This server's kernels with their notebooks. `refresh` asks Jupyter Server; `kernels` returns the last answer,
+    from any thread.
+    """
 
     def __init__(self, session_manager: Any, kernel_manager: Any) -> None:
         self._sessions = session_manager
@@ -47,7 +49,7 @@ class KernelReader:
         self._logs_failure = True
 
     def kernels(self) -> tuple[Kernel, ...]:
-        """As they were at the last look, with their age of now."""
+        """Return the kernels of the last refresh with their current age."""
         now = monotonic()
         return tuple(
             replace(known.kernel, age_seconds=None if known.began is None else max(0.0, now - known.began))
@@ -55,7 +57,7 @@ class KernelReader:
         )
 
     async def refresh(self) -> None:
-        """Ask Jupyter Server. Where it cannot be asked (a site's own manager), no kernel is known."""
+        """Ask Jupyter Server. If a site's own manager cannot be asked, no kernel is known."""
         try:
             models = await _awaited(self._sessions.list_sessions())
             listed = await _awaited(self._kernels.list_kernels())
@@ -80,19 +82,19 @@ class KernelReader:
         return _Known(kernel, self._began(kernel_id, pid))
 
     def _began(self, kernel_id: str, pid: int | None) -> float:
-        """When its process began; else when it was first seen, which is later."""
+        """Return when the process started, or when it was first seen, which is later."""
         first = self._first_seen.setdefault(kernel_id, monotonic())
         started = None if pid is None else procfs.start_time(pid)
         return first if started is None else monotonic() - procfs.age_seconds(started)
 
 
 class GpuProcesses:
-    """Says who holds each device's memory; called by the sampler after each look.
+    """Finds the holders of each device's memory; the sampler calls it after each reading.
 
     Args:
-        lease: this server's lease mark: only processes that carry it are its own.
-        root: where notebooks' paths begin.
-        sees_all: as in ``holders.Scene``; None: as this process finds it.
+        lease: this server's lease mark; only processes that carry it belong to this server.
+        root: the directory to which notebook paths are relative.
+        sees_all: as in ``attribution.Scene``; `None` to find out from this process.
     """
 
     def __init__(
@@ -115,7 +117,12 @@ class GpuProcesses:
         self._memory = _Memory()
 
     def refresh(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
-        """Device -> who holds it. `shared` names this server's own devices; `clock` runs in seconds."""
+        """Return the holders of each device.
+
+        Args:
+            shared: has this server's own devices as keys.
+            clock: in seconds.
+        """
         mine = {uuid: sample for uuid, sample in reading.samples.items() if uuid in shared}
         for uuid, sample in mine.items():
             self._memory.note(uuid, sample.memory_used_bytes, clock)
@@ -143,7 +150,9 @@ class GpuProcesses:
         }
 
     def _scan(self, clock: float, hidden: bool) -> None:
-        """All of this server's processes; whether they hold the GPU is asked only where the driver hides who does."""
+        """Read all of this server's processes. Whether they hold the GPU is checked only if the driver hides the
+        holders.
+        """
         self._scanned_at = clock
         self._described = {}
         self._programs = {}
@@ -156,7 +165,7 @@ class GpuProcesses:
             self._programs[(process.pid, process.started)] = _program(process, holds)
 
     def _refresh_process(self, pid: int, programs: dict[int, Program]) -> None:
-        """One that the driver lists: is it ours? A pid may have gone to another process since the scan."""
+        """Check whether a process that the driver lists is ours; its pid may have been reused since the scan."""
         started = procfs.start_time(pid)
         if started is None:
             programs.pop(pid, None)
@@ -171,7 +180,7 @@ class GpuProcesses:
 
 
 class _Memory:
-    """When each device's memory was taken: when it rose above the least that was seen, by more than a driver takes."""
+    """When each device's memory was allocated: when it rose above the lowest value seen by more than a driver uses."""
 
     def __init__(self) -> None:
         self._least: dict[str, int] = {}
@@ -196,7 +205,7 @@ def _program(process: procfs.Process, holds: bool | None) -> Program:
 
 
 def _pid_of(kernel_manager: Any, kernel_id: str) -> int | None:
-    """A local kernel's process; None for one that runs elsewhere."""
+    """Return the process of a local kernel; `None` if it runs elsewhere."""
     get = getattr(kernel_manager, "get_kernel", None)
     try:
         manager = None if get is None else get(kernel_id)

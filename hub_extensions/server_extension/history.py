@@ -1,8 +1,8 @@
-"""The last ten minutes of each device, in memory: what a panel draws from its first second.
+"""The last ten minutes of each device, in memory, so that a panel can draw them at once.
 
-Points are kept by the running clock, so a jump of the wall clock moves none of them. Each has the device's memory and
-this server's own, and one of the two is told for the whole line: whose it is may come to be known later than the first
-reading. Written by the sampler's thread, read by the server's loop. Not here: what is read, and when (``sampler.py``).
+Points carry the running clock, so a jump of the wall clock does not move them. Each point has the memory of the
+device and that of this server; a whole line shows one of the two, because it may only become known later whether the
+device is shared. The sampler's thread writes, the server's loop reads.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from hub_extensions.core.messages import Series
 
 SPAN_SECONDS = 600.0
-MOST_POINTS = 900
-"""A bound on the memory, whatever the pace: ten minutes at one second are 600."""
+MOST_POINTS = 900  # limit for memory use at any pace; ten minutes at one second are 600 points
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One reading: `at` on the running clock, percent and bytes; None: it was not known, the line has a gap there.
+    """One reading; `None` values were not known and leave a gap in the line.
 
-    `handed`: its use is what the service handed out, and not what was measured here.
+    Attributes:
+        at: on the running clock.
+        handed: the use was received from the service and not measured here.
     """
 
     at: float
@@ -33,7 +34,7 @@ class Point:
 
 
 class Ring:
-    """The points of this server's devices: those that are known at the start, and what is added later."""
+    """The points of this server's devices: those known at the start, and others that are found later."""
 
     def __init__(self, uuids: tuple[str, ...], span_seconds: float = SPAN_SECONDS) -> None:
         self._span_seconds = span_seconds
@@ -42,8 +43,12 @@ class Ring:
         self._shared = set(uuids)
 
     def add(self, uuid: str, point: Point, shared: bool | None = None) -> None:
-        """One more point of one of the devices. `shared`: from now on its line is this server's own memory (True, and
-        until something is said), or the device's (False); None: as before."""
+        """Add a point to a device.
+
+        Args:
+            shared: whether the device's line shows this server's own memory from now on (True, the default until
+                known) or the device's (False); `None` leaves it unchanged.
+        """
         with self._lock:
             if uuid not in self._points:  # it was found only now
                 self._points[uuid] = deque(maxlen=MOST_POINTS)
@@ -56,7 +61,7 @@ class Ring:
                 points.popleft()
 
     def gap(self, at: float) -> None:
-        """Nothing was known at this time. One point a gap is enough at each of its ends."""
+        """Record that nothing was known at this time. One point at each end of a gap is enough."""
         with self._lock:
             for points in self._points.values():
                 if len(points) > 1 and _is_gap(points[-1]) and _is_gap(points[-2]):
@@ -65,7 +70,11 @@ class Ring:
                     points.append(Point(at, None, None))
 
     def series(self, now: float, *, silent: bool = False) -> tuple[Series, ...]:
-        """Everything, oldest first, as ages before `now`; `silent`: at `now` it is not known."""
+        """Return all points, oldest first, with their ages at `now`.
+
+        Args:
+            silent: nothing is known at `now`, so the line ends with a gap.
+        """
         with self._lock:
             kept = {uuid: tuple(points) for uuid, points in self._points.items()}
             shared = frozenset(self._shared)
@@ -85,7 +94,7 @@ class Ring:
         return tuple(found)
 
     def highest(self, since: float) -> float | None:
-        """The highest use of any device that was measured here after `since`; None: none was."""
+        """Return the highest use of any device that was measured here after `since`; `None` if nothing was measured."""
         with self._lock:
             known = [
                 point.used_percent

@@ -1,7 +1,7 @@
-"""The GPU's numbers for Prometheus, in what Jupyter Server shows at ``/metrics``; only where an admin wants it.
+"""GPU metrics on Jupyter Server's ``/metrics``, if an administrator enables them.
 
-Read from the sampler at the moment of the scrape: a scrape makes no look of its own. What is not known is absent, never
-0. Not here: who may read it (``ServerApp.authenticate_prometheus``).
+They come from the sampler's last reading, so a scrape causes no further one. Unknown values are absent, never 0.
+``ServerApp.authenticate_prometheus`` decides who may read them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from hub_extensions.core.messages import GpuReading
 from hub_extensions.server_extension.sampler import Sampled
 
 PREFIX = "jupyterhub_gpu_"
-OLD_PERIODS = 3.0
-"""After so many periods without a reading its values are left out; the panel calls them old then."""
+OLD_PERIODS = 3.0  # values are omitted after this many periods without a reading; the panel then shows them as old
 VALUES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
     "memory_used_bytes": ("Memory in use on the device, by everybody on it.", lambda gpu: gpu.memory_used_bytes),
     "own_memory_bytes": ("Memory in use by this server's own programs.", lambda gpu: gpu.own_memory_bytes),
@@ -39,15 +38,15 @@ VALUES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
         lambda gpu: None if gpu.counters is None else gpu.counters.dram_percent,
     ),
 }
-"""Name -> help and where the value is."""
+"""Metric name -> help text and function that returns the value."""
 
 
 class GpuCollector(Collector):
-    """Reads the last look when it is asked; keeps nothing.
+    """Converts the sampler's last reading to metrics when it is scraped.
 
     Args:
-        latest: the sampler's last look.
-        clock: the clock that looks are timed by.
+        latest: returns the sampler's last reading.
+        clock: the clock of the readings' times.
     """
 
     def __init__(self, latest: Callable[[], Sampled], clock: Callable[[], float] = monotonic) -> None:
@@ -55,19 +54,16 @@ class GpuCollector(Collector):
         self._clock = clock
 
     def register(self) -> None:
-        """Show it at ``/metrics``."""
         REGISTRY.register(self)
 
     def unregister(self) -> None:
-        """Show it no more."""
         REGISTRY.unregister(self)
 
     def describe(self) -> tuple[Metric, ...]:
-        """Nothing: so that registering it reads nothing."""
+        """Return nothing, so that registering does not read the GPU."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """All values that are known."""
         sampled = self._latest()
         state = GaugeMetricFamily(PREFIX + "state", "1: the GPU's state now, by its word.", labels=["state"])
         state.add_metric([sampled.state], 1)
@@ -79,7 +75,7 @@ class GpuCollector(Collector):
         age.add_metric([], seconds)
         yield age
         if seconds > OLD_PERIODS * max(sampled.period_seconds, 1.0):
-            return  # a driver that hangs: values of then are not values of now
+            return  # the driver hangs, so the values are outdated
         for name, (meaning, value_of) in VALUES.items():
             family = GaugeMetricFamily(PREFIX + name, meaning, labels=["uuid", "profile", "product"])
             for gpu in sampled.gpus:

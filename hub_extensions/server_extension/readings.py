@@ -1,7 +1,4 @@
-"""From what was read of a device to what the panel is told of it: whose it is, figures from elsewhere, reasons.
-
-Values in, values out. Not here: reading (``sampler.py``), and who holds the device's memory (``attribution.py``).
-"""
+"""Converts a device's sample into the reading for the panel: memory limit, figures from elsewhere, reasons."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ FRESH_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Who holds the device's memory, of this server's own programs; as in ``messages.GpuReading``."""
+    """The memory of the device that this server's own programs hold; as in ``messages.GpuReading``."""
 
     own_memory_bytes: int | None = None
     holders: tuple[Holder, ...] | None = None
@@ -35,13 +32,13 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Entitlement:
-    """What this server may have of its devices, as far as it can be known.
+    """What this server may use of its devices, as far as it is known.
 
     Attributes:
         uuids: its devices, in their order.
-        environ: where HAMi's limits and a pod's mechanism stand.
-        asked: there is a service that says what it leases; without one nobody shares a device by agreement.
-        state: the service's last word; None: not yet, or it knows nothing of this server.
+        environ: the environment with HAMi's limits and a pod's mechanism.
+        asked: a service can be asked about the lease; without one no device is shared by agreement.
+        state: the service's last state; `None` before the first one, or if it does not know this server.
     """
 
     uuids: tuple[str, ...]
@@ -52,7 +49,7 @@ class Entitlement:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """Of one device, decided once: `shared`, `limit_bytes` and `limit_source` as in ``messages.GpuReading``."""
+    """The limit for one device; the fields are as in ``messages.GpuReading``."""
 
     shared: bool
     limit_bytes: int | None = None
@@ -61,14 +58,19 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """Use that was measured elsewhere; `fresh` is False when nothing new has come for too long."""
+    """Use that was measured elsewhere.
+
+    Attributes:
+        fresh: False if no new figures have come for too long.
+    """
 
     figures: Figures
     fresh: bool
 
 
 class FiguresWatch:
-    """How old figures are, by the running clock: their own time is of another machine, and counts at first sight only.
+    """Tracks the age of figures by the running clock. Their own time is from another machine and is used only for the
+    first age.
 
     Used by one thread.
     """
@@ -77,9 +79,14 @@ class FiguresWatch:
         self._seen: tuple[Figures, float, float] | None = None
 
     def judge(self, figures: Figures | None, now: datetime, clock: float) -> Outside | None:
-        """The last figures with whether they are fresh; None: there never were any, so nobody measures elsewhere.
+        """Return the last figures and whether they are fresh; `None` if there never were any, so that nothing measures
+        elsewhere.
 
-        The service leaves them out when they are old. `now` is wall-clock, `clock` runs in seconds.
+        The service omits figures that are old.
+
+        Args:
+            now: wall-clock time.
+            clock: the running clock in seconds.
         """
         if figures is not None and (self._seen is None or self._seen[0].at != figures.at):
             self._seen = (figures, clock, max(0.0, (now - figures.at).total_seconds()))
@@ -98,7 +105,11 @@ def reading_of(
     terms: Terms,
     outside: Outside | None = None,
 ) -> GpuReading:
-    """What the panel is told of one device. `at` is used where there is no sample."""
+    """Return the reading of one device for the panel.
+
+    Args:
+        at: the time of the reading if there is no sample.
+    """
     held = held or Held()
     reading = GpuReading(
         uuid=device.uuid,
@@ -121,7 +132,7 @@ def reading_of(
     if outside is None or outside.figures.uuid not in ("", device.uuid):
         return reading
     if reading.used_percent is not None or reading.source != "none":
-        return reading  # the card tells it itself, or will with its next reading
+        return reading  # the card reports it, or will with its next reading
     return _with_figures(reading, outside)
 
 
@@ -145,7 +156,7 @@ def _with_figures(reading: GpuReading, outside: Outside) -> GpuReading:
 
 
 def _finite(counters: Counters) -> Counters:
-    """Prometheus says NaN where it knows nothing."""
+    """Replace NaN by `None`; Prometheus uses NaN for unknown values."""
     known = (counters.sm_percent, counters.tensor_percent, counters.dram_percent)
     return Counters(*(value if value is not None and math.isfinite(value) else None for value in known))
 
@@ -154,15 +165,15 @@ def _finite(counters: Counters) -> Counters:
 
 _SIZE = re.compile(r"(\d{1,20})(?:\.\d+)?\s*([kmgt]?)i?b?", re.IGNORECASE)
 _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_MOST_WITHOUT_TOTAL = 1 << 40
-"""No card has a tebibyte: a limit above it, where the card's size is not known, says nothing."""
+_MOST_WITHOUT_TOTAL = 1 << 40  # no card has a tebibyte; a larger limit is ignored if the card's size is not known
 
 
 def terms_of(device: Device, right: Entitlement) -> Terms:
-    """What this server has of one of its devices. In doubt it is shared: nobody is told a neighbour's memory as his.
+    """Return the limit for one of this server's devices. In doubt it counts as shared, so that nobody sees a
+    neighbour's memory as their own.
 
-    HAMi's limit is what CUDA programs meet, so it goes before a share by agreement; it is set where a device is cut
-    into parts, whatever the lease says.
+    HAMi's limit is enforced on CUDA programs, so it takes precedence over a share by agreement. HAMi sets it if a
+    device is divided, whatever the lease contains.
     """
     hami = _hami_limit(device, right)
     if hami is not None:
@@ -184,14 +195,16 @@ def terms_of(device: Device, right: Entitlement) -> Terms:
 
 
 def _terms_in_pod(device: Device, right: Entitlement, mechanism: str) -> Terms:
-    """On a cluster the service knows no device, only how it was handed out; of an unknown way nobody says "alone"."""
+    """Return the limit on a cluster, where the service knows no device, only the mechanism. An unknown mechanism
+    counts as shared.
+    """
     if mechanism in _ALONE:
         return Terms(False)
     state = right.state
     if state is None or state.memory_bytes is None or state.memory_enforced or len(right.uuids) != 1:
         return Terms(True)
     if device.memory_bytes is not None and state.memory_bytes >= device.memory_bytes:
-        return Terms(True)  # no part of it was said
+        return Terms(True)  # the lease names no part of it
     return Terms(True, state.memory_bytes, "share")
 
 
@@ -199,8 +212,9 @@ _ALONE = frozenset(mechanism.value for mechanism in ALONE)
 
 
 def _hami_limit(device: Device, right: Entitlement) -> int | None:
-    """``CUDA_DEVICE_MEMORY_LIMIT_<index>``, else without a number. Values beyond the device, which have been seen, are
-    cut to it."""
+    """Return ``CUDA_DEVICE_MEMORY_LIMIT_<index>``, or the one without a number. Values above the device's size,
+    which occur, are reduced to it.
+    """
     index = right.uuids.index(device.uuid) if device.uuid in right.uuids else 0
     name = "CUDA_DEVICE_MEMORY_LIMIT"
     limit, total = _bytes(right.environ.get(f"{name}_{index}") or right.environ.get(name) or ""), device.memory_bytes
@@ -210,7 +224,7 @@ def _hami_limit(device: Device, right: Entitlement) -> int | None:
 
 
 def _bytes(text: str) -> int | None:
-    """HAMi's way to write a size (``1024m``); None for what is none, and for 0, which means no limit."""
+    """Parse a size as HAMi writes it (``1024m``); `None` if it is invalid, or 0, which means no limit."""
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         return None

@@ -1,11 +1,11 @@
-"""POST gpu/sign-on/recheck: the hub says that a session ended somewhere; this server asks it again about everybody.
+"""POST gpu/sign-on/recheck: after a session has ended, this server asks the hub again about everybody.
 
-It is told nothing else. Cached answers of the hub are forgotten, so the next request of each page asks; and the token
-behind each open WebSocket is asked about at once: what the hub refuses is closed. Kernels and terminals live on.
-Each WebSocket is noted as it opens, whosever it is (kernels, terminals, the panel, collaboration, proxied apps):
-Tornado keeps no list of them, and ``close_all_connections`` leaves them open. To look for them among all objects in
-memory takes 60 ms of a JupyterLab server's processor, in which it does nothing else.
-Not here: which session ended, and why (the hub knows).
+The hub reports only that some session ended. The server drops the hub's cached answers, so the next request of each
+page is checked again. It also checks the token of each open WebSocket at once and closes those that the hub refuses.
+Kernels and terminals go on.
+Each WebSocket is noted when it opens, whoever provides it (kernels, terminals, the panel, collaboration, proxied
+apps), because Tornado keeps no list of them and ``close_all_connections`` leaves them open. Searching all objects in
+memory instead would block a JupyterLab server for 60 ms.
 """
 
 from __future__ import annotations
@@ -30,21 +30,24 @@ from hub_extensions.server_extension.routes import PanelHandler
 log = logging.getLogger(__name__)
 
 PATH = "/gpu/sign-on/recheck"
-SIGNED_OUT = 4401
-"""The code of a WebSocket that was closed because its session had ended."""
+SIGNED_OUT = 4401  # the code of a WebSocket that was closed because its session had ended
 TRIES_AFTER_SECONDS = (0.0, 0.5, 2.0)
-"""A hub that does not answer is asked again; after that who is behind a WebSocket is not known, so it is closed."""
+"""Retries while the hub does not answer; after the last one the user of a WebSocket is unknown, so it is closed."""
 
 
 class Recheck:
-    """Asks the hub again, once at a time. `hub_auth`: JupyterHub's own part of this server; None: there is no hub."""
+    """Asks the hub again, one round at a time.
+
+    Args:
+        hub_auth: returns JupyterHub's client in this server; `None` without a hub.
+    """
 
     def __init__(self, hub_auth: Callable[[], Any]) -> None:
         self._hub_auth = hub_auth
         self._lock = asyncio.Lock()
 
     async def run(self) -> int:
-        """How many WebSockets were closed."""
+        """Check all open WebSockets and return how many were closed."""
         async with self._lock:
             hub_auth = self._hub_auth()
             if hub_auth is None:
@@ -53,7 +56,7 @@ class Recheck:
             by_token: dict[str, list[WebSocketHandler]] = {}
             for handler in open_websockets():
                 by_token.setdefault(str(hub_auth.get_token(handler) or ""), []).append(handler)
-            # each is closed at its own answer: a slow one keeps no other open
+            # each is closed after its own answer, so a slow one delays no other
             closed = sum(await asyncio.gather(*(_close_if_refused(hub_auth, *each) for each in by_token.items())))
             if closed:
                 log.info("%s WebSockets were closed: their session has ended", closed)
@@ -70,7 +73,7 @@ async def _close_if_refused(hub_auth: Any, token: str, handlers: Sequence[WebSoc
 
 async def _is_refused(hub_auth: Any, token: str) -> bool:
     if not token:
-        return False  # not let in by the hub, so the hub does not take it back
+        return False  # the hub did not grant access here, so it cannot revoke it
     for pause in TRIES_AFTER_SECONDS:
         await asyncio.sleep(pause)
         try:
@@ -82,7 +85,7 @@ async def _is_refused(hub_auth: Any, token: str) -> bool:
 
 
 def open_websockets() -> list[WebSocketHandler]:
-    """Every WebSocket of this process that is open, of those that opened after `note_websockets`."""
+    """Return every open WebSocket of this process that was opened after `note_websockets`."""
     return [each for each in _noted if each.ws_connection is not None]
 
 
@@ -90,7 +93,7 @@ _noted: WeakSet[WebSocketHandler] = WeakSet()
 
 
 def note_websockets() -> None:
-    """From now on each WebSocket that opens in this process is noted; a second call changes nothing."""
+    """Start to note each WebSocket that opens in this process; a second call has no effect."""
     opens = WebSocketHandler.get
     if getattr(opens, "notes_websockets", False):
         return
@@ -105,20 +108,19 @@ def note_websockets() -> None:
 
 
 class RecheckHandler(PanelHandler):
-    """The route. The hub proves who it is by the server's own token or the key that it gave it, and sends neither."""
+    """The route. The hub authenticates with a signature by the server's own token or key, and sends neither."""
 
     def initialize(self, recheck: Recheck) -> None:
-        """What it speaks for."""
         self._recheck = recheck
 
     async def prepare(self) -> None:  # type: ignore[override]  # as Jupyter Server has it
-        """Nobody is signed in here: a signature is asked for before a byte of a body."""
+        """Check the signature before any byte of a body is read; there is no login here."""
         if not self._is_signed():
             raise web.HTTPError(403)
         BoundedBody.take_body(self)
 
     def check_xsrf_cookie(self) -> None:
-        """No cookie counts here, so there is nothing to forge."""
+        """Skip the check, because this route uses no cookie."""
 
     def _is_signed(self) -> bool:
         header = self.request.headers.get("Authorization", "")
@@ -127,7 +129,6 @@ class RecheckHandler(PanelHandler):
 
     @allow_unauthenticated
     async def post(self) -> None:
-        """See the class."""
         await self._recheck.run()
         self.set_status(204)
         self.finish()

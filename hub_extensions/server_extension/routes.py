@@ -1,7 +1,7 @@
-"""The routes of the panel. Every one asks who it is, and none counts as activity.
+"""The routes of the panel. Each one requires a login, and none counts as activity.
 
-The websocket only pushes, sends no pings and takes no messages: a proxy counts every byte from the browser as use of
-the server, a pong too. What changes something is a POST with XSRF protection.
+The WebSocket only sends. It has no pings and takes no messages, because a proxy counts every byte from the browser
+as use of the server, also a pong. Every change is a POST with XSRF protection.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ UNHEARD_MILLISECONDS = 60_000
 
 
 class PanelHandler(BoundedBody, APIHandler):  # type: ignore[misc]  # its `prepare` has an option of its own
-    """A route that takes no body: who calls is asked before a byte of one, and what comes all the same is bounded.
+    """A route without a body: the caller is checked before any byte of a body is read, and a body that comes anyway is
+    limited.
 
-    Jupyter Server itself would read half a GiB of it from anybody, and wait for it for ever.
+    Jupyter Server itself would read up to half a GiB from anybody, without a time limit.
     """
 
     auth_resource = RESOURCE
@@ -48,13 +49,11 @@ class SnapshotHandler(PanelHandler):
     """GET gpu/snapshot: what the panel shows, once."""
 
     def initialize(self, live: Broadcast) -> None:
-        """What it speaks for."""
         self._live = live
 
     @web.authenticated
     @authorized
     def get(self) -> None:
-        """See the class."""
         self.set_header("Cache-Control", "no-store")
         self.finish(encode(self._live.snapshot()))
 
@@ -63,26 +62,23 @@ class HistoryHandler(PanelHandler):
     """GET gpu/history: the last ten minutes of every device."""
 
     def initialize(self, live: Broadcast) -> None:
-        """What it speaks for."""
         self._live = live
 
     @web.authenticated
     @authorized
     def get(self) -> None:
-        """See the class."""
         self.set_header("Cache-Control", "no-store")
         self.finish(encode(self._live.history()))
 
 
 class LinkHandler(PanelHandler):
-    """A route that passes on what the user wants of the service."""
+    """A route that passes a user's request on to the service."""
 
     def initialize(self, link: ServiceLink) -> None:
-        """What it speaks for."""
         self._link = link
 
     async def pass_on(self, wanted: Awaitable[ServerState]) -> None:
-        """Answer with the service's answer, or its refusal in its words."""
+        """Answer with the service's answer, or with its refusal."""
         try:
             state = await wanted
         except RequestRefused as refused:
@@ -98,7 +94,6 @@ class KeepHandler(LinkHandler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """See the class."""
         await self.pass_on(self._link.keep())
 
 
@@ -108,7 +103,6 @@ class GiveBackHandler(LinkHandler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """See the class."""
         await self.pass_on(self._link.give_back(self.get_query_argument("cpu", "") == "1"))
 
 
@@ -118,7 +112,6 @@ class SavedHandler(LinkHandler):
     @web.authenticated
     @authorized
     async def post(self) -> None:
-        """See the class."""
         try:
             await self._link.saved()
         except RequestRefused as refused:
@@ -138,14 +131,15 @@ class WarnedHandler(LinkHandler):
     @web.authenticated
     @authorized
     def post(self) -> None:
-        """See the class."""
         self._link.warned()
         self.set_status(304)
         self.finish()
 
 
 class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignore[misc]  # as above
-    """GET gpu/live: a websocket that only tells; everything at first, then what changes. `?every=5`: each 5 s."""
+    """GET gpu/live: a WebSocket that only sends: everything at first, then changes. `?every=5` asks for numbers
+    every 5 s.
+    """
 
     auth_resource = RESOURCE
     _track_activity = False
@@ -153,47 +147,41 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
     every_seconds = SHORTEST_SECONDS
 
     def initialize(self, live: Broadcast) -> None:
-        """What it speaks for."""
         self._live = live
 
     @property
     def ping_interval(self) -> float | None:
-        """None, ever: a pong would count as use of the server."""
+        """Disable pings, because each pong would count as use of the server."""
         return 0
 
     @property
     def max_message_size(self) -> int:
-        """Nothing is expected from the browser."""
+        """Limit messages from the browser, which has nothing to send."""
         return 1024
 
     def check_origin(self, origin: str = "") -> bool:
-        """Jupyter Server's own rule, not tornado's."""
+        """Use Jupyter Server's rule instead of tornado's."""
         return JupyterHandler.check_origin(self, origin)
 
     @ws_authenticated
     @authorized
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """See the class."""
         await super().get(*args, **kwargs)
 
     def open(self, *args: str, **kwargs: str) -> Awaitable[None] | None:
-        """A panel listens from now on."""
         self.every_seconds = seconds_in(self.get_query_argument("every", ""))
         self._bound_what_waits()
         self._live.join(self)
         return None
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
-        """Nothing is taken over this connection."""
         self.close(1003, "this connection only tells")
         return None
 
     def on_close(self) -> None:
-        """The panel is gone."""
         self._live.leave(self)
 
     def push(self, text: str) -> asyncio.Future[None] | None:
-        """See ``live.Listener``."""
         try:
             future = self.write_message(text)
         except WebSocketClosedError:
@@ -202,11 +190,10 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
         return future
 
     def drop(self, code: int, reason: str) -> None:
-        """See ``live.Listener``."""
         self.close(code, reason)
 
     def _bound_what_waits(self) -> None:
-        """A browser that is gone without a word is noticed within a minute, and little waits for it in the system."""
+        """Notice a browser that vanished within a minute, and limit the unsent data that the system buffers for it."""
         stream = None if self.ws_connection is None else getattr(self.ws_connection, "stream", None)
         connection = getattr(stream, "socket", None)
         if connection is None or connection.family not in (socket.AF_INET, socket.AF_INET6):
@@ -217,7 +204,7 @@ class LiveHandler(BoundedBody, WebSocketHandler, JupyterHandler):  # type: ignor
 
 
 def seconds_in(text: str) -> float:
-    """The period that a page wants, within what the server gives; what is no number is the shortest."""
+    """Return the period that a page asks for within the allowed range; the shortest if the text is not a number."""
     try:
         seconds = float(text)
     except ValueError:
@@ -228,13 +215,18 @@ def seconds_in(text: str) -> float:
 
 
 def _heard(future: asyncio.Future[None]) -> None:
-    """A panel that went away while it was told something is no fault to log."""
+    """Ignore the failure of a message to a panel that went away meanwhile."""
     if not future.cancelled():
         future.exception()
 
 
 class GpuHandler(NamedTuple):
-    """A route below the server's base URL. `part` is what its handler speaks for; `gives` is for the reference."""
+    """A route below the server's base URL.
+
+    Attributes:
+        part: the name of the object that the handler works with.
+        gives: the type of the answer, for the reference page.
+    """
 
     path: str
     handler: type[JupyterHandler]
@@ -254,6 +246,6 @@ ROUTES = (
 
 
 def handlers(live: Broadcast, link: ServiceLink) -> list[tuple[str, type[JupyterHandler], dict[str, Any]]]:
-    """The routes, to be put under the server's base URL."""
+    """Return the routes for the server's base URL."""
     parts: dict[str, Any] = {"live": live, "link": link}
     return [(route.path, route.handler, {route.part: parts[route.part]}) for route in ROUTES]

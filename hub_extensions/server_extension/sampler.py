@@ -1,8 +1,8 @@
-"""One thread that reads this server's GPU: each second while somebody looks, else every 10 s, never without one.
+"""A thread that reads this server's GPU: each second while a panel is open, else every 10 s, and never without a GPU.
 
-NVML blocks and can hang, so it is called in this thread only. A hung call is told, and holds neither the server nor its
-shutdown (the thread is a daemon). A slow one lengthens the period: two looks never overlap, and at least half of the
-time nothing is asked.
+NVML blocks and can hang, so only this thread calls it. A call that hangs is reported, and delays neither the server
+nor its shutdown (the thread is a daemon). A slow call lengthens the period: readings never overlap, and the driver
+is idle at least half of the time.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.server_extension.history import Point, Ring
 from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, FiguresWatch, Held, reading_of, terms_of
 
-SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0
-"""Bounds of the period that a listener may want."""
+SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0  # limits for the period that a listener may ask for
 UNWATCHED_SECONDS = 10.0
 HUNG_AFTER_SECONDS = 5.0
-"""A call of the driver that takes longer than this is told as "not answering"; ordinary calls take milliseconds."""
+"""A call of the driver that takes longer counts as "not answering"; ordinary calls take milliseconds."""
 
 NOT_UNDER_A_HUB = explain("no-hub")
 NO_GPU = explain("no-gpu")
@@ -36,30 +35,30 @@ log = logging.getLogger(__name__)
 
 
 class Reader(Protocol):
-    """What reads the GPUs: ``adapters.nvml.reader.Nvml``, or ``adapters.simulated.SimulatedGpus``."""
+    """Reads the GPUs: ``adapters.nvml.reader.Nvml`` or ``adapters.simulated.SimulatedGpus``."""
 
     def read(self, now: datetime) -> InventoryReading:
-        """One look; raises ``GpusUnavailable``."""
+        """Read all devices once. Raises ``GpusUnavailable``."""
         ...
 
     def close(self) -> None:
-        """Let go of the driver."""
+        """Release the driver."""
         ...
 
 
 HolderRefresh = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, Held]]
-"""Who holds the memory: the reading, which devices are shared, the running clock -> an answer a device."""
+"""Returns the holders of each device's memory, from the reading, which devices are shared, and the running clock."""
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """The last look: `state` and `reason` as in ``messages.Snapshot``.
+    """The last reading; `state` and `reason` are as in ``messages.Snapshot``.
 
     Attributes:
-        gpus: as they were read last, be it long ago.
-        read_at: when, on the running clock; None: never.
-        number: counts the looks that read something.
-        period_seconds: how often is looked now.
+        gpus: the last known values, however old.
+        read_at: the time of the reading on the running clock; `None` before the first one.
+        number: counts the successful readings.
+        period_seconds: the current interval between readings.
     """
 
     state: str
@@ -72,7 +71,7 @@ class Sampled:
 
 @dataclass(frozen=True)
 class Paces:
-    """Seconds, as the constants above; shorter in tests."""
+    """The constants above, in seconds; shorter in tests."""
 
     shortest: float = SHORTEST_SECONDS
     unwatched: float = UNWATCHED_SECONDS
@@ -80,10 +79,10 @@ class Paces:
 
 
 def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The devices this server was given, from its environment; empty for CPU only (``void``) and outside a hub.
+    """Return the devices this server was given, from its environment; empty for CPU only (``void``) and outside a hub.
 
-    In a pod the hub names none: there a device plugin or KAI may have named them to the container's runtime. A place on
-    a shared device is named as the device with a number (``GPU-…::0``), which is left out.
+    In a pod the hub names no devices; there a device plugin or KAI may have named them for the container runtime. A
+    place on a shared device has the device's name with a number (``GPU-…::0``), which is removed.
     """
     if LEASE_MARK not in environ:
         return ()
@@ -96,19 +95,21 @@ def leased_uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def in_pod(environ: Mapping[str, str]) -> bool:
-    """Is this a pod with a lease? Where nobody names its devices (CDI, DRA), they are those that can be seen in it."""
+    """Return whether this is a pod with a lease. If nothing names its devices (CDI, DRA), all devices visible in it
+    are its own.
+    """
     return bool(environ.get(LEASE_MARK)) and bool(environ.get(POD_MARK))
 
 
 class Sampler:
-    """Reads the leased devices in one thread; everybody else only takes the last look.
+    """Reads the leased devices in one thread; all others only use the last reading.
 
     Args:
-        open_reader: makes the reader; called in the thread, at the first use.
-        uuids: the leased devices; without one nothing is opened and no thread is started, and `no_gpu` is shown.
-        finds: none is named: this server's devices are those that the reader finds.
-        environ: where HAMi's limits stand.
-        wall: wall-clock time, for what is shown; everything else goes by the running clock.
+        open_reader: creates the reader; called in the thread, at the first use.
+        uuids: the leased devices. Without one nothing is opened, no thread is started, and `no_gpu` is shown.
+        finds: no device is named; this server's devices are those that the reader finds.
+        environ: the environment with HAMi's limits.
+        wall: wall-clock time for display; everything else uses the running clock.
     """
 
     def __init__(
@@ -151,38 +152,42 @@ class Sampler:
         holding: HolderRefresh | None = None,
         after_reading: Callable[[], None] | None = None,
     ) -> None:
-        """What else it goes by, before `start`: the service's last word (not set: there is no service), who holds
-        memory, whom to wake. All three are called in the sampler's thread."""
+        """Connect other parts, before `start`. All three are called in the sampler's thread.
+
+        Args:
+            server: returns the service's last state; not set without a service.
+            holding: finds the holders of memory.
+            after_reading: called after each reading.
+        """
         self._server = server or self._server
         self._holding = holding or self._holding
         self._after_reading = after_reading or self._after_reading
 
     def start(self) -> None:
-        """Start the thread; does nothing without a GPU, or when it runs already."""
+        """Start the thread; does nothing without a GPU, or if it already runs."""
         if not (self._uuids or self._finds) or self._thread is not None:
             return
         self._thread = threading.Thread(target=self._run, name="jupyterhub-gpu-sampler", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Tell the thread to end; does not wait for a call of the driver that hangs."""
+        """End the thread; does not wait for a call of the driver that hangs."""
         with self._condition:
             self._stopped = True
             self._condition.notify_all()
 
     def watch(self, listener: object, every_seconds: float) -> None:
-        """This one looks, every so many seconds (1 to 60), until `unwatch`; the smallest wish of all is the period."""
+        """Register a listener with its period (1 to 60 s); the shortest period of all listeners is used."""
         with self._condition:
             self._wanted[listener] = min(max(every_seconds, self._paces.shortest), LONGEST_SECONDS)
             self._condition.notify_all()
 
     def unwatch(self, listener: object) -> None:
-        """One who looked is gone."""
         with self._condition:
             self._wanted.pop(listener, None)
 
     def latest(self) -> Sampled:
-        """The last look, or that the driver has not answered since; never blocks on the driver."""
+        """Return the last reading, or the state that the driver has not answered since; never waits for the driver."""
         call = self._hung()
         sampled = replace(self._sampled, period_seconds=self._pace())
         if call is None:
@@ -192,11 +197,11 @@ class Sampler:
         return silent
 
     def history(self) -> tuple[Series, ...]:
-        """The last ten minutes, as ages before now; empty without a GPU."""
+        """Return the last ten minutes, as ages before now; empty without a GPU."""
         return self._ring.series(monotonic(), silent=self._hung() is not None)
 
     def highest_since(self, clock: float) -> float | None:
-        """The highest use that was measured here after this time of the running clock; None: not known."""
+        """Return the highest use measured here after this time of the running clock; `None` if not known."""
         return self._ring.highest(clock)
 
     def _hung(self) -> _Call | None:
@@ -204,14 +209,18 @@ class Sampler:
         return call if call is not None and self._is_hung(call) else None
 
     def _is_hung(self, call: _Call) -> bool:
-        """Does it take much longer than the one before? A driver that is always slow does not hang."""
+        """Return whether the call takes much longer than the previous one; a driver that is always slow does not
+        hang.
+        """
         return monotonic() - call.started >= max(self._paces.hung_after, 3 * self._took)
 
     def _period(self) -> float:
         return min((self._paces.unwatched, *self._wanted.values()))
 
     def _pace(self) -> float:
-        """The period as it really is, in round numbers: a slow driver must not make it another one with each look."""
+        """Return the actual period, rounded up to a few values, so that a slow driver does not change it with each
+        reading.
+        """
         with self._condition:
             period = self._period()
         if 2 * self._took <= period:
@@ -228,7 +237,7 @@ class Sampler:
                 sampled = self._sample(reader)
             except GpusUnavailable as error:
                 sampled = self._without_news(error.state, error.reason)
-            except Exception as error:  # noqa: BLE001 - the thread has to survive whatever a driver does; it is told, and logged once
+            except Exception as error:  # noqa: BLE001 - the thread has to survive any error of a driver; it is shown, and logged once
                 sampled = self._without_news("unknown", explain("read-failed", why=str(error)))
             hung, took = self._is_hung(call), monotonic() - call.started
             self._took = min(took, self._paces.hung_after) if hung else took
@@ -241,7 +250,7 @@ class Sampler:
             reader.close()
 
     def _wait_for_next(self, started: float, *, rest: float) -> bool:
-        """Sleep until the period is over, and for so many seconds at least. False: the end."""
+        """Sleep until the period is over, and at least for `rest` seconds. Returns False at the end."""
         rested = monotonic() + rest
         with self._condition:
             while not self._stopped:
@@ -258,11 +267,13 @@ class Sampler:
         clock = call.started
         if self._is_hung(call):
             self._ring.gap(clock)
-            clock = monotonic()  # what came back after all is news of now
+            clock = monotonic()  # the answer of a call that hung counts from now on
             self._ring.gap(clock)
         devices = {device.uuid: device for device in reading.devices}
         if self._finds:
-            self._uuids = tuple(dict.fromkeys((*self._uuids, *devices)))  # what was found once is this server's
+            self._uuids = tuple(
+                dict.fromkeys((*self._uuids, *devices))
+            )  # a device that was found once belongs to this server
             if not self._uuids:
                 return self._without_news("detached", explain("no-gpu-seen"))
         mine = {uuid: devices[uuid] for uuid in self._uuids if uuid in devices}
@@ -273,7 +284,7 @@ class Sampler:
         return Sampled("ok", None, gpus, clock, number)
 
     def _readings(self, mine: Mapping[str, Device], reading: InventoryReading, clock: float) -> tuple[GpuReading, ...]:
-        """Each device as the panel is told of it, and a point more in the history."""
+        """Return each device's reading for the panel, and add a point to the history."""
         server = None if self._server is None else self._server()
         right = Entitlement(self._uuids, self._environ, self._server is not None, server)
         terms = {uuid: terms_of(device, right) for uuid, device in mine.items()}
@@ -302,7 +313,7 @@ class Sampler:
     def _who_holds(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
         try:
             return self._holding(reading, shared, clock)
-        except Exception as error:  # noqa: BLE001 - who holds the GPU must not hide how it is; it is told, and logged once
+        except Exception as error:  # noqa: BLE001 - an error about the holders must not hide the reading; it is shown, and logged once
             if not self._holding_failed:
                 log.warning("Who holds the GPU cannot be found out: %r", error)
             self._holding_failed = True
@@ -316,14 +327,14 @@ class Sampler:
     def _log(self, sampled: Sampled) -> None:
         with self._condition:
             if self._logged == sampled.state:
-                return  # one log line a change, never one a look
+                return  # log changes only, not every reading
             self._logged = sampled.state
         log.info("GPU: %s %s", sampled.state, "" if sampled.reason is None else sampled.reason.message)
 
 
 @dataclass(frozen=True)
 class _Call:
-    """A look that is under way: `started` on the running clock, `since` for people."""
+    """A reading in progress: `started` on the running clock, `since` in wall-clock time."""
 
     started: float
     since: datetime

@@ -1,7 +1,6 @@
-"""This server's talk to the GPU service: its state, its report, what its user asks; with the server's own token.
+"""This server's client of the GPU service, with the server's own token: its state, its report, its user's requests.
 
-The service decides; here nothing is decided. While it is away the last state is kept, with a reason since when.
-Not here: what the panel shows (``broadcast.py``), and the GPU (``sampler.py``).
+The service decides everything. While it is away the last state is kept, with a reason and the time since when.
 """
 
 from __future__ import annotations
@@ -29,13 +28,12 @@ POLL_WITH_COUNTDOWN_SECONDS = 5.0
 POLL_NEAR_THE_END_SECONDS = 2.0
 NEAR_THE_END = timedelta(seconds=60)
 POLL_STRANGER_SECONDS, POLL_STRANGER_MOST_SECONDS = 60.0, 600.0
-"""After answers that are not the service's own, such as a hub's without it: 1, 2, 4 … 10 minutes."""
+"""Interval after answers that are not from the service, such as those of a hub without it: 1, 2, 4 … 10 minutes."""
 
 SAME_TIME = timedelta(seconds=2)
 REPORT_EVERY_SECONDS = 30.0
 REQUEST_SECONDS = 5.0
-MOST_BYTES = 1024 * 1024
-"""An answer is some kilobytes; a longer one than this is none of the service's."""
+MOST_BYTES = 1024 * 1024  # an answer has some kilobytes; a longer one does not come from the service
 
 AWAY = explain("away")
 NO_SCOPE = explain("no-scope")
@@ -47,9 +45,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ServiceAddress:
-    """Where the service is and what this server may say it is; `token` never leaves through repr.
+    """The service's address and this server's token; the token is not part of the repr.
 
-    `account`: the uid of who has to listen there, where that is on this machine; None: the hub does not say.
+    Attributes:
+        account: the uid that has to listen there, if that is on this machine; `None` if the hub does not name it.
     """
 
     url: str
@@ -61,7 +60,7 @@ class ServiceAddress:
 
 
 def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
-    """The service's address from this server's environment; None outside a hub with GPU offers."""
+    """Return the service's address from this server's environment; `None` outside a hub with GPU offers."""
     url = environ.get("JUPYTERHUB_GPU_SERVICE_URL", "")
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
     if not url or not token:
@@ -71,7 +70,9 @@ def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
 
 
 class RequestRefused(Exception):
-    """The service, or the way to it, said no; `status` and `problem` are for the browser, `detail` for the log."""
+    """The service, or something on the way to it, refused. `status` and `problem` are for the browser, `detail` is
+    for the log.
+    """
 
     def __init__(self, status: int, why: Problem | Reason, detail: str = "", *, by_stranger: bool = False) -> None:
         super().__init__(why.message)
@@ -82,20 +83,20 @@ class RequestRefused(Exception):
 
 
 class ServiceLink:
-    """Asks the service about this server, for as long as the server runs.
+    """Asks the service about this server as long as the server runs.
 
     Attributes:
-        state: the last state; None before the first answer, and outside a hub.
-        note: why `state` is missing or old; None when all is well.
+        state: the last state; `None` before the first answer, and outside a hub.
+        note: why `state` is missing or old; `None` if all is well.
 
     Args:
-        address: None outside a hub: then nothing is ever asked.
-        report: what to tell the service about this server, without `saved`; takes the running clock's time of the
-            last report that arrived.
-        on_state: is given each state as it comes.
-        on_answer: is called after each question of the loop, answered or not.
-        before_stop: what this server does once its stop has begun.
-        pace: the periods are divided by this (tests).
+        address: `None` outside a hub; then nothing is ever requested.
+        report: returns the report about this server, without `saved`; its argument is the time of the last delivered
+            report on the running clock.
+        on_state: called with each new state.
+        on_answer: called after each request of the loop, answered or not.
+        before_stop: carries out the steps of a stop.
+        pace: divides all periods (for tests).
     """
 
     def __init__(
@@ -131,21 +132,20 @@ class ServiceLink:
         self.note = None if address is not None else NOT_UNDER_A_HUB
 
     def start(self) -> None:
-        """Start asking; needs a running event loop."""
+        """Start the requests; needs a running event loop."""
         if self._address is None or self._task is not None:
             return
-        # its own client: a slow service must not take the connections of the rest of the server
+        # a separate client, so that a slow service does not use up the connections of the server
         self._client = http_client(
             most_bytes=MOST_BYTES,
             most_buffered=MOST_BYTES,
             account=self._address.account,
             user_agent="jupyterhub-gpu",
-            decompress_response=False,  # the bound is for what comes out
+            decompress_response=False,  # the limit has to hold for the unpacked answer
         )
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def stop(self) -> None:
-        """Stop asking."""
         if self._task is not None:
             self._task.cancel()
         if self._before_stop is not None:
@@ -157,25 +157,25 @@ class ServiceLink:
         """Ask to keep this server.
 
         Raises:
-            Refused: the service refuses (its words), or does not answer (503).
+            RequestRefused: the service refuses, or does not answer (503).
         """
         return await self._order("api/server/keep", "{}")
 
     async def give_back(self, cpu: bool) -> ServerState:
-        """Give this server's GPU back: it stops, or with `cpu` comes back without one.
+        """Give this server's GPU back: the server stops, or with `cpu` is started again without a GPU.
 
         Raises:
-            Refused: as with `keep`.
+            RequestRefused: as with `keep`.
         """
         state = await self._order("api/server/give-back", encode(GiveBack(cpu)))
         self.soon()
         return state
 
     async def saved(self) -> None:
-        """The open notebooks were saved: tell the service now.
+        """Report at once that the open notebooks were saved.
 
         Raises:
-            Refused: as with `keep`.
+            RequestRefused: as with `keep`.
         """
         self._saved = True
         if self._before_stop is not None:
@@ -183,17 +183,17 @@ class ServiceLink:
         await self._post_report()
 
     def warned(self) -> None:
-        """A page has shown the warning of the stop that is counted down: the service hears of it now."""
+        """Report at once that a page has shown the warning of the stop that is counted down."""
         if self.state is not None and self.state.countdown is not None:
             self._warned = self.state.countdown.stops_at
             self.soon()
 
     def soon(self) -> None:
-        """Something happened that the service should hear of now (the panel was opened)."""
+        """Send the next request now, for example because the panel was opened."""
         self._wake.set()
 
     def period(self) -> float:
-        """Seconds until the next question: the closer the end, the shorter."""
+        """Return the seconds until the next request; the closer the end, the fewer."""
         state = self.state
         if self._strangers:
             seconds = POLL_STRANGER_SECONDS * 2.0 ** min(self._strangers - 1, 10)
@@ -216,7 +216,7 @@ class ServiceLink:
                 self._faults.pop("poll", None)
             except RequestRefused as refused:
                 self._away(refused)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the service is asked again; it is logged and told
+            except Exception as error:  # noqa: BLE001 - after any error the service is asked again; it is logged and shown
                 self._log_fault("poll", error)
                 self._away(RequestRefused(503, AWAY, repr(error)))
             self._safely("asked", self._on_answer)
@@ -256,7 +256,7 @@ class ServiceLink:
         return replace(report, hook_ran=stop.hook_ran, has_hook=stop.has_hook)
 
     async def _order(self, path: str, body: str) -> ServerState:
-        """What the user wants of the service; its answer is the state from now on."""
+        """Send a user's request; the answer is the new state."""
         state = await self._ask("POST", path, body)
         self._orders += 1
         self._take(state)
@@ -264,7 +264,7 @@ class ServiceLink:
         return self.state
 
     def _take_unless_ordered(self, state: ServerState, orders: int) -> None:
-        """An answer that was on its way while an order was answered may be older than that: the next one tells."""
+        """Ignore the state if a user's request was answered meanwhile, because it may be older than that answer."""
         if orders == self._orders:
             self._take(state)
 
@@ -289,13 +289,15 @@ class ServiceLink:
         else:
             self._away_since = None  # it answers
         if refused.status == 404:
-            self.state = None  # it answers, and has nothing about this server: an old state would be wrong
+            self.state = None  # the service knows no such server, so an old state would be wrong
         if note != self.note:
             log.warning("%s (%s)", note.message, refused.detail)
             self.note = note
 
     def _safely(self, what: str, call: Callable[[], None]) -> None:
-        """Tell another part; its fault (a site's own event logger) is not the service's, and ends nothing here."""
+        """Call another part; its error (such as one of a site's own event logger) is logged and has no further
+        effect here.
+        """
         try:
             call()
             self._faults.pop(what, None)
@@ -303,14 +305,14 @@ class ServiceLink:
             self._log_fault(what, error)
 
     def _log_fault(self, what: str, error: Exception) -> None:
-        """One log entry a change, with where it happened."""
+        """Log an error with its traceback, once for each change of its type."""
         kind = type(error).__name__
         if self._faults.get(what) != kind:
             log.exception("The server's end cannot be followed as it should: %r", error)
         self._faults[what] = kind
 
     async def _ask(self, method: str, path: str, body: str | None = None) -> ServerState:
-        """One request. Raises Refused for everything but a good answer."""
+        """Send one request. Raises RequestRefused for everything but a good answer."""
         if self._address is None or self._client is None:
             raise RequestRefused(503, NOT_UNDER_A_HUB)
         request = HTTPRequest(
@@ -335,10 +337,10 @@ class ServiceLink:
 
 
 def _steady(state: ServerState, before: ServerState | None) -> ServerState:
-    """The state with the times that were told before, where they mean the same.
+    """Return the state with the earlier times where they mean the same.
 
-    The service reckons wall-clock times anew for each answer, so that they differ by a little; told on, each would look
-    like an end that has moved.
+    The service computes wall-clock times for each answer, so they differ a little; passed on, each would look like
+    an end that has moved.
     """
     if before is None:
         return state
@@ -356,18 +358,18 @@ def _same(one: datetime | None, other: datetime | None) -> bool:
 
 
 def _without_use(report: Report) -> Report:
-    """Use alone is no reason to report early: it differs each time."""
+    """Return the report without the use, which always differs and is no reason to report early."""
     return replace(report, used_percent=None)
 
 
 def _status(response: HTTPResponse) -> int:
     if response.code == 599 or response.code < 400:
-        return 503  # 599: tornado's own word for "no answer"; a redirect is not an answer of the service
+        return 503  # 599 is tornado's code for "no answer"; the service never redirects
     return response.code
 
 
 def _is_strangers(response: HTTPResponse) -> bool:
-    """Somebody answered who is not the service: a hub without it sends pages and redirects."""
+    """Return whether the answer is not the service's: a hub without it sends pages and redirects."""
     if not 300 <= response.code < 500:
         return False
     try:
@@ -382,7 +384,7 @@ def _why(response: HTTPResponse) -> Problem | Reason:
         return AWAY
     ours = {403: NO_SCOPE, 401: NO_SCOPE, 404: NOT_KNOWN}.get(response.code)
     if ours is not None:
-        return ours  # what these mean for a server, and how to mend it, is known here better than there
+        return ours  # for a server these statuses have a clearer explanation here
     try:
         return decode(Problem, response.body)
     except CodecError:

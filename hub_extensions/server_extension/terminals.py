@@ -1,7 +1,7 @@
-"""Terminals in which a program runs: also one in the background, and one that prints nothing.
+"""Finds terminals in which a program runs, also in the background or without output.
 
-A terminal's own activity says nothing of that: Jupyter Server notes only what passes a page's websocket. What has left
-its terminal (``setsid``, a daemon) is not seen. Not here: kernels (``extension.py``).
+A terminal's own activity does not show that, because Jupyter Server only notes what passes a page's WebSocket. A
+program that has left its terminal (``setsid``, a daemon) is not found.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from hub_extensions.adapters.linux.procfs import has_children
 
 
 def busy_terminals(manager: Any) -> int | None:
-    """How many of a server's terminals run a program; None: it has none to ask, or they cannot be seen.
+    """Return how many of a server's terminals run a program; `None` if they cannot be seen.
 
-    `manager`: Jupyter Server's ``terminal_manager``; None: terminals are off.
+    Args:
+        manager: Jupyter Server's ``terminal_manager``; `None` if terminals are disabled.
     """
     shells = [shell_of(each) for each in getattr(manager, "terminals", {}).values()]
     if manager is None or None in shells:
@@ -24,6 +25,6 @@ def busy_terminals(manager: Any) -> int | None:
 
 
 def shell_of(terminal: Any) -> int | None:
-    """The pid of a terminal's own process; None: it is none of this machine's."""
+    """Return the pid of a terminal's own process; `None` if it does not run on this machine."""
     pid = getattr(getattr(terminal, "ptyproc", None), "pid", None)
     return pid if isinstance(pid, int) else None

@@ -1,7 +1,7 @@
 // Made by scripts/generate-types.py from hub_extensions/core/messages. Change those files, not this one.
 // Times are ISO 8601 in UTC; null is not known.
 
-/** When this server stops and why. No countdown, no object. */
+/** When and why this server stops. A server that does not stop has no countdown. */
 export interface Countdown {
   stops_at: string;
   cause: string;
@@ -20,7 +20,7 @@ export interface Counters {
   dram_percent: number | null;
 }
 
-/** What Jupyter Server's event stream tells every page, seen or hidden, about this server's end. */
+/** An event about the end of this server, for every page that follows Jupyter Server's event stream. */
 export interface EndEvent {
   version: number;
   at: string;
@@ -29,7 +29,7 @@ export interface EndEvent {
   keep: Keep | null;
 }
 
-/** The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` dcgm). */
+/** The use of a server's device as the service knows it from elsewhere (DCGM through Prometheus, `source` `dcgm`). */
 export interface Figures {
   uuid: string;
   at: string;
@@ -38,7 +38,7 @@ export interface Figures {
   counters: Counters | null;
 }
 
-/** This server's device as its own extension reads it. None is not known; `note` says why. */
+/** This server's device as read by the server extension. `None` means not known, and `note` explains why. */
 export interface GpuReading {
   uuid: string;
   product: string;
@@ -58,7 +58,7 @@ export interface GpuReading {
   shared: boolean;
 }
 
-/** One of this server's own programs that holds memory of its GPU. */
+/** A program of this server that holds memory of its GPU. */
 export interface Holder {
   name: string;
   path: string;
@@ -67,7 +67,7 @@ export interface Holder {
   idle_since: string | null;
 }
 
-/** The *keep* budget: minutes each adds, how many of how many are left in 24 hours. */
+/** The user's *keep* budget. */
 export interface Keep {
   minutes: number;
   left: number;
@@ -75,7 +75,7 @@ export interface Keep {
   of_server: boolean;
 }
 
-/** What moves of one device: all there is to say while nothing else changes. */
+/** The figures of one device that change with each reading, sent while nothing else changes. */
 export interface Numbers {
   uuid: string;
   at: string;
@@ -85,7 +85,7 @@ export interface Numbers {
   counters: Counters | null;
 }
 
-/** What administrators have closed of an offer: nothing new starts there. */
+/** The part of an offer that administrators have closed for new starts. */
 export interface OfferClosing {
   count: number;
   all: boolean;
@@ -93,7 +93,7 @@ export interface OfferClosing {
   why: string;
 }
 
-/** One offer as the form shows it. */
+/** One offer as the form shows it. A user receives only offers that the user's groups may choose. */
 export interface OfferState {
   id: string;
   kind: string;
@@ -120,7 +120,7 @@ export interface OfferState {
   closed: OfferClosing | null;
 }
 
-/** A cause to stop a server that stands beside the first one. */
+/** A further cause to stop a server, beside the first one. */
 export interface OtherEnd {
   at: string;
   cause: string;
@@ -129,7 +129,7 @@ export interface OtherEnd {
   withdrawn_by: string | null;
 }
 
-/** An error's body: what is wrong and what would be right, in which field, a stable code, and its parameters. */
+/** An error as JSON: what is wrong and what would be right. */
 export interface Problem {
   message: string;
   field: string;
@@ -137,7 +137,7 @@ export interface Problem {
   params: Record<string, string | number>;
 }
 
-/** One message to the panel: only what changed since the one before. `version` is the wire's version. */
+/** One message to the panel, with only what changed since the previous one. */
 export interface Push {
   version: number;
   at: string;
@@ -146,7 +146,7 @@ export interface Push {
   numbers: Numbers[];
 }
 
-/** Why, with JupyterHub's own three faces: `message` for people, `log_message` for the log, `reason` for programs. */
+/** An explanation: `message` for people, `log_message` for the log, `reason` for programs, as JupyterHub has them. */
 export interface Reason {
   reason: string;
   message: string;
@@ -154,7 +154,7 @@ export interface Reason {
   log_message: string;
 }
 
-/** The last ten minutes of one device, oldest first: three lists of one length, one entry a reading. */
+/** The last ten minutes of one device, oldest first: three lists of equal length with one entry for each reading. */
 export interface Series {
   uuid: string;
   ages_seconds: number[];
@@ -162,7 +162,7 @@ export interface Series {
   memory_bytes: (number | null)[];
 }
 
-/** What the service tells a server's own extension. */
+/** What the service reports to a server's own extension. */
 export interface ServerState {
   user: string;
   server: string;
@@ -188,7 +188,7 @@ export interface ServerState {
   name: string;
 }
 
-/** What the panel shows. `version` is the wire's version. */
+/** Everything that the panel shows. */
 export interface Snapshot {
   version: number;
   at: string;
@@ -209,7 +209,7 @@ export interface UseSign {
   decides: boolean;
 }
 
-/** A wait forecast on the wire. Seconds; None is not known. */
+/** A wait forecast. Durations are in seconds; `None` means not known. */
 export interface Wait {
   now: boolean;
   p10_seconds: number | null;

@@ -144,8 +144,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class EndEvent:
-    """An event in Jupyter Server's event stream about the end of this server; every page receives it, also a hidden
-    one.
+    """An event about the end of this server, for every page that follows Jupyter Server's event stream.
 
     Attributes:
         kind: ``warn``: the server stops soon. ``over``: the stop was withdrawn. ``save``: save the open notebooks

@@ -26,8 +26,7 @@ from hub_extensions.core.text.wording import duration
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """An explanation in JupyterHub's three forms: `message` for people, `log_message` for the log, `reason` for
-    programs.
+    """An explanation: `message` for people, `log_message` for the log, `reason` for programs, as JupyterHub has them.
 
     Attributes:
         reason: a stable code, also used by metrics and translations.
