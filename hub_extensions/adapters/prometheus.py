@@ -1,7 +1,7 @@
-"""Asks a Prometheus server what DCGM measured, and reads its answer.
+"""Queries a Prometheus server for DCGM's measurements.
 
-What is asked is a range: the samples of an instant query carry the time of the question, those of a range their own.
-Not here: who is asked about, and what the series say of whom (``core/gpu/dcgm.py``).
+The queries select ranges, because the samples of an instant query carry the time of the query, while those of a
+range carry their own. ``core/gpu/dcgm.py`` decides which device a series belongs to.
 """
 
 from __future__ import annotations
@@ -44,17 +44,16 @@ from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 SCALES = ("instance", "card")
 NAMES = "|".join(FIELDS)
 LOOKBACK = "2m"
-"""Longer than a sample counts as new, so that "too old" can be told from "not there"."""
+"""Longer than the age at which a sample counts as old, so that "too old" can be distinguished from "not there"."""
 SECONDS = 5.0
-ANSWER_BYTES = 32 * 1024 * 1024
-"""1,000 pods with six fields, read every 10 s, are about 6 MiB."""
-LONGEST_ADDRESS = 4000
-"""A question that is longer is sent as a form."""
+ANSWER_BYTES = 32 * 1024 * 1024  # 1,000 pods with six fields, read every 10 s, are about 6 MiB
+LONGEST_ADDRESS = 4000  # a longer query is sent as a form
 LONGEST_SPAN, SHORTEST_SPAN = timedelta(hours=12), timedelta(hours=1)
-"""Of the past so much is asked for at once: 1,000 pods of 12 hours, minute by minute, are about 18 MiB."""
+"""Length of the past that is requested at once: 12 hours of 1,000 pods, minute by minute, are about 18 MiB."""
 DIALECTS = ("namespace", "exported_namespace", "pod_namespace")
-"""The label that names the namespace of a device's pod: the exporter's own, and as Prometheus renames it where it has a
-label of that name itself; the last is of exporters in the old namespace."""
+"""The labels that can hold the namespace of a device's pod: the exporter's own, the name that Prometheus gives it if
+it has a label of that name itself, and the one of exporters in the old namespace.
+"""
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
@@ -64,10 +63,11 @@ class DcgmReading:
     """One answer.
 
     Attributes:
-        figures: by the UUID of the device, or by lease: those that are known.
-        missing: of the others why not, a key of `core.gpu.dcgm.WHY`. Empty where nothing could be read at all.
-        named: as of `core.gpu.dcgm.Joined`.
-        reason: "" it answered; ``away``, ``refused``, ``failed`` or ``no-prometheus``. message: a sentence; "" without.
+        figures: the known figures, by UUID of the device or by lease.
+        missing: for each of the others a key of `core.gpu.dcgm.WHY`. Empty if nothing could be read at all.
+        named: as in `core.gpu.dcgm.Joined`.
+        reason: "" if Prometheus answered; otherwise ``away``, ``refused``, ``failed`` or ``no-prometheus``.
+        message: the explanation as a sentence; "" without one.
     """
 
     figures: Mapping[str, DcgmUse] = field(default_factory=dict)
@@ -78,12 +78,16 @@ class DcgmReading:
 
 
 class Prometheus:
-    """One Prometheus server. Whatever goes wrong is an answer; nothing is raised."""
+    """One Prometheus server. Errors are part of the answer; nothing is raised."""
 
     def __init__(self, url: str, token: str = "", *, scale: str = "instance", seconds: float = SECONDS) -> None:
-        """`url`: what ``/api/v1/query`` is put behind. `token`: sent as a bearer token. `scale`: one of `SCALES`.
+        """Create a client.
 
-        `seconds`: an answer that takes longer is none.
+        Args:
+            url: the address before ``/api/v1/query``.
+            token: sent as a bearer token.
+            scale: one of `SCALES`.
+            seconds: time limit of an answer.
         """
         self._seconds = seconds
         self._url = url.rstrip("/")
@@ -92,9 +96,12 @@ class Prometheus:
         self._client: HttpClient | None = None
 
     async def query(self, wanted: Sequence[Device], devices: Sequence[Device], now: datetime) -> DcgmReading:
-        """The figures of devices of this machine, by UUID; `devices`: all there are, as some may share a GPU instance.
+        """Return the figures of devices of this machine by UUID.
 
-        With none wanted it only shows whether Prometheus answers.
+        If `wanted` is empty, this only checks whether Prometheus answers.
+
+        Args:
+            devices: all devices of the machine, because some may share a GPU instance.
         """
         cards = sorted({uuid for device in wanted if _PLAIN.fullmatch(uuid := _card(device))})
         if wanted and not cards:
@@ -118,7 +125,11 @@ class Prometheus:
     async def query_pods(
         self, wanted: Sequence[PodGpu], nodes: Collection[str], now: datetime, *, named: bool = False
     ) -> DcgmReading:
-        """The figures of the GPUs of pods, one question a dialect, however many. `named`: see `join_pods`."""
+        """Return the figures of the GPUs of pods, with one query for each dialect.
+
+        Args:
+            named: see `join_pods`.
+        """
         namespaces = sorted({gpu.namespace for gpu in wanted if _PLAIN.fullmatch(gpu.namespace)})
         answer = await self._series([pods_question(dialect, namespaces or ["none"]) for dialect in DIALECTS])
         if isinstance(answer, DcgmReading):
@@ -127,7 +138,7 @@ class Prometheus:
         return _reading(joined)
 
     async def kinds(self) -> frozenset[Measured] | DcgmReading:
-        """Which kinds of devices exporters measure now, and on which hosts."""
+        """Return which kinds of devices exporters measure now, and on which hosts."""
         answer = await self._answer({"query": KINDS}, "vector")
         if isinstance(answer, DcgmReading):
             return answer
@@ -137,7 +148,7 @@ class Prometheus:
         )
 
     def factor(self, profile: str | None, product: str) -> float | None:
-        """What a ratio of a device is multiplied by to be one of the device; None: not known."""
+        """Return the factor that converts a ratio to one of the device; `None` if it is not known."""
         if self._scale == "instance" or profile is None:
             return 1.0
         try:
@@ -154,7 +165,7 @@ class Prometheus:
             self._client = None
 
     async def _series(self, queries: Sequence[str]) -> tuple[MetricSeries, ...] | DcgmReading:
-        """The series of all these ranges, each once."""
+        """Return the series of all these ranges, each once."""
         answers = await asyncio.gather(*(self._answer({"query": query}, "matrix") for query in queries))
         return await asyncio.to_thread(self._each_once, answers)
 
@@ -169,7 +180,7 @@ class Prometheus:
         return tuple(found.values())
 
     async def _answer(self, asked: Mapping[str, str], kind: str, route: str = "query") -> list[Any] | DcgmReading:
-        """The result of one query of this kind."""
+        """Return the result of one query of this type."""
         answer = await self._fetch(asked, route)
         if isinstance(answer, DcgmReading):
             return answer
@@ -179,7 +190,9 @@ class Prometheus:
         return result
 
     async def pod_history(self, namespace: str, begin: datetime, end: datetime) -> tuple[PodHistory, ...] | DcgmReading:
-        """The highest use of each minute of every pod of a namespace, a span at a time; a series may come in parts."""
+        """Return the highest use in each minute of every pod of a namespace. It is read in spans, so a series may
+        come in parts.
+        """
         found: list[PodHistory] = []
         span, at = LONGEST_SPAN, begin
         while at < end:
@@ -245,17 +258,17 @@ class Prometheus:
 
 
 def question(cards: Iterable[str]) -> str:
-    """The one query, for these GPUs of this machine."""
+    """Return the query for these GPUs of this machine."""
     return f'{{__name__=~"{NAMES}",UUID=~"{"|".join(cards)}"}}[{LOOKBACK}]'
 
 
 def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
-    """The query for the GPUs of all pods of these namespaces, in one of the `DIALECTS`."""
+    """Return the query for the GPUs of all pods of these namespaces, in one of the `DIALECTS`."""
     return f'{{__name__=~"{NAMES}",{dialect}=~"{"|".join(namespaces)}"}}[{LOOKBACK}]'
 
 
 def past_question(name: str, namespace: str) -> str:
-    """The query for the highest use in each minute, by pod and MIG profile."""
+    """Return the query for the highest use in each minute, by pod and MIG profile."""
     by = f"max by ({', '.join(itertools.chain(*OWNERS))}, GPU_I_PROFILE)"
     return " or ".join(f'{by} (max_over_time({name}{{{label}="{namespace}"}}[1m]))' for label in DIALECTS)
 
@@ -279,7 +292,7 @@ def _instance(device: Device) -> str:
 
 
 def _result(body: bytes, kind: str) -> list[Any] | None:
-    """The result of an answer; None: it is not Prometheus' answer to such a question."""
+    """Return the result of an answer; `None` if it is not Prometheus' answer to such a query."""
     try:
         answer = json.loads(body)
     except (ValueError, RecursionError):
@@ -291,7 +304,7 @@ def _result(body: bytes, kind: str) -> list[Any] | None:
 
 
 def _one(item: Any) -> MetricSeries | None:
-    """One series; None: it has no labels or no samples that could be read, or is of something else."""
+    """Convert one series; `None` if labels or samples cannot be read, or if it is another metric."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list) or labels.get("__name__") not in FIELDS:
         return None
@@ -312,7 +325,7 @@ def _pasts(items: Iterable[Any], name: str) -> list[PodHistory]:
 
 
 def _past(item: Any, name: str) -> PodHistory | None:
-    """One series of a range; None: it names no pod, or has no samples that could be read."""
+    """Convert one series of a range; `None` if it names no pod or its samples cannot be read."""
     labels, values = (item.get("metric"), item.get("values")) if isinstance(item, dict) else (None, None)
     if not isinstance(labels, dict) or not isinstance(values, list):
         return None
@@ -322,7 +335,9 @@ def _past(item: Any, name: str) -> PodHistory | None:
 
 
 def _number(value: object) -> float | None:
-    """Prometheus writes times as numbers and values as text (``"NaN"`` and ``"+Inf"`` too); None: no finite number."""
+    """Convert a number. Prometheus writes times as numbers and values as text, also ``"NaN"`` and ``"+Inf"``; these
+    give `None`.
+    """
     if not isinstance(value, int | float | str):
         return None
     try:

@@ -1,1 +1,1 @@
-"""RUNS beside the hub: owns tickets, leases, records and policies, and the decisions about them."""
+"""The GPU service, which runs beside the hub: it owns tickets, leases, records and policies, and decides about them."""

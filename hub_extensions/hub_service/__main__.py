@@ -1,8 +1,9 @@
-"""``python -m hub_extensions.hub_service``: starts the service under a tiny parent, and ends it with its hub.
+"""``python -m hub_extensions.hub_service``: starts the service under a small parent process, and ends it with its hub.
 
-``--config FILE`` is how the hub starts it. ``--ask-hub --state-dir DIR`` is for a service that something else starts
-(its own Deployment): the environment says where the hub is, and the hub tells the settings. Heavy imports are made by
-the child alone, after its parent is noted: a hub that stops while we import must not wait for us (T14, T16).
+The hub starts it with ``--config FILE``. ``--ask-hub --state-dir DIR`` is for a service that something else starts
+(its own Deployment): the environment has the hub's address, and the hub sends the settings. Large modules are
+imported by the child only, after its parent is noted, because a hub that stops during the imports must not wait for
+them (T14, T16).
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from functools import partial
 
 from hub_extensions.adapters.linux.supervisor import supervise
 
-EXIT_BAD_SETTINGS = 78
-"""As in sysexits.h: something is wrong with the configuration, and starting again will not help."""
+EXIT_BAD_SETTINGS = 78  # as in sysexits.h: the configuration is wrong, and starting again will not help
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
-    """In the child, which ends with its supervisor."""
+    """Run the service in the child process, which ends with its supervisor."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
         os.environ.setdefault(name, "1")  # the forecast has one thread, not one for each core
     from hub_extensions.adapters.allocator import keep_small

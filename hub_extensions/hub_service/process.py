@@ -1,10 +1,9 @@
-"""When this process starts to serve and when it ends: parent, signals, locks and port.
+"""The life of the service's process: parent, signals, locks and port.
 
-A service that outlives its hub keeps the port with an old token, and its successor dies of "Address already in use"
-(T14); one started from a script inherits SIGINT as ignored and holds up the hub's stop (T16). So: it ends itself when
-its parent does, has its own signal handlers, and waits for a predecessor's locks and port instead of dying. One that
-stands apart from the hub has no parent to watch: signals end it, and what it finds at hub and database.
-Not here: what is served.
+A service that outlives its hub keeps the port with an old token, and its successor fails with "Address already in
+use" (T14). A service started from a script inherits SIGINT as ignored and delays the hub's stop (T16). Therefore it
+ends when its parent does, installs its own signal handlers, and waits for a predecessor's locks and port. A service
+that the hub does not start has no parent to watch; it ends by signals, and by what it finds at hub and database.
 """
 
 from __future__ import annotations
@@ -34,22 +33,24 @@ log = logging.getLogger("hub_extensions.hub_service.process")
 
 PARENT_SECONDS = 1.0
 STOP_SECONDS = 2.5
-"""An orderly stop that takes longer than this is cut off: the hub waits, and after a `kill -9` nobody may find us."""
+"""Time limit of an orderly stop: the hub waits for it, and after a `kill -9` of the hub no service may be left."""
 TRY_AGAIN_SECONDS = 0.2
 BACKLOG = 1024
-"""Connections that the system keeps until we take them: in a flood it throws away what is more, the hub's too."""
+"""Connections that the system queues until they are accepted; in a flood it drops further ones, the hub's too."""
 DATABASE_SECONDS = 1.0
-"""Seconds between two attempts at the database's lock, and between two checks that it is still ours."""
-JOIN_SECONDS = 1.0
-"""Seconds between two looks whether the hub has our port, while another one stands in for it."""
+"""Seconds between two attempts to take the database's lock, and between two checks that it is still held."""
+JOIN_SECONDS = 1.0  # seconds between two checks whether the hub has our port, while another port stands in for it
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Lifetime:
-    """Says when to stop: a signal, or the parent is gone, sets `stopping`; a hard end follows STOP_SECONDS later.
+    """Tells the service when to stop: a signal, or the end of the parent, sets `stopping`. The process is killed
+    STOP_SECONDS later.
 
-    Made in the event loop's thread. `parent` is the process id of the parent as it was at the very start; None: there
-    is none whose end means anything.
+    Created in the event loop's thread.
+
+    Args:
+        parent: the parent's process id at the very start; `None` if there is no parent to watch.
 
     Attributes:
         status: the exit status that the stop asks for.
@@ -76,7 +77,7 @@ class Lifetime:
         self._done.set()
 
     def stop(self, why: str, status: int = 0) -> None:
-        """Begin the orderly stop. Said twice, it is the same stop."""
+        """Begin the orderly stop. Further calls have no effect."""
         if self.stopping.is_set():
             return
         self.why = why
@@ -86,7 +87,7 @@ class Lifetime:
         threading.Thread(target=self._cut_off, name="cut-off", daemon=True).start()
 
     def _watch_parent(self) -> None:
-        """In a thread of its own: a blocked event loop must not keep an orphan alive."""
+        """Watch the parent in a thread, because a blocked event loop must not keep an orphan alive."""
         while not self._done.wait(PARENT_SECONDS):
             if os.getppid() == self._parent:
                 continue
@@ -101,14 +102,16 @@ class Lifetime:
 
 
 class StoreLock:
-    """One service a store: an advisory lock on a file beside it, which the kernel frees when its holder dies."""
+    """A lock on a file beside the store, so that it is used by one service only. The kernel releases it when its
+    holder dies.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: int | None = None
 
     def take(self) -> bool:
-        """Try once; False: another process has it."""
+        """Try once; returns False if another process holds the lock."""
         number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -122,21 +125,21 @@ class StoreLock:
         return True
 
     def holder(self) -> str:
-        """For the log: whose process id is in the file."""
+        """Return the process id in the file, for the log."""
         try:
             return self._path.read_text().strip() or "not known"
         except OSError:
             return "not known"
 
     def free(self) -> None:
-        """Give it back. Can be called twice."""
+        """Release the lock. Can be called twice."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
 
 async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
-    """The lock, as soon as nobody else has it; None: we were told to stop before."""
+    """Wait for the lock; returns `None` if the service was told to stop first."""
     lock = StoreLock(path)
 
     def waiting() -> str:
@@ -146,7 +149,7 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
 
 
 async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
-    """Take the lock in the database, as soon as no other service has it; False: we were told to stop before.
+    """Wait for the lock in the database; returns False if the service was told to stop first.
 
     Raises:
         StoreUnavailable: the database does not answer.
@@ -159,7 +162,7 @@ async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
 
 
 async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) -> None:
-    """Stop with `status` when the lock in the database is lost: from then on another service may have the store."""
+    """Stop with `status` when the lock in the database is lost, because another service may then use the store."""
     while not lifetime.stopping.is_set() and await lock.held():
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(DATABASE_SECONDS, lifetime.stopping.wait())
@@ -170,9 +173,10 @@ async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) ->
 
 
 async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket] | None:
-    """Listening sockets: those that the hub holds for us, else our own, as soon as the port is free.
+    """Return listening sockets: those that the hub holds for the service, or its own as soon as the port is free.
 
-    None: we were told to stop before. The hub's may be of another port, which stands in for ours.
+    The hub's sockets may have another port that stands in for the configured one. Returns `None` if the service was
+    told to stop first.
 
     Raises:
         OSError: the address cannot be used at all (not of this machine, not allowed).
@@ -199,7 +203,7 @@ async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) 
 
 
 async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket]:
-    """The sockets of our own port, as soon as the hub has it, after another one stood in; empty: we stop before."""
+    """Wait until the hub has the configured port, after another one stood in; returns an empty list at a stop."""
     found: list[socket.socket] = []
 
     async def try_once() -> bool:
@@ -219,7 +223,7 @@ async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> l
 
 
 def _holder(host: str, port: int) -> str:
-    """Who listens there, for the log; nobody of us tells him anything."""
+    """Return who listens there, for the log; nothing is sent to that listener."""
     others = sorted((accounts_at(host, port) or frozenset()) - {os.geteuid()})
     return f"another account (uid {others[0]})" if others else "another process"
 
@@ -230,7 +234,9 @@ async def _until(
     lifetime: Lifetime,
     pause: float = TRY_AGAIN_SECONDS,
 ) -> bool:
-    """Try until it works (True) or we are told to stop (False); one log line at the start of a wait, one at its end."""
+    """Retry until the attempt succeeds (True) or the service is told to stop (False); logs the start and the end of
+    the wait.
+    """
     began: float | None = None
     while not lifetime.stopping.is_set():
         done = attempt()
@@ -244,6 +250,6 @@ async def _until(
         try:
             await with_timeout(pause, lifetime.stopping.wait())
         except asyncio.TimeoutError:
-            # not told to stop: try again
+            # no stop was requested: try again
             continue
     return False

@@ -1,7 +1,4 @@
-"""From settings to a service that answers, and back to nothing: opens the parts in order and closes them in reverse.
-
-Not here: when to stop (``process.py``) and what the parts do.
-"""
+"""Opens the parts of the service in order, from settings to open port, and closes them in reverse."""
 
 from __future__ import annotations
 
@@ -59,20 +56,19 @@ if TYPE_CHECKING:
 log = logging.getLogger("hub_extensions.hub_service")
 
 SHORTEST_HIDDEN = 5
-"""A shorter password is not looked for in log lines: its letters are in every second word. No line is made with one."""
-EXIT_UNAVAILABLE = 69
-"""As in sysexits.h: something this needs cannot be used now; the hub starts it again."""
+"""Shorter passwords are not searched in log lines, because they occur in many words. No line is built with one."""
+EXIT_UNAVAILABLE = 69  # as in sysexits.h: something the service needs cannot be used now; the hub starts it again
 
 
 async def serve(settings: Settings, parent: int) -> int:
-    """Serve until the parent is gone or a signal comes; returns the exit status."""
+    """Serve until the parent ends or a signal comes; returns the exit status."""
     log_json(_hidden(str(getattr(settings, each.name)) for each in fields(settings) if not each.repr))
     with Lifetime(parent) as lifetime:
         return await _served(settings, lifetime)
 
 
 async def serve_apart(own: Own, parent: int) -> int:
-    """As `serve`, with the settings that the hub tells, and until it has others; returns the exit status."""
+    """Like `serve`, with the settings that the hub sends, until the hub has other ones; returns the exit status."""
     log_json(_hidden((own.api_token, own.hub_secret, *own.secrets.values())))
     with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:
         settings = await remote.wait_for_settings()
@@ -137,12 +133,12 @@ async def _answering(
     sockets: list[socket.socket],
     read_only: str = "",
 ) -> AsyncIterator[bool]:
-    """Everything open; False: told to stop while waiting for a lock or the port.
+    """Open everything; yields False if the service was told to stop while waiting for a lock or the port.
 
     Args:
-        not_ready: answers until the service does.
-        sockets: the listening sockets of an earlier attempt; this one puts its own there.
-        read_only: why the store is only read; "" otherwise.
+        not_ready: answers requests until the service does.
+        sockets: the listening sockets of an earlier attempt; this attempt adds its own.
+        read_only: why the store is opened read-only; "" otherwise.
     """
     # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
     gc.set_threshold(20_000, 20, 50)
@@ -203,14 +199,14 @@ def _has_no_room(settings: Settings) -> bool:
 
 
 async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
-    """Until the store can be written again, or we are told to stop."""
+    """Wait until the store can be written again, or the service is told to stop."""
     while not lifetime.stopping.is_set() and await asyncio.to_thread(_has_no_room, settings):
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())
 
 
 async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer, lifetime: Lifetime) -> None:
-    """Somebody else has our port: say so in health, and listen there too as soon as it is free."""
+    """Report in health that another program has the port, and listen there too as soon as it is free."""
     engine.state.port_problem = (
         f"{settings.port} is held by another program, which is told nothing; reached at {settings.origin} meanwhile"
     )
@@ -221,7 +217,7 @@ async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer
 
 
 def _hidden(secrets: Iterable[str]) -> Iterator[str]:
-    """What must not be in a log: each secret itself, and the password where it is an address with one."""
+    """Return what must not appear in a log: each secret, and the password of a secret that is an address."""
     for value in secrets:
         yield value
         try:
@@ -234,7 +230,7 @@ def _hidden(secrets: Iterable[str]) -> Iterator[str]:
 
 
 async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | ClusterWatch:
-    """Where the GPUs are: a cluster that is watched, or this machine."""
+    """Open the source of the GPUs: a watched cluster, or this machine."""
     if settings.cluster is None:
         gpus = open_gpus(settings)
         opened.callback(gpus.close)
@@ -253,11 +249,13 @@ async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | Cl
 
 
 class CannotServe(Exception):
-    """Something this needs cannot be used; one sentence for an admin."""
+    """Something the service needs cannot be used; the text is for an administrator."""
 
 
 def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
-    """What the routes work with. A hub-managed service is told its prefix, another knows it by its settings."""
+    """Create the objects for the routes. The hub gives a service that it starts its prefix; otherwise the settings
+    have it.
+    """
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or settings.prefix
     oauth = make_oauth(
         prefix=prefix, api_url=_hub_api_url(settings), token=settings.api_token, account=_hubs_account(settings)
@@ -269,7 +267,7 @@ def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
 
 
 def open_gpus(settings: Settings) -> Gpus:
-    """The machine's GPUs, or simulated ones.
+    """Return a reader of the machine's GPUs, or of simulated ones.
 
     Raises:
         LayoutError: the layout to simulate is missing or wrong.
@@ -281,13 +279,15 @@ def open_gpus(settings: Settings) -> Gpus:
 
 
 def _hub_tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """With ``c.JupyterHub.internal_ssl`` the hub tells nobody anything who has no certificate of its own authority."""
+    """Return the TLS context for ``c.JupyterHub.internal_ssl``, with which the hub requires a certificate of its own
+    authority.
+    """
     files = [environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
     return make_ssl_context(files[0], files[1], cafile=files[2]) if all(files) else None
 
 
 def _hubs_account(settings: Settings) -> int | None:
-    """Whose the hub's port is; None: it is not looked at, for the hub is in a pod, or apart from us."""
+    """Return the uid that has to hold the hub's port; `None` if the hub is in a pod or on another machine."""
     here = settings.started_by_hub and settings.cluster is None and sys.platform == "linux"
     return os.geteuid() if here else None
 

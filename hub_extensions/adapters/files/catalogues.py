@@ -1,7 +1,7 @@
-"""The catalogues that this package brings along (``locale/<language>/LC_MESSAGES/``), read once.
+"""The package's catalogues (``locale/<language>/LC_MESSAGES/``), read once.
 
-The panel's has the reasons that the panel shows, that of the pages the rest; a page asks both. Not here: which text is
-asked for, and how a catalogue is made (``scripts/generate-catalogues.py``).
+The panel's catalogue has the reasons that the panel shows, the pages' catalogue has the rest; a page uses both.
+``scripts/generate-catalogues.py`` makes them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ DOMAINS = ("jupyterhub_gpu", "jupyterhub_gpu_pages")
 
 
 def catalogue_for(accept_language: str) -> Catalogue:
-    """The catalogue of the language that a browser asks for first; English where there is none."""
+    """Return the catalogue for the language that a browser prefers; English without a translation."""
     return catalogues().get(preferred(accept_language, catalogues().keys()), ENGLISH)
 
 
 def catalogue_of(handler: object) -> Catalogue:
-    """The language that the browser of a request asks for; English where no request is known."""
+    """Return the catalogue for the browser of a handler's request; English without a request."""
     request = getattr(handler, "request", None)
     return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
 
 
 @functools.cache
 def catalogues() -> dict[str, Catalogue]:
-    """Every language but English, by its name in HTML (``fi-FI``)."""
+    """Return the catalogue of every language but English, by its language tag (``fi-FI``)."""
     folder = files("hub_extensions") / "locale"
     found = (_read(each.name) for each in folder.iterdir() if each.is_dir() and not each.name.startswith("_"))
     return {each.language: each for each in found if each.texts}

@@ -1,7 +1,7 @@
-"""Logs as one JSON object a line, with ticket and server where a line is about one, and never a secret.
+"""Log lines as JSON objects, with the ticket and server they are about, and without secrets.
 
-A line that repeats itself is written once a minute, with how often it came meanwhile. Not here: what is logged (the
-parts do that with ``extra={"ticket": …, "server": …}``).
+A line that repeats is written once a minute, with the number of repetitions. Callers pass ``extra={"ticket": …,
+"server": …}``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,20 @@ HIDDEN = "[hidden]"
 SECRET_PATTERN = re.compile(r"(?i)\b(authorization:?\s*(?:bearer|token)\s+|(?:bearer|token)[ =]+|code=)[\w.~+/=-]{8,}")
 
 REPEATED_SECONDS = 60.0
-MOST_KINDS = 500
-"""So many kinds of lines are told apart; where strangers make more of them, all are counted anew."""
-LINES_A_STATUS = 10
-"""Of requests that ended with one status so many lines are written a minute."""
+MOST_KINDS = 500  # number of kinds of lines that are distinguished; if strangers cause more, all counts start again
+LINES_A_STATUS = 10  # number of lines per minute for requests that ended with the same status
 
 access = logging.getLogger("hub_extensions.hub_service.access")
 
 
 class JsonLines(logging.Formatter):
-    """Formats a record as one line of JSON; the given secrets and whatever looks like one are taken out."""
+    """Formats a record as one line of JSON; the given secrets and everything that looks like one are replaced."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         super().__init__()
         self._secrets = tuple(sorted((secret for secret in secrets if secret), key=len, reverse=True))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, without its end."""
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -61,10 +58,11 @@ class JsonLines(logging.Formatter):
 
 
 class Repeated(logging.Filter):
-    """Passes a line that comes again only once a minute, and says in it how many were left out.
+    """Passes a repeated line only once a minute, and adds to it how many were suppressed.
 
-    The same line is: the same failure at the same place in the code, or the same words; a request's is its status.
-    After a line of what went on (*can be read again*) the same warning of that logger is a new one.
+    Lines are the same if they report the same failure at the same place in the code, or have the same text; request
+    lines are the same if they have the same status. After an information line of a logger (*can be read again*), the
+    same warning of that logger counts as new.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -73,7 +71,7 @@ class Repeated(logging.Filter):
         self._kinds: dict[tuple[object, ...], _Kind] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """False: it was written within this minute."""
+        """Return False if the line was written within this minute."""
         limit = _lines_a_minute(record)
         if limit is None:
             self._forget_warnings_of(record.name)
@@ -94,7 +92,7 @@ class Repeated(logging.Filter):
         return True
 
     def _forget_warnings_of(self, name: str) -> None:
-        """Of one logger; a failure at a place in the code stays the same failure."""
+        """Forget the warnings of one logger; failures with a traceback are still remembered."""
         for kind in [kind for kind in self._kinds if kind[0] == name and isinstance(kind[-1], str)]:
             del self._kinds[kind]
 
@@ -107,7 +105,7 @@ class _Kind:
 
 
 def _lines_a_minute(record: logging.LogRecord) -> int | None:
-    """None: as many as there are, as of what the parts say once."""
+    """Return the limit for this record; `None` for no limit, as for lines that are written once by design."""
     if record.name == access.name:
         return LINES_A_STATUS
     if record.exc_info or record.levelno >= logging.WARNING or record.name.startswith(("tornado", "asyncio")):
@@ -128,7 +126,7 @@ def _kind_of(record: logging.LogRecord) -> tuple[object, ...]:
 
 
 def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = logging.INFO) -> logging.Handler:
-    """Send every log line of this process through `JsonLines` to standard error; returns the handler."""
+    """Write all log lines of this process through `JsonLines` to standard error; returns the handler."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines(secrets))
     handler.addFilter(Repeated())
@@ -147,7 +145,7 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
 
 
 def leave_out_what_was_sent() -> None:
-    """tornado quotes the header that it cannot read, which may be somebody's cookie."""
+    """Remove the header that tornado quotes when it cannot parse it, because it may be a user's cookie."""
     logging.getLogger("tornado.general").addFilter(_without_the_quote)
 
 
@@ -158,12 +156,16 @@ def _without_the_quote(record: logging.LogRecord) -> bool:
 
 
 def _still_wanted(record: logging.LogRecord) -> bool:
-    """False for the failure of a request that we had given up: tornado reports it, and nobody waits for it."""
+    """Return False for the failure of a request that was given up, which tornado reports although nobody waits for
+    it.
+    """
     return record.msg != "Exception after Future was cancelled"
 
 
 def log_request(handler: RequestHandler) -> None:
-    """One line a request, without its query (an OAuth code is in one). What went well is for debugging only."""
+    """Log one line for a request, without its query (which may contain an OAuth code). Successful requests are
+    logged at DEBUG.
+    """
     status = handler.get_status()
     level = logging.ERROR if status >= 500 and status != 503 else logging.INFO if status >= 400 else logging.DEBUG
     request = handler.request

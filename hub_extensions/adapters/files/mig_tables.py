@@ -1,7 +1,7 @@
-"""Reads the table of MIG profiles that is packed with this product, once.
+"""Reads the package's table of MIG profiles, once.
 
-The table plans and tests; on a machine with a card NVML's own figures come first. A value it does not have is None.
-Not here: what a layout may look like (``core/gpu/mig.py``).
+The table is for planning and tests; on a machine with a card NVML's own figures take precedence. Unknown values are
+`None`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import yaml
 from hub_extensions.core.gpu.mig import GpuTable, MigProfileError, ProfileRow, table_for
 
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The one in C takes 30 ms for our table; the other 130 ms, for which nobody is answered."""
+"""The loader in C takes 30 ms for our table, the other one 130 ms, during which no request is answered."""
 
 
 class MigTablesError(ValueError):
@@ -25,35 +25,40 @@ class MigTablesError(ValueError):
 
 @lru_cache(maxsize=1)
 def packed_tables() -> tuple[GpuTable, ...]:
-    """The packed tables, read at the first call."""
+    """Return the package's tables, read at the first call."""
     text = (files("hub_extensions") / "data" / "mig_profiles.yaml").read_text(encoding="utf-8")
     return parse_tables(text, "mig_profiles.yaml")
 
 
 def read_tables(path: Path) -> tuple[GpuTable, ...]:
-    """The tables of another file of the same form.
+    """Read tables from another file of the same format.
 
     Raises:
         MigTablesError: a field is missing or of the wrong type.
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return parse_tables(path.read_text(encoding="utf-8"), str(path))
 
 
 def sm_of_product(product: str) -> int | None:
-    """SMs that a GPU of this model (as NVML names it) gives when it is cut; None where it is not known."""
+    """Return the number of SMs that a GPU of this model (as NVML names it) provides when partitioned; `None` if not
+    known.
+    """
     table = table_for(packed_tables(), product)
     return None if table is None else table.sm_total
 
 
 def compute_slices_of_product(product: str) -> int | None:
-    """Compute slices of a GPU of this model (as NVML names it); None where it is not known."""
+    """Return the number of compute slices of a GPU of this model (as NVML names it); `None` if not known."""
     table = table_for(packed_tables(), product)
     return None if table is None else table.compute_slices
 
 
 def parse_tables(text: str, origin: str) -> tuple[GpuTable, ...]:
-    """YAML text -> tables; `origin` names the file in errors.
+    """Parse tables from YAML.
+
+    Args:
+        origin: the name of the file in errors.
 
     Raises:
         MigTablesError: a field is missing or of the wrong type.

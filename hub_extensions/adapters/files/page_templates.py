@@ -1,7 +1,4 @@
-"""How a page of the service, or of the gate, is made: a package's templates, everything escaped, and where servers are.
-
-Not here: the pages themselves, and the hub's own templates (JupyterHub makes those).
-"""
+"""The template environment for the pages of the service and of the gate."""
 
 from __future__ import annotations
 
@@ -12,7 +9,12 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 
 def page_templates(package: str, base_url: str, **known: Any) -> Environment:
-    """The templates in `package`. `base_url`: where the hub is, for links. `known`: names that every template has."""
+    """Return an environment with the package's templates, with autoescape and functions for links to servers.
+
+    Args:
+        base_url: the hub's address, for links.
+        known: names that every template can use.
+    """
     environment = Environment(
         loader=PackageLoader(package, "templates"),
         autoescape=select_autoescape(default=True, default_for_string=True),

@@ -1,8 +1,4 @@
-"""The policy file of culling: YAML in, rules out, or what is wrong with it: line, field, and what would be right.
-
-Not here: YAML itself (``yaml_file.py``), what the rules mean (``core/culling/rules.py``), and when the file is read
-(``hub_service/engine``).
-"""
+"""Reads the policy file of culling: YAML to rules, or to problems with line, field and what would be right."""
 
 from __future__ import annotations
 
@@ -42,7 +38,7 @@ class PolicyFileError(Exception):
 
 
 def read_policy_file(path: str, base: CullPolicy) -> tuple[CullRule, ...]:
-    """The rules of a file, which go with the limits of ``c.GpuCulling``.
+    """Return the rules of a file, which complement the limits of ``c.GpuCulling``.
 
     Raises:
         PolicyFileError: it cannot be read, or a field is wrong.
@@ -70,7 +66,7 @@ def _wrong(text: str, line: int = 0, field: str = "the file") -> _Wrong:
 
 
 def parse_policy(text: str) -> tuple[CullRule, ...]:
-    """The rules of a file's text. Raises `_Wrong`, YamlError."""
+    """Return the rules in a text. Raises `_Wrong`, YamlError."""
     raw, lines = load_yaml(text)
     if raw is None:
         return ()
@@ -169,7 +165,7 @@ class _RuleShape(_Shape):
 
 
 def _kind(hint: Any) -> Any:
-    """How a field of `CullPolicy` is written in the file."""
+    """Return the type of a field of `CullPolicy` as it is written in the file."""
     if hint is timedelta:
         return Annotated[timedelta, BeforeValidator(_length)]
     if hint == (timedelta | None):
@@ -218,7 +214,7 @@ def _window(made: _WindowShape, place: YamlPath, zone: ZoneInfo, lines: Mapping[
 
 
 def _problem(error: Any, lines: Mapping[YamlPath, int], raw: Any) -> RuleProblem:
-    """What pydantic found, in our words."""
+    """Convert an error of pydantic to a problem with line and field."""
     place = tuple(error["loc"])
     line = find_line(place, lines)
     field = next((str(part) for part in reversed(place) if isinstance(part, str)), "the file")

@@ -1,6 +1,6 @@
-"""A program's settings in one JSON file: read whole, checked field by field, and never half written.
+"""The settings of a process in a JSON file: validated field by field, written atomically.
 
-The file holds secrets: it is written with mode 0600. Not here: what the settings mean.
+The file contains secrets and is written with mode 0600.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SettingsT = TypeVar("SettingsT")
 
 
 class SettingsError(Exception):
-    """The settings file is missing or wrong; the text names file and field and says what would be right."""
+    """The settings file is missing or wrong; the text names file and field and what would be right."""
 
 
 def read_settings(path: str | os.PathLike[str], made: type[SettingsT]) -> SettingsT:
@@ -46,12 +46,12 @@ def read_settings(path: str | os.PathLike[str], made: type[SettingsT]) -> Settin
 
 
 def write_settings(path: str | os.PathLike[str], settings: Any) -> None:
-    """Write the file with mode 0600: whole, or not at all."""
+    """Write the file atomically with mode 0600."""
     write_private(Path(path), _adapter(type(settings)).dump_json(settings, indent=2).decode() + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file only its owner reads: a new file beside it takes its place, so nobody ever sees half of it."""
+    """Write a file that only its owner can read. A new file replaces it, so that nobody sees a half-written one."""
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -65,10 +65,13 @@ def write_private(path: Path, text: str) -> None:
 
 
 def checked(what: str, raw: Any, made: type[SettingsT]) -> SettingsT:
-    """Settings from JSON values. `what` begins the sentences: "The settings file /srv/gpu-state/service.json".
+    """Validate settings from JSON values.
+
+    Args:
+        what: the beginning of the error messages, such as "The settings file /srv/gpu-state/service.json".
 
     Raises:
-        SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an admin writes it.
+        SettingsError: a field is unknown, missing or wrong; the text names it, a setting as an administrator writes it.
     """
     if not isinstance(raw, dict):
         raise SettingsError(f"{what} has to hold one JSON object.")
@@ -85,14 +88,14 @@ _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 
 
 def _adapter(made: type[SettingsT]) -> TypeAdapter[SettingsT]:
-    """To make one takes longer than to use it."""
+    """Return a cached adapter, because creating one takes longer than using it."""
     if made not in _ADAPTERS:
         _ADAPTERS[made] = TypeAdapter(made)
     return _ADAPTERS[made]
 
 
 def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Every key that no field has, with the fields that there are; pydantic passes over those of inner values."""
+    """Yield every unknown key with the known ones; pydantic ignores unknown keys of nested values."""
     known = tuple(each.name for each in fields(value))
     for key, inner in raw.items():
         if key not in known:
@@ -102,7 +105,7 @@ def _unknown(value: type[Any], raw: Mapping[str, Any], above: str = "") -> Itera
 
 
 def _named(value: type[Any], path: Sequence[int | str]) -> str:
-    """What a path into the JSON values leads to: a setting as an admin writes it, else the path itself."""
+    """Return the name of a path into the JSON values: a setting as an administrator writes it, or the path itself."""
     inner: type[Any] | None = value
     for part in path:
         if inner is None or part not in [each.name for each in fields(inner)]:
@@ -114,6 +117,6 @@ def _named(value: type[Any], path: Sequence[int | str]) -> str:
 
 
 def _value_of(value: type[Any], name: str) -> type[Any] | None:
-    """The class of a field that holds a value with fields of its own."""
+    """Return the dataclass of a field, if it has one."""
     kind = get_type_hints(value)[name]
     return next((each for each in (kind, *get_args(kind)) if isinstance(each, type) and is_dataclass(each)), None)

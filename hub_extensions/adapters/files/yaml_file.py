@@ -1,8 +1,8 @@
-"""An admin's YAML file as texts, lists and dicts, with the line of each; or what is wrong with it, and where.
+"""Loads an administrator's YAML file as strings, lists and dicts, with the line of each value.
 
-Scalars are taken as they are written: a group called ``no`` is no truth value, and ``10:00`` no number of base 60.
-A link is followed: a mounted ConfigMap is one. Anchors are refused: nobody needs them here, and a few make a billion.
-Not here: what a file may hold (``policy_file.py``, ``app_catalogue.py``).
+Scalars are kept as they are written: a group called ``no`` does not become a boolean, and ``10:00`` is not a number
+of base 60. Symbolic links are followed, because a mounted ConfigMap is one. Anchors are refused, because a few of
+them can expand to a billion values.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from typing import Any
 
 import yaml
 
-MAX_BYTES = 256 * 1024
-"""A file of a thousand rules is smaller."""
+MAX_BYTES = 256 * 1024  # a file with a thousand rules is smaller
 MAX_DEPTH = 8
 
 YamlPath = tuple[str | int, ...]
@@ -24,7 +23,11 @@ Lines = Mapping[YamlPath, int]
 
 
 class YamlError(Exception):
-    """A file that cannot be used. `line`: 0 where none is to blame."""
+    """A file that cannot be used.
+
+    Attributes:
+        line: 0 if no line is at fault.
+    """
 
     def __init__(self, text: str, line: int = 0, field: str = "the file") -> None:
         super().__init__(text)
@@ -33,7 +36,7 @@ class YamlError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FileStamp:
-    """By what it shows that a file is another one now."""
+    """The metadata that show whether a file has changed."""
 
     modified: int
     changed: int
@@ -42,7 +45,7 @@ class FileStamp:
 
 
 def stamp_of(path: str) -> FileStamp | None:
-    """The stamp of a file; None: there is none, or it may not be seen."""
+    """Return the stamp of a file; `None` if it does not exist or cannot be seen."""
     try:
         found = os.stat(path)
     except OSError:
@@ -51,7 +54,7 @@ def stamp_of(path: str) -> FileStamp | None:
 
 
 def read_text(path: str) -> str:
-    """What a file holds. Raises YamlError."""
+    """Return the content of a file. Raises YamlError."""
     try:
         with open(path, "rb", opener=_opener) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -73,7 +76,10 @@ def _opener(path: str, flags: int) -> int:
 
 
 def load_yaml(text: str) -> tuple[Any, Lines]:
-    """Texts, None, lists and dicts, and the line of each place; None where nothing is written. Raises YamlError."""
+    """Parse YAML into strings, `None`, lists and dicts, and return it with the line of each value. Raises YamlError.
+
+    An empty text gives `None`.
+    """
     try:
         _check_events(text)
         root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -127,7 +133,7 @@ def _plain(node: yaml.Node, place: YamlPath, lines: dict[YamlPath, int]) -> Any:
 
 
 def find_line(place: YamlPath, lines: Lines) -> int:
-    """The line of a place, or of the nearest one around it that is written."""
+    """Return the line of a value, or of the nearest enclosing one that is in the file."""
     for length in range(len(place), -1, -1):
         if place[:length] in lines:
             return lines[place[:length]]
@@ -149,4 +155,4 @@ EXPECTED: Mapping[str, str] = {
     "date_from_datetime_parsing": "it has to be a date, such as 2026-09-01",
     "date_parsing": "it has to be a date, such as 2026-09-01",
 }
-"""Kinds of pydantic's errors in an admin's words."""
+"""Types of pydantic's errors as sentences for an administrator."""

@@ -1,1 +1,1 @@
-"""Processes, sockets and time limits of this machine."""
+"""The Linux machine: processes, sockets, supervision."""

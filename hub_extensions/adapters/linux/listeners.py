@@ -1,9 +1,9 @@
-"""Which account listens at a port of this machine, and connections that are proved by it before anything is said.
+"""Finds out which account listens at a port of this machine, and verifies connections before anything is sent.
 
-A port of a service that was killed is free for any account. So whoever has a secret to tell asks the kernel first:
-whose socket takes this connection? It looks before and after connecting, for the same socket: one that was
-given up in between took the connection perhaps. Standard library and tornado only: users' servers do this too.
-Not here: how the port is kept (``port_holder.py``).
+The port of a service that was killed can be taken by any account. A client with a secret therefore asks the kernel
+whose socket accepts its connection. It asks before and after connecting and requires the same socket, because one
+that was closed in between may have accepted the connection. Standard library and tornado only, because users'
+servers use this too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ROOT = 0
 
 
 class StrangerListens(OSError):
-    """Another account than the service's has its port, or whose it is cannot be seen: nothing was sent there."""
+    """Another account than the service's listens at its port, or the account cannot be seen. Nothing was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +37,9 @@ class ListeningSocket:
     """A listening socket of this machine.
 
     Attributes:
-        address: the kernel's spelling of what it is bound to, in hexadecimal.
-        account: the uid that made it. inode: which socket it is; none is used twice while it lives.
+        address: the bound address in hexadecimal, as the kernel writes it.
+        account: the uid that created it.
+        inode: identifies the socket while it exists.
     """
 
     address: bytes
@@ -47,7 +48,7 @@ class ListeningSocket:
 
 
 def listeners(port: int) -> tuple[ListeningSocket, ...]:
-    """All sockets that listen at this port of any address. Raises OSError where the kernel does not tell."""
+    """Return all sockets that listen at this port on any address. Raises OSError if the kernel does not list them."""
     try:
         return tuple(ListeningSocket(_spelled(each.packed), each.account, each.inode) for each in listening(port))
     except OSError:  # some sandboxes have the tables alone
@@ -55,7 +56,7 @@ def listeners(port: int) -> tuple[ListeningSocket, ...]:
 
 
 def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
-    """The same from the kernel's tables. Raises OSError where they may not be read."""
+    """Return the same from the kernel's tables. Raises OSError if they cannot be read."""
     wanted = re.compile(_LISTENS % port, re.MULTILINE)
     tables = [place / name for name in _TABLES]
     text = b"\n".join(table.read_bytes() for table in tables if table.name == "tcp" or table.exists())
@@ -63,7 +64,7 @@ def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
 
 
 def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
-    """Those of them that a connection to this IP address comes to: the nearest kind there is."""
+    """Return the sockets that accept a connection to this IP address: those with the most specific matching address."""
     for spelled in _nearest_first(ip_address(address)):
         if nearest := tuple(each for each in found if each.address == spelled):
             return nearest
@@ -71,8 +72,9 @@ def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningS
 
 
 def accounts_at(host: str, port: int) -> frozenset[int] | None:
-    """Whose sockets a connection to this host and port of this machine comes to; empty: nobody listens. None: not
-    known."""
+    """Return the accounts whose sockets accept a connection to this host and port; empty if nobody listens, `None`
+    if not known.
+    """
     try:
         found = listeners(port)
         places = {str(each[4][0]) for each in socket.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM)}
@@ -82,9 +84,11 @@ def accounts_at(host: str, port: int) -> frozenset[int] | None:
 
 
 class Proof:
-    """One connection's proof. Made before connecting; `check` is called with the connected socket before it is used.
+    """The verification of one connection. Create it before connecting, and call `check` with the connected socket
+    before use.
 
-    `account` None: nothing is proved, for the service runs on another machine, or under an account of its own.
+    Args:
+        account: `None` verifies nothing, if the service runs on another machine or under an account of its own.
     """
 
     def __init__(self, port: int, account: int | None) -> None:
@@ -93,7 +97,7 @@ class Proof:
         self._before = frozenset(_listeners_or_none(port)) if account is not None else frozenset()
 
     def check(self, connected: socket.socket) -> None:
-        """Raises StrangerListens where the other end is on this machine and not the account's (or root's)."""
+        """Raise StrangerListens if the other end is on this machine and belongs neither to the account nor to root."""
         if self._account is None:
             return
         address = str(connected.getpeername()[0])
@@ -108,9 +112,9 @@ class Proof:
 
 
 def check_place(url: str, account: int | None) -> None:
-    """Before a client of others connects, whose socket we never see: raises StrangerListens as `Proof.check` does.
+    """Verify an address before foreign code connects to it, whose socket we never see. Raises StrangerListens.
 
-    What somebody does between this and the connecting is not seen. Nobody at all there is no stranger.
+    A change between this check and the connection is not noticed. An address where nobody listens passes.
     """
     place = urlsplit(url)
     host, port = place.hostname or "", place.port or (443 if place.scheme == "https" else 80)
@@ -124,7 +128,7 @@ def check_place(url: str, account: int | None) -> None:
 
 
 def is_of_this_machine(host: str) -> bool:
-    """Every address of this host is one of this machine's own: then what listens there is seen here."""
+    """Return whether all addresses of this host belong to this machine, so that its listeners can be seen."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_DGRAM)
         for family, kind, protocol, _, place in found:
@@ -136,14 +140,14 @@ def is_of_this_machine(host: str) -> bool:
 
 
 class ProvingClient(TCPClient):
-    """Tornado's TCP client, whose connections are proved before anything is sent over them."""
+    """Tornado's TCP client, with a verification of each connection before anything is sent."""
 
     def __init__(self, account: int | None) -> None:
         super().__init__()
         self._account = account
 
     async def connect(self, host: str, port: int, *args: Any, **options: Any) -> IOStream:
-        """As tornado's. Raises StrangerListens too."""
+        """Connect like tornado's client. Raises StrangerListens too."""
         proof = Proof(port, self._account)
         stream = await super().connect(host, port, *args, **options)
         try:
@@ -172,5 +176,7 @@ def _nearest_first(address: IPv4Address | IPv6Address) -> Iterator[bytes]:
 
 
 def _spelled(packed: bytes) -> bytes:
-    """As ``/proc/net/tcp`` writes it: words of four bytes, each as a number of this machine."""
+    """Format an address as ``/proc/net/tcp`` does: words of four bytes, each as a number in this machine's byte
+    order.
+    """
     return b"".join(b"%08X" % word for word in struct.unpack(f"={len(packed) // 4}I", packed))

@@ -1,8 +1,8 @@
-"""The service's port, bound by the hub and handed to each life of the service, so that it is never free in between.
+"""Binds the service's port in the hub and passes it to each run of the service, so that it is never free in between.
 
-JupyterHub closes every file of its own in what it starts, so the sockets go over a Unix socket in the state folder,
-which only the hub's account may enter. Where another account has the port already, a free one stands in for it, and
-the port is taken as soon as it is free. Not here: who may listen where (``listeners.py``).
+JupyterHub closes all its files in the processes it starts, so the sockets are sent over a Unix socket in the state
+folder, which only the hub's account may enter. If another account already has the port, a free one stands in for it,
+and the port is taken as soon as it is free.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ log = logging.getLogger("jupyterhub.gpu")
 
 NAME = "port.sock"
 PREDECESSOR_SECONDS = 5.0
-"""So long a port of this very account is waited for: the service of a hub that was killed needs some seconds to end."""
-AGAIN_SECONDS = 0.5
-"""Between two attempts at a port that another account has."""
+"""How long to wait for a port of this very account: the service of a hub that was killed needs some seconds to end."""
+AGAIN_SECONDS = 0.5  # interval between attempts at a port that another account has
 HAND_OVER_SECONDS = 2.0
 _MOST = 16
 
 
 class PortHolder:
-    """Keeps the sockets of one service in this process, and hands them over.
+    """Holds the sockets of one service in this process and hands them over.
 
     Attributes:
-        stand_in: the port that stands in for the wanted one; None: we have the wanted one.
-        stranger: the uid that has the wanted one; None: nobody else, or it is not known.
+        stand_in: the port that stands in for the configured one; `None` if that one is held.
+        stranger: the uid that has the configured port; `None` if no other account has it, or if it is not known.
     """
 
     def __init__(self, folder: Path, host: str, port: int) -> None:
@@ -52,7 +51,7 @@ class PortHolder:
         self.stranger: int | None = None
 
     def hold(self, may_move: bool) -> None:
-        """Take the port, or one that stands in for it where `may_move`. Raises OSError: the address cannot be used."""
+        """Bind the port, or another one if `may_move`. Raises OSError if the address cannot be used."""
         until = time.monotonic() + PREDECESSOR_SECONDS
         while not self._took_port():
             others = (accounts_at(self._host, self._port) or frozenset()) - {os.geteuid()}
@@ -68,7 +67,9 @@ class PortHolder:
             return
 
     def serve(self) -> None:
-        """Hand the sockets to whoever of this account asks, from now on. Raises OSError: the folder takes no socket."""
+        """Hand the sockets to any process of this account that asks, from now on. Raises OSError if the folder
+        cannot hold a socket.
+        """
         door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         with _short(self._folder) as short:
             with contextlib.suppress(FileNotFoundError):
@@ -79,7 +80,7 @@ class PortHolder:
         threading.Thread(target=self._serve, args=(door,), name="gpu-port", daemon=True).start()
 
     def close(self) -> None:
-        """Give the port up. A hub never does."""
+        """Release the port. A hub never does."""
         with self._lock:
             for each in self._sockets:
                 each.close()
@@ -115,7 +116,9 @@ class PortHolder:
 
 
 def handed_over(folder: Path) -> tuple[list[socket.socket], bool] | None:
-    """(sockets, the wanted port is among them); None: no hub holds any here, so who wants the port binds it."""
+    """Return (sockets, whether the configured port is among them); `None` if no hub holds any, so that the caller
+    binds the port.
+    """
     visitor = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     with visitor:
         visitor.settimeout(HAND_OVER_SECONDS)
@@ -133,7 +136,7 @@ def handed_over(folder: Path) -> tuple[list[socket.socket], bool] | None:
 
 @contextmanager
 def _short(folder: Path) -> Iterator[Path]:
-    """The folder by a short path: a Unix socket's name may have 107 bytes."""
+    """Provide the folder under a short path, because the name of a Unix socket is limited to 107 bytes."""
     number = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield Path(f"/proc/self/fd/{number}")

@@ -1,13 +1,14 @@
-"""The live processes of this machine, as /proc tells them: who carries the mark of a lease, and are they still there.
+"""The live processes of this machine, read from /proc: those that carry the mark of a lease, and whether they still
+run.
 
-A server is started with ``JUPYTERHUB_GPU_LEASE=<lease id>`` in its environment; kernels, their children and daemonised
-ones inherit it, so the mark finds them whatever their parent is. A process is known by its pid and its start time:
-a pid alone is used again by the kernel.
-Not here: which process is to be ended, and when. Linux only.
+A server is started with ``JUPYTERHUB_GPU_LEASE=<lease id>`` in its environment. Kernels, their children and daemons
+inherit it, so the mark finds them whatever their parent is. A process is identified by its pid and its start time,
+because the kernel reuses pids. Linux only.
 
-It reads /proc itself and not through psutil. psutil gives no start time since boot that a store could keep. It looks
-at a process and then signals its pid, and takes an environment whose beginning was written over for empty. Nor does it
-tell where the environment lies, by which a scan knows that a mark is still true without reading it again.
+It reads /proc itself instead of using psutil. psutil has no start time since boot that could be stored. It checks a
+process and then signals its pid, which may belong to another one by then. It takes an environment whose beginning
+was overwritten for empty. It does not report where the environment lies in memory, by which a scan knows that a mark
+is still valid without reading it again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-LEASE_MARK = "JUPYTERHUB_GPU_LEASE"
-"""The environment variable that carries a lease's id."""
+LEASE_MARK = "JUPYTERHUB_GPU_LEASE"  # the environment variable with a lease's id
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,18 @@ class Process:
     """One live process.
 
     Attributes:
-        started: clock ticks since boot; with `pid` it names this very process.
-        owner: the account's name, or the uid in digits where there is no such account.
-        command: the program's base name, without its arguments (they may hold secrets).
-        lease: the id in its lease mark; None without one, or where the environment cannot be read.
-        kernel: a Jupyter kernel, or something a kernel started (``JPY_PARENT_PID`` is set).
-        notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``); session: the same as a path.
+        started: clock ticks since boot; together with `pid` it identifies the process.
+        owner: the account's name, or the uid in digits if there is no such account.
+        command: the program's base name, without its arguments (they may contain secrets).
+        lease: the id in its lease mark; `None` without a mark, or if the environment cannot be read.
+        kernel: a Jupyter kernel, or a process started by one (``JPY_PARENT_PID`` is set).
+        notebook: base name of the notebook the kernel belongs to (``JPY_SESSION_NAME``).
+        session: the same as a path.
         cpu_seconds: processor time used so far, without that of its children.
         rss_bytes: resident memory; pages shared with other processes are counted in each.
-        device: ``CUDA_VISIBLE_DEVICES`` as it is set, None where it is not.
-        service: the GPU service its server asks (``JUPYTERHUB_GPU_SERVICE_URL``): whose installation it belongs to.
+        device: ``CUDA_VISIBLE_DEVICES``; `None` if it is not set.
+        service: the GPU service that its server uses (``JUPYTERHUB_GPU_SERVICE_URL``), which identifies the
+            installation.
     """
 
     pid: int
@@ -59,11 +61,11 @@ class Process:
 
 
 class Scan(NamedTuple):
-    """The live processes that carry a lease mark we can read.
+    """The live processes that carry a readable lease mark.
 
     Attributes:
-        unread: the accounts of live processes whose environment we may not read: theirs may carry one.
-        hidden: processes of other accounts are not shown at all (``hidepid``).
+        unread: the accounts of live processes whose environment we may not read, so that they may carry a mark.
+        hidden: the kernel hides processes of other accounts (``hidepid``).
     """
 
     marked: tuple[Process, ...]
@@ -72,12 +74,12 @@ class Scan(NamedTuple):
 
 
 def marked() -> tuple[Process, ...]:
-    """All live processes that carry a lease mark we can read. Zombies do not count: they hold no GPU."""
+    """Return all live processes that carry a readable lease mark. Zombies do not count, because they hold no GPU."""
     return scan().marked
 
 
 def scan() -> Scan:
-    """Those, and what cannot be seen."""
+    """Return the marked processes, and what cannot be seen."""
     global _marks_seen
     hidden = _hides_others()
     before, now = _marks_seen, {}
@@ -114,9 +116,10 @@ def scan() -> Scan:
 
 
 def unreadable() -> int:
-    """How many processes of other people (no system accounts) we may not read the environment of.
+    """Return how many processes of other people (no system accounts) have an environment that we may not read.
 
-    Their marks stay unseen: a hub that is not root and starts servers as other accounts cannot follow left-overs.
+    Their marks are not seen. A hub that is not root and starts servers as other accounts cannot find left-over
+    processes.
     """
     own, count = os.geteuid(), 0
     for pid in _pids():
@@ -130,7 +133,7 @@ def unreadable() -> int:
 
 
 def describe(pid: int) -> Process | None:
-    """The process `pid` as it is now, marked or not; None when there is none (a zombie is none)."""
+    """Return the current state of a process, marked or not; `None` if it does not exist or is a zombie."""
     stat = _stat(pid)
     if stat is None or not stat.living:
         return None
@@ -142,12 +145,12 @@ def describe(pid: int) -> Process | None:
 
 
 def pids() -> Iterator[int]:
-    """All processes there are now."""
+    """Yield all current process ids."""
     return _pids()
 
 
 def environment(pid: int) -> dict[str, str]:
-    """The variables that the process was started with; empty where there is none, or where we may not read it."""
+    """Return the environment the process was started with; empty if it does not exist or may not be read."""
     data = _read(f"/proc/{pid}/environ") or b""
     pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)
     values: dict[str, str] = {}
@@ -157,19 +160,21 @@ def environment(pid: int) -> dict[str, str]:
 
 
 def start_time(pid: int) -> int | None:
-    """When the process began, in clock ticks since boot (field 22 of /proc/<pid>/stat); None when there is none."""
+    """Return when the process started, in clock ticks since boot (field 22 of /proc/<pid>/stat); `None` if it does
+    not exist.
+    """
     stat = _stat(pid)
     return None if stat is None else stat.started
 
 
 def alive(pid: int, started: int) -> bool:
-    """Is this very process still running? False for a zombie, and for another process that got the same pid."""
+    """Return whether this process still runs; False for a zombie, and for another process that reuses the pid."""
     stat = _stat(pid)
     return stat is not None and stat.living and stat.started == started
 
 
 def liveness(pid: int, started: int) -> bool | None:
-    """As `alive`; None: something has this pid, and it is not shown to us which process it is."""
+    """Return the same as `alive`; `None` if a process has this pid, but we may not see which one."""
     if _stat(pid) is not None:
         return alive(pid, started)
     try:
@@ -182,18 +187,18 @@ def liveness(pid: int, started: int) -> bool | None:
 
 
 def account(pid: int) -> int | None:
-    """The uid under which it runs; None: it is gone, or not shown to us."""
+    """Return the uid of a process; `None` if it ended or is hidden from us."""
     found = re.search(rb"^Uid:\t(\d+)", _read(f"/proc/{pid}/status") or b"", re.MULTILINE)
     return int(found[1]) if found else _uid(pid)
 
 
 def age_seconds(started: int) -> float:
-    """How long ago that was, of a process's `started`."""
+    """Convert a process's start time to its age."""
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started / _TICK)
 
 
 def has_children(pid: int) -> bool | None:
-    """Whether a process has started others that live; None: it cannot be seen, or is gone."""
+    """Return whether a process has living children; `None` if that cannot be seen, or if it ended."""
     found, seen = False, False
     for thread in _threads(pid):
         children = _read(f"/proc/{pid}/task/{thread}/children")
@@ -203,7 +208,9 @@ def has_children(pid: int) -> bool | None:
 
 
 def script(pid: int) -> str:
-    """Base name of the Python script a process runs; "" where it runs none. For its owner only: it is an argument."""
+    """Return the base name of the Python script a process runs; "" without one. Only for its owner, as it is an
+    argument.
+    """
     arguments = (_read(f"/proc/{pid}/cmdline") or b"").split(b"\0")
     if not os.path.basename(arguments[0]).startswith(b"python"):
         return ""
@@ -216,7 +223,7 @@ def script(pid: int) -> str:
 
 
 def holds_open(pid: int, beginning: str) -> bool | None:
-    """Has it a file open whose path begins so? None where we may not look."""
+    """Return whether the process has opened a file whose path begins with this text; `None` if we may not look."""
     directory = f"/proc/{pid}/fd"
     try:
         files = os.listdir(directory)
@@ -236,9 +243,9 @@ def holds_open(pid: int, beginning: str) -> bool | None:
 
 
 def send_signal(pid: int, started: int, signum: int) -> bool:
-    """Send a signal to this very process, never to another one that got its pid.
+    """Send a signal to this process, never to another one that reuses its pid.
 
-    False: it is gone, its pid belongs to another process now, or we may not signal it.
+    Returns False if it ended, if its pid belongs to another process now, or if we may not signal it.
     """
     try:
         handle = os.pidfd_open(pid)
@@ -262,7 +269,7 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
 
 
 class _Marks(NamedTuple):
-    """What does not change until the next exec()."""
+    """Values of the environment that do not change until the next exec()."""
 
     command: str = ""
     lease: str | None = None
@@ -287,21 +294,23 @@ class _Stat(NamedTuple):
 
     @property
     def beginning(self) -> bool:
-        """In the middle of an exec(): it has memory of its own, and no environment in it yet."""
+        """Return whether it is in the middle of an exec(): it has its own memory, but no environment in it yet."""
         return self.size > 0 and self.env_start == 0
 
     @property
     def of_the_kernel(self) -> bool:
-        """A thread of the kernel: it has no memory of its own, and no environment."""
+        """Return whether it is a kernel thread, which has neither memory of its own nor an environment."""
         return self.size == 0
 
     @property
     def living(self) -> bool:
-        """A zombie with threads is a program whose main thread has ended: it runs on, and may hold a GPU."""
+        """Return whether it lives. A zombie with threads is a program whose main thread ended; it runs on and may
+        hold a GPU.
+        """
         return self.state not in "ZXx" or self.threads > 1
 
     def key(self, pid: int) -> _ProcessKey:
-        """Same key, same environment: an exec() moves it (``env_start`` is random), a fork() keeps pid apart."""
+        """Identify the environment: exec() moves it (``env_start`` is random), and fork() changes the pid."""
         return (pid, self.started, self.env_start, self.env_end)
 
 
@@ -311,12 +320,11 @@ _FIRST_PERSON = 1000  # Debian and Ubuntu number people's accounts from here
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CAP_SYS_PTRACE = 19
-_SHOWN = (b"0", b"off", b"1", b"noaccess")
-"""Values of ``hidepid`` with which the processes of others are listed."""
+_SHOWN = (b"0", b"off", b"1", b"noaccess")  # values of ``hidepid`` that still list the processes of others
 _GONE = (FileNotFoundError, ProcessLookupError)
 
 _marks_seen: dict[_ProcessKey, _Marks] = {}
-"""What the last scan read: replaced as a whole by the next one, so that threads may scan side by side."""
+"""The results of the last scan; the next one replaces them as a whole, so that threads may scan at the same time."""
 
 
 def _pids() -> Iterator[int]:
@@ -348,7 +356,9 @@ def _stat(pid: int) -> _Stat | None:
 
 
 def _begun(pid: int) -> _Stat | None:
-    """The process once its exec() is over, which takes microseconds unless the machine is very busy; None: it ended."""
+    """Return the process once its exec() is finished, which takes microseconds unless the machine is very busy;
+    `None` if it ended.
+    """
     for _ in range(100):
         time.sleep(0.001)
         stat = _stat(pid)
@@ -358,7 +368,7 @@ def _begun(pid: int) -> _Stat | None:
 
 
 def _marks(pid: int, stat: _Stat) -> _Marks | None:
-    """What the environment says; None where we may not read it."""
+    """Read the marks from the environment; `None` if we may not read it."""
     path = f"/proc/{pid}/environ"
     if stat.state == "Z":  # the main thread is gone, the memory is the other threads'
         path = next((f"{task}/environ" for task in _other_threads(pid)), path)
@@ -445,7 +455,7 @@ def _uid(pid: int) -> int | None:
 
 
 def _may_not_see(pid: int) -> bool:
-    """It is listed, and even its state is not shown to us (``hidepid=1``)."""
+    """Return whether the process is listed while even its state is hidden from us (``hidepid=1``)."""
     try:
         with open(f"/proc/{pid}/stat", "rb"):
             return False
@@ -456,7 +466,7 @@ def _may_not_see(pid: int) -> bool:
 
 
 def _hides_others() -> bool:
-    """/proc is mounted so that whoever may not look into a process is not shown it."""
+    """Return whether /proc is mounted so that processes of others are hidden from us."""
     status = _read("/proc/self/status") or b""
     rights = re.search(rb"^CapEff:\t([0-9a-f]+)", status, re.MULTILINE)
     if rights and int(rights[1], 16) >> _CAP_SYS_PTRACE & 1:

@@ -1,7 +1,7 @@
-"""Processes of one hub's servers on this machine: they carry the hub's mark, and listen where their server has to.
+"""Finds the processes of one hub's servers on this machine: they carry the hub's mark and listen at their server's
+port.
 
-The mark is in the environment of whatever a server starts, too; the port of the server is the server's alone.
-Not here: whether the hub still knows of it (``core/culling/orphans.py``). Linux only.
+Every process that a server starts inherits the mark, but only the server itself listens at that port. Linux only.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from urllib.parse import urlsplit
 from hub_extensions.adapters.linux import procfs
 from hub_extensions.core.culling.orphans import ServerProcess
 
-HUB_MARK = "JUPYTERHUB_GPU_HUB"
-"""The environment variable that carries the mark of a hub."""
+HUB_MARK = "JUPYTERHUB_GPU_HUB"  # the environment variable with the mark of a hub
 _LISTENING = b"0A"
 
 
 def mark_of(secret: str) -> str:
-    """The mark of the hub that has this secret, which does not tell the secret; "" where there is none."""
+    """Derive a hub's mark from its secret, which cannot be recovered from the mark; "" without a secret."""
     return hmac.new(secret.encode(), b"servers of this hub", hashlib.sha256).hexdigest()[:32] if secret else ""
 
 
 def servers(mark: str) -> tuple[ServerProcess, ...]:
-    """The processes of this hub that are servers, but for those with a lease, whose processes are found by it."""
+    """Return this hub's server processes without a lease; those with one are found by the lease mark."""
     found = (_server(pid, mark) for pid in procfs.pids()) if mark else iter(())
     return tuple(each for each in found if each is not None)
 
@@ -61,7 +60,7 @@ def _listens(pid: int, port: int) -> bool:
 
 
 def _listeners(pid: int, port: int) -> Iterator[str]:
-    """Inodes of the sockets that listen at the port, in the network of the process."""
+    """Yield the inodes of the sockets that listen at the port, in the network namespace of the process."""
     for table in ("tcp", "tcp6"):
         try:
             with open(f"/proc/{pid}/net/{table}", "rb") as file:

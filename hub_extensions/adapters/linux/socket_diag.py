@@ -1,7 +1,7 @@
-"""What listens at a port, asked of the kernel for that port alone: ``sock_diag(7)``, as ``ss`` does.
+"""Lists the sockets that listen at one port with ``sock_diag(7)``, as ``ss`` does.
 
-The tables in ``/proc/net`` tell the same and cost the kernel a walk over all connections of the machine, with ten
-thousands of which one look takes 10 ms and more. Here it takes 0.1 ms. Standard library only.
+The tables in ``/proc/net`` contain the same, but for them the kernel walks over all connections of the machine: with
+tens of thousands, one read takes 10 ms and more. This takes 0.1 ms. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WAIT_SECONDS = 1.0
 
 
 class DiagSocket(NamedTuple):
-    """A listening socket: the address it is bound to, packed; the uid that made it; its inode."""
+    """A listening socket: the address it is bound to in binary form, the uid that created it, and its inode."""
 
     packed: bytes
     account: int
@@ -30,7 +30,7 @@ class DiagSocket(NamedTuple):
 
 
 def listening(port: int) -> tuple[DiagSocket, ...]:
-    """All TCP sockets that listen at this port. Raises OSError where the kernel does not tell this way."""
+    """Return all TCP sockets that listen at this port. Raises OSError if the kernel does not support this."""
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(_WAIT_SECONDS)
         return tuple(
@@ -41,7 +41,7 @@ def listening(port: int) -> tuple[DiagSocket, ...]:
 
 
 def _dump(kernel: socket.socket, family: int, size: int, port: int) -> Iterator[DiagSocket]:
-    """One family's, read to the end of the answer (``struct inet_diag_req_v2`` and ``inet_diag_msg``)."""
+    """Read the sockets of one address family (``struct inet_diag_req_v2`` and ``inet_diag_msg``)."""
     wanted = struct.pack("=BBBxI", family, socket.IPPROTO_TCP, 0, _LISTEN) + struct.pack("!H", port) + bytes(46)
     kernel.send(_HEADER.pack(_HEADER.size + len(wanted), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + wanted)
     while True:

@@ -1,8 +1,7 @@
-"""The tiny parent of a service of ours: starts it again at once where it dies, and ends with whoever started it.
+"""The small parent process of a service: restarts it at once if it dies, and ends with the process that started it.
 
-JupyterHub looks every 30 s whether a service lives, and a kubelet waits minutes for one that died twice. It forks
-before the service's imports, opens nothing and keeps nothing, so that it is small and a new service begins clean.
-Not here: what is served, and when a service that runs has to stop.
+JupyterHub checks only every 30 s whether a service lives, and a kubelet waits minutes for one that died twice. The
+parent forks before the service's imports and opens nothing, so that it stays small and each service starts clean.
 """
 
 from __future__ import annotations
@@ -15,34 +14,35 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-CHECK_SECONDS = 0.5
-"""How often it looks whether its own parent is still there."""
-STEADY_SECONDS = 5.0
-"""A service that lived for so long is started again without a pause."""
+CHECK_SECONDS = 0.5  # interval between checks whether its own parent still lives
+STEADY_SECONDS = 5.0  # a service that lived this long is restarted without a pause
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
-KILL_SECONDS = 5.0
-"""The service cuts its own orderly stop off sooner; one that cannot is killed."""
+KILL_SECONDS = 5.0  # the service limits its own orderly stop to less; one that does not end is killed
 FINAL = (2, 77, 78)
-"""Exit statuses, as of argparse and in sysexits.h, of what another start does not mend: arguments, a token that the hub
-refuses (who starts us gives us the new one), settings."""
+"""Exit statuses, of argparse and sysexits.h, that a restart does not help: wrong arguments, a token that the hub
+refuses (whoever starts the parent again passes the new one), wrong settings.
+"""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WATCHED = (*STOP_SIGNALS, signal.SIGCHLD)
 
 
 def pause_before_start(lived: float, planned: float) -> tuple[float, float]:
-    """Seconds until the next start, and those planned for the one after, should that service not live long either.
+    """Return the seconds until the next start, and those planned for the one after if that service does not live long
+    either.
 
-    After a life of some length, and after the first short one, there is no pause.
+    After a service that lived long enough, and after the first one that did not, there is no pause.
     """
     pause = 0.0 if lived >= STEADY_SECONDS else planned
     return pause, min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
 
 
 def supervise(serve: Callable[[], int], parent: int | None) -> int:
-    """Run `serve` in a child, again and again, until told to stop or `parent` is gone; returns the exit status.
+    """Run `serve` in a child, again and again, until a stop is requested or `parent` ends; returns the exit status.
 
-    Called before anything starts a thread. `parent` is the process id of ours as it was at the very start; None:
-    there is none whose end means anything.
+    Call it before any thread is started.
+
+    Args:
+        parent: our parent's process id at the very start; `None` if there is no parent to watch.
     """
     for number in STOP_SIGNALS:
         # blocked, they wait to be taken, also where they came down as ignored or we are a container's first process
@@ -77,7 +77,9 @@ def _forked(serve: Callable[[], int]) -> int:
 
 
 def _watched(child: int, parent: int | None) -> int | None:
-    """The exit status of the child, less than 0 for a signal; None: told to stop, and it may still run."""
+    """Return the exit status of the child, negative for a signal; `None` if a stop was requested while it may still
+    run.
+    """
     while True:
         if _stop_asked(CHECK_SECONDS, parent, also=signal.SIGCHLD):
             return None
@@ -86,7 +88,9 @@ def _watched(child: int, parent: int | None) -> int | None:
 
 
 def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None = None) -> bool:
-    """Wait for so long at most; True: a signal said so, or the parent is gone. Less long where `also` comes."""
+    """Wait, and return True as soon as a signal requests a stop or the parent ends. The signal `also` ends the wait
+    early.
+    """
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         taken = signal.sigtimedwait(WATCHED, min(left, CHECK_SECONDS))
@@ -101,7 +105,9 @@ def _stop_asked(seconds: float, parent: int | None, also: signal.Signals | None 
 
 
 def _stopped(child: int) -> int:
-    """End the child in order, or by force; its exit status, 0 where the signal found it before its loop ran."""
+    """End the child in order, or by force; returns its exit status, or 0 if the signal came before its event loop
+    ran.
+    """
     os.kill(child, signal.SIGTERM)
     killed_at = time.monotonic() + KILL_SECONDS
     while (status := _ended(child)) is None:
@@ -112,7 +118,9 @@ def _stopped(child: int) -> int:
 
 
 def _ended(child: int) -> int | None:
-    """The child's exit status once it has ended; whatever else has ended is buried too, as in a container."""
+    """Return the child's exit status once it has ended. Other ended children are reaped too, as needed in a
+    container.
+    """
     while True:
         try:
             pid, waited = os.waitpid(-1, os.WNOHANG)
@@ -129,7 +137,7 @@ def _how(status: int) -> str:
 
 
 def _log(message: str) -> None:
-    """One line as the service's own log writes them (``adapters/files/json_log.py``), without its imports."""
+    """Write one line in the format of the service's log (``adapters/files/json_log.py``), without its imports."""
     line = {"time": time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()), "level": "warning", "logger": __name__}
     print(json.dumps({**line, "message": message}), file=sys.stderr, flush=True)
 

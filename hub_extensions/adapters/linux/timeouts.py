@@ -1,7 +1,7 @@
-"""Waiting with a time limit that never loses a cancellation, and for work that a cancellation does not end.
+"""A wait with a time limit that never loses a cancellation, and one that a cancellation does not interrupt.
 
-``asyncio.wait_for`` before Python 3.12 does (CPython gh-86296): cancelled in the moment its answer comes, it returns
-the answer. A loop around it then goes on, and a hub that is stopping waits for it for ever.
+``asyncio.wait_for`` before Python 3.12 loses a cancellation that comes at the same moment as the result (CPython
+gh-86296): it returns the result. A loop around it then continues, and a hub that is stopping waits for it for ever.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ T = TypeVar("T")
 
 
 async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) -> T:
-    """What `work` gives. Raises ``asyncio.TimeoutError`` after so many seconds, when it is given up.
+    """Await `work`. Raises ``asyncio.TimeoutError`` when the time is over; the work is then cancelled.
 
     Args:
-        parts: the time is waited in so many parts: a loop that something else holds, however long, costs one of them.
+        parts: the time is waited in this many parts. If other code blocks the event loop, for however long, that
+            costs one part only.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -34,9 +35,9 @@ async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) ->
 
 
 async def unbroken(work: Awaitable[T]) -> T:
-    """What `work` gives. A caller that is cancelled leaves it running; how it fails then is nobody's to hear.
+    """Await `work`. If the caller is cancelled, the work continues, and a later failure is ignored.
 
-    ``asyncio.shield`` does the same, and writes "exception was never retrieved" into the log.
+    ``asyncio.shield`` does the same, but then logs "exception was never retrieved".
     """
     task = asyncio.ensure_future(work)
     _RUNNING.add(task)

@@ -1,1 +1,1 @@
-"""NVIDIA's library. `reader.Nvml` reads a whole machine's GPUs, or those of one server."""
+"""The NVIDIA driver's library NVML."""

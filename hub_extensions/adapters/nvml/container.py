@@ -1,8 +1,8 @@
-"""The devices of one server, by their UUIDs: few calls, and none about anybody else's.
+"""Reads the devices of one server by their UUIDs, with few calls, and none about other devices.
 
-What a device is (name, profile, size) is asked once and kept while the driver is open and the UUID answers; what moves
-is read each time. It works in a container that sees one MIG device of a GPU and may not ask that GPU anything.
-Not here: opening the driver (``reader.py``), all GPUs of a machine (``machine.py``), and whose processes those are.
+Fixed properties (name, profile, size) are read once and kept while the driver is open and the UUID responds; varying
+values are read each time. It works in a container that sees one MIG device of a GPU and may not query that GPU
+itself.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from hub_extensions.core.gpu.devices import Device
 
 
 class OwnDevices:
-    """The devices with these UUIDs, in their order; where none is named, those that can be seen, once they are found.
+    """The devices with these UUIDs, in their order. If none is named, it uses the devices that are visible, once they
+    are found.
 
-    A device whose UUID is not on the machine any more is not listed. One that has never answered is listed by its UUID
-    alone.
+    A device whose UUID is no longer on the machine is not listed. One that has never responded is listed with its
+    UUID only.
     """
 
     def __init__(self, uuids: tuple[str, ...], clock: Callable[[], float]) -> None:
@@ -46,7 +47,7 @@ class OwnDevices:
         self._patience = _REOPEN_SECONDS
 
     def read(self, reading: ReadingBuilder) -> None:
-        """Add them to `reading`. Raises `NvmlFailure` where not one can be read."""
+        """Add the devices to `reading`. Raises `NvmlFailure` if none can be read."""
         self._find_devices(reading.driver)
         failures: list[NvmlFailure] = []
         for uuid in self._uuids:
@@ -64,11 +65,10 @@ class OwnDevices:
             raise failures[0]
 
     def forget(self, *, reopening: bool) -> None:
-        """The handles are the closed driver's. After a reopening what a device was is still known.
+        """Drop the handles, which belong to the closed driver. After a reopening the fixed properties are still known.
 
-        Some drivers see a new cut, and a device that is given back, only when they are opened anew. That costs the
-        others their use for one reading: a device that stays away is waited for longer and longer. That it did not
-        answer for now is no news of it.
+        Some drivers see a new partitioning, and a device that comes back, only after they are reopened. That costs
+        the other devices one reading of their use, so the interval grows while a device stays away.
         """
         self.reopen_after = None
         self._known.clear()
@@ -79,7 +79,7 @@ class OwnDevices:
             self._seen.clear()
 
     def _find_devices(self, driver: Driver) -> None:
-        """Where nobody named its devices: find them, and again slowly while one may be missing."""
+        """Search for the devices if none is named, and repeat it slowly while one may be missing."""
         now, before = self._clock(), self._searched_at
         if self._all_found or (before is not None and now - before < _SEARCH_SECONDS):
             return
@@ -94,7 +94,7 @@ class OwnDevices:
         self._all_found = bool(self._uuids) and seen.all_answered
 
     def _pace_reopening(self, read: int) -> None:
-        """`read`: how many of the devices."""
+        """Set the time until the driver is reopened; `read` is the number of devices that were read."""
         if not self._uuids:
             self.reopen_after = _SEARCH_SECONDS
             return
@@ -124,7 +124,7 @@ class OwnDevices:
             raise driver.refused  # not one answer came: then the reason is the device's, not the call's
 
     def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
-        """As known, unless it is another device by its size, or something is still to be found out."""
+        """Return the known properties, unless the size shows another device or something is still unknown."""
         known = self._known.get(uuid)
         same = known is not None and memory.total in (None, known.facts.device.memory_bytes)
         if known is not None and same and (known.complete or self._clock() - known.read_at < _ASK_AGAIN_SECONDS):
@@ -137,10 +137,9 @@ class OwnDevices:
 
 _REOPEN_SECONDS, _REOPEN_SOON_SECONDS, _REOPEN_AT_MOST_SECONDS = 60.0, 10.0, 960.0
 _ASK_AGAIN_SECONDS = 5.0
-_SEARCH_SECONDS = 30.0
-"""What a container is given it has from its start: later is the exception."""
+_SEARCH_SECONDS = 30.0  # a container normally has all its devices from its start, so later searches are slow
 UNNAMED = "MIG"
-"""The profile of a MIG device whose profile the driver does not name: it is no whole GPU all the same."""
+"""The profile of a MIG device whose profile the driver does not name, to distinguish it from a whole GPU."""
 
 
 @dataclass(frozen=True)
@@ -161,7 +160,9 @@ def _facts_of_whole(driver: Driver, uuid: str, handle: Any, memory: Memory) -> F
 
 
 def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
-    """In a container the GPU itself may answer "no permission" to everything; its handle is enough for the counters."""
+    """Read the properties of a MIG device. In a container the GPU may answer "no permission"; its handle is enough
+    for the counters.
+    """
     parent_handle, parent_settled = _asked(driver, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
     parent = None
     product = product_of(driver, handle)
@@ -180,7 +181,7 @@ def _facts_of_mig(driver: Driver, uuid: str, handle: Any, memory: Memory) -> Fac
 
 
 def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
-    """Like ``Driver.ask``, with whether the same question would get the same answer in a second."""
+    """Like ``Driver.ask``, and return whether the same question would get the same answer a second later."""
     try:
         return driver.call(name, handle), True
     except NvmlFailure as failure:
@@ -191,5 +192,5 @@ def _asked(driver: Driver, name: str, handle: Any) -> tuple[Any, bool]:
 
 
 def _unnamed(uuid: str) -> Device:
-    """A device of which nothing but its UUID is known, and that it has not been said to be gone."""
+    """Return a device of which only the UUID is known, and which was not reported as gone."""
     return Device(uuid, "NVIDIA GPU", profile=UNNAMED if uuid.startswith("MIG-") else None)

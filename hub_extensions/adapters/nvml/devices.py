@@ -1,7 +1,6 @@
-"""What a GPU or a MIG device is, as the driver tells it by its handle: name, MIG profile, memory, multiprocessors.
+"""Reads the properties of a GPU or MIG device from its handle: name, MIG profile, memory, multiprocessors.
 
-Facts that stay while the device is there, and the one figure (used memory) that comes with them. Not here: which
-devices there are (``machine.py``, ``container.py``), and who runs on them (``processes.py``).
+Besides these fixed properties it reads the used memory, which comes with them.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from hub_extensions.core.gpu.devices import Device, Placement
 
 @dataclass(frozen=True)
 class Gpu:
-    """A whole GPU, or the one a MIG device was cut from.
+    """A whole GPU, or the GPU of a MIG device.
 
     Attributes:
-        uuid: "" where the driver does not tell it here.
-        index: for people's eyes only: after the next start it may be another. None where nobody counted.
+        uuid: "" if the driver does not provide it here.
+        index: for display only, as it may change at the next boot; `None` if not known.
     """
 
     handle: Any
@@ -43,10 +42,10 @@ class Mig:
 
 
 def handle_of(driver: Driver, uuid: str) -> Any:
-    """The handle of a GPU or MIG device. Raises `NvmlFailure`.
+    """Return the handle of a GPU or MIG device. Raises `NvmlFailure`.
 
-    The driver's own search may break off at another GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID); then each GPU
-    is asked in turn, and only this device's own failure counts.
+    The driver's own search may stop at another GPU that is lost (nvml.h, nvmlDeviceGetHandleByUUID). Then each GPU
+    is queried in turn, and only this device's own failure counts.
     """
     try:
         return driver.call("nvmlDeviceGetHandleByUUID", uuid)
@@ -76,7 +75,11 @@ def _found_one_by_one(driver: Driver, uuid: str) -> Any:
 
 
 class MigSlot(NamedTuple):
-    """A place for a MIG device on a GPU; their numbers have gaps. `failure`: why nothing is known of it."""
+    """A place for a MIG device on a GPU; their numbers have gaps.
+
+    Attributes:
+        failure: why the place cannot be read; `None` if it was read.
+    """
 
     number: int
     handle: Any = None
@@ -85,7 +88,9 @@ class MigSlot(NamedTuple):
 
 
 def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
-    """The MIG devices of a GPU in MIG mode, by its handle. Raises `NvmlFailure` where their number is not told."""
+    """Yield the MIG devices of a GPU in MIG mode, by its handle. Raises `NvmlFailure` if their number is not
+    available.
+    """
     for number in range(int(driver.call("nvmlDeviceGetMaxMigDeviceCount", gpu))):
         try:
             handle = driver.call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
@@ -95,25 +100,30 @@ def mig_slots(driver: Driver, gpu: Any) -> Iterator[MigSlot]:
 
 
 def whole_gpu(driver: Driver, gpu: Gpu, memory: Memory) -> Device:
-    """A GPU that is not in MIG mode."""
+    """Return a GPU that is not in MIG mode."""
     return Device(gpu.uuid, gpu.product, memory_bytes=memory.total, sm_count=_sm_count(driver, gpu.handle))
 
 
 def product_of(driver: Driver, handle: Any, otherwise: str = "NVIDIA GPU") -> str:
-    """The card's name, without the MIG profile that the driver adds to a MIG device's."""
+    """Return the card's name, without the MIG profile that the driver adds to the name of a MIG device."""
     name = driver.ask("nvmlDeviceGetName", handle)
     return re.sub(r"\s*\bMIG \S+\s*$", "", str(name)) if name else otherwise
 
 
 class NvmlUse(NamedTuple):
-    """`percent`: 0 to 100; None where the driver does not tell. `lasting`: it will not tell in a second either."""
+    """The use of a GPU.
+
+    Attributes:
+        percent: 0 to 100; `None` if the driver does not report it.
+        lasting: the driver will not report it a second later either.
+    """
 
     percent: float | None
     lasting: bool = False
 
 
 def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
-    """How much a GPU is in use; never known of one in MIG mode."""
+    """Return how much a GPU is used; never known for a GPU in MIG mode."""
     try:
         return NvmlUse(float(min(driver.call("nvmlDeviceGetUtilizationRates", handle).gpu, 100)))
     except NvmlFailure as failure:
@@ -124,16 +134,16 @@ def use_of_whole(driver: Driver, handle: Any) -> NvmlUse:
 
 
 class Memory(NamedTuple):
-    """Bytes; None is not known."""
+    """Bytes; `None` if not known."""
 
     total: int | None
     used: int | None
 
 
 def memory_of(driver: Driver, handle: Any) -> Memory:
-    """Total and used. The second form of the call leaves out what the driver keeps for itself.
+    """Return total and used memory, without the part that the driver reserves for itself, if it can separate that.
 
-    A card that shares its memory with the processor has none of its own to tell: not supported, or a total of 0.
+    A card that shares its memory with the processor reports none: the call is not supported, or the total is 0.
     """
     name = "nvmlDeviceGetMemoryInfo"
     memory = driver.ask_either((name, handle, driver.library.nvmlMemory_v2), (name, handle))
@@ -143,7 +153,7 @@ def memory_of(driver: Driver, handle: Any) -> Memory:
 
 
 def _sm_count(driver: Driver, handle: Any) -> int | None:
-    """NVML tells a whole GPU's cores, not its SMs; how many cores an SM has follows from its compute capability."""
+    """Compute the SMs: NVML reports a whole GPU's cores, and the compute capability determines the cores per SM."""
     capability = driver.ask("nvmlDeviceGetCudaComputeCapability", handle)
     cores = driver.ask("nvmlDeviceGetNumGpuCores", handle)
     if capability is None or cores is None:
@@ -162,7 +172,7 @@ _CORES_PER_SM = {
 
 
 def mig_device(driver: Driver, gpu: Gpu, mig: Mig) -> Device | None:
-    """A MIG device; None where the driver does not name its profile. `gpu` is the one it was cut from."""
+    """Return a MIG device; `None` if the driver does not name its profile. `gpu` is the GPU it belongs to."""
     attributes = driver.ask("nvmlDeviceGetAttributes", mig.handle)
     total = memory_of(driver, mig.handle).total
     if total is None and attributes is not None:
@@ -186,7 +196,7 @@ def mig_device(driver: Driver, gpu: Gpu, mig: Mig) -> Device | None:
 
 
 def _profile_name(driver: Driver, gpu: Gpu, mig: Mig, instance: Instance | None, attributes: Any) -> str | None:
-    """The profile as the driver names the device; else as it names the instance's profile; else by its figures."""
+    """Return the profile from the device's name, else from the instance's profile, else computed from its figures."""
     named = after_mig(driver.ask("nvmlDeviceGetName", mig.handle))
     if named is not None:
         return named
@@ -206,21 +216,21 @@ def _profile_name(driver: Driver, gpu: Gpu, mig: Mig, instance: Instance | None,
 
 
 def after_mig(name: object) -> str | None:
-    """``1g.5gb`` of ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` or of ``MIG 1g.5gb``."""
+    """Return ``1g.5gb`` from ``NVIDIA A100-SXM4-40GB MIG 1g.5gb`` or from ``MIG 1g.5gb``."""
     text = name.decode(errors="replace") if isinstance(name, bytes) else str(name or "")
     match = re.search(r"\bMIG ((?:\d+c\.)?\d+g\.\d+gb\S*)\s*$", text)
     return match.group(1) if match else None
 
 
 def _advertised_gb(parent_bytes: int, mig_bytes: int) -> int:
-    """The "gb" of a profile's name: eighths of the GPU, rounded up (NVIDIA go-nvlib, getMigMemorySizeGB)."""
+    """Return the "gb" in a profile's name: eighths of the GPU, rounded up (NVIDIA go-nvlib, getMigMemorySizeGB)."""
     eighths = math.ceil(mig_bytes / parent_bytes * 8)
     return round(eighths / 8 * math.ceil(parent_bytes / 2**30))
 
 
 @dataclass(frozen=True)
 class Instance:
-    """A GPU instance: what a MIG device's memory and multiprocessors are cut from."""
+    """A GPU instance, which owns the memory and multiprocessors of its MIG devices."""
 
     handle: Any
     id: int
@@ -234,7 +244,7 @@ def _instance(driver: Driver, gpu: Gpu, instance_id: int) -> Instance | None:
 
 
 def instance_of(driver: Driver, handle: Any) -> Instance | None:
-    """The instance with this handle; None where the driver does not tell."""
+    """Return the instance with this handle; `None` if the driver does not describe it."""
     info = driver.ask("nvmlGpuInstanceGetInfo", handle)
     if info is None:
         return None
@@ -243,7 +253,9 @@ def instance_of(driver: Driver, handle: Any) -> Instance | None:
 
 
 def profiles(driver: Driver, gpu: Gpu) -> list[Any]:
-    """What the card can be cut into. The numbers are the library's own, and a card knows only some of them."""
+    """Return the instance profiles of the card. The library numbers all profiles, and a card supports only some of
+    them.
+    """
     asked = (driver.ask("nvmlDeviceGetGpuInstanceProfileInfo", gpu.handle, n) for n in range(_profile_count(driver)))
     return [info for info in asked if info is not None]
 

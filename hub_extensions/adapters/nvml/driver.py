@@ -1,7 +1,6 @@
-"""The NVIDIA driver's library as values, plain errors and words: the boundary to the untyped ``pynvml``.
+"""A typed wrapper of the untyped ``pynvml``, with one error class.
 
-Importing this does not import ``pynvml`` and opens nothing. Not here: which calls make a device (``devices.py``),
-and what the codes mean (``states.py``).
+Importing it does not import ``pynvml`` and opens nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hub_extensions.core.text.reasons import explain
 
 
 class NvmlFailure(Exception):
-    """A call that failed, by NVML's code."""
+    """A failed call, with NVML's error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"NVML error {code}")
@@ -32,30 +31,30 @@ class NvmlFailure(Exception):
 
     @property
     def concerns_machine(self) -> bool:
-        """Does it say something about the driver as a whole, not about one GPU?"""
+        """Return whether the failure affects the driver as a whole."""
         return self.scope is Scope.MACHINE
 
     @property
     def concerns_device(self) -> bool:
-        """Is there no use in asking this GPU anything more?"""
+        """Return whether this GPU cannot be queried any more."""
         return self.scope is Scope.DEVICE
 
     @property
     def lasting(self) -> bool:
-        """Will the same question get the same answer in a second?"""
+        """Return whether the same call would fail in the same way a second later."""
         return self.code in _LASTING
 
     def as_unavailable(self) -> GpusUnavailable:
-        """The same, as the rest of the program knows it."""
+        """Convert to the exception that the rest of the program uses."""
         return GpusUnavailable(self.state, self.reason)
 
 
 class Driver:
-    """pynvml has no types, and a class for each error; here every failure is a `NvmlFailure` with its code.
+    """pynvml without types and without a class for each error; every failure is a `NvmlFailure` with its code.
 
     Attributes:
-        refused: why a question of `ask` had no answer that this card and driver could give; the first since it was
-            set to None.
+        refused: the first failure of `ask` since it was set to `None`, except those of calls that the card or driver
+            does not support.
     """
 
     def __init__(self) -> None:
@@ -66,7 +65,7 @@ class Driver:
             raise GpusUnavailable("no-library", explain("nvml-no-package")) from None
 
     def call(self, name: str, *arguments: object) -> Any:
-        """What pynvml's function `name` answers. Raises `NvmlFailure`."""
+        """Call pynvml's function `name`. Raises `NvmlFailure`."""
         function = getattr(self.library, name, None)
         if function is None:
             raise NvmlFailure(FUNCTION_NOT_FOUND)
@@ -76,7 +75,7 @@ class Driver:
             raise NvmlFailure(int(error.value)) from error
 
     def ask(self, name: str, *arguments: object) -> Any:
-        """Like `call`, but None where this one answer is not to be had. A lost GPU or driver still raises."""
+        """Like `call`, but returns `None` if only this value is unavailable. A lost GPU or driver still raises."""
         try:
             return self.call(name, *arguments)
         except NvmlFailure as failure:
@@ -86,7 +85,9 @@ class Driver:
             return None
 
     def ask_either(self, newer: tuple[object, ...], older: tuple[object, ...]) -> Any:
-        """Like `ask` with the name and arguments in `newer`; with `older` where the driver does not know that one."""
+        """Like `ask` with the name and arguments in `newer`; uses `older` if the driver does not know the newer
+        function.
+        """
         for question in (newer, older):
             try:
                 return self.call(str(question[0]), *question[1:])
@@ -99,12 +100,12 @@ class Driver:
         return None
 
     def note(self, failure: NvmlFailure) -> None:
-        """Remember it as `refused`, for one who has used `call` himself."""
+        """Store a failure as `refused`, for callers of `call`."""
         if self.refused is None and failure.code not in _NOT_KNOWN_TO_DRIVER:
             self.refused = failure
 
     def release(self, name: str, *arguments: object) -> None:
-        """Free or close something; that it is gone already is as good."""
+        """Free or close something; ignores that it is already gone."""
         try:
             self.call(name, *arguments)
         except NvmlFailure:
@@ -112,10 +113,10 @@ class Driver:
 
 
 class OpenDriver:
-    """The driver while it is open: opened at the first use, and again after `close`.
+    """The open driver: opened at the first use, and again after `close`.
 
     Attributes:
-        opened_at: what `clock` (running, in seconds) showed then.
+        opened_at: the time of opening on `clock` (running, in seconds).
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -128,7 +129,7 @@ class OpenDriver:
         return self._driver is not None
 
     def get(self) -> Driver:
-        """The driver, opened if it is not. Raises `NvmlFailure`, and `GpusUnavailable` without nvidia-ml-py."""
+        """Return the driver, opening it if needed. Raises `NvmlFailure`, and `GpusUnavailable` without nvidia-ml-py."""
         if self._driver is None:
             driver = Driver()
             driver.call("nvmlInit")
@@ -136,11 +137,11 @@ class OpenDriver:
         return self._driver
 
     def open_for(self) -> float:
-        """Seconds since it was opened."""
+        """Return the seconds since it was opened."""
         return self._clock() - self.opened_at
 
     def close(self, before: Callable[[Driver], None]) -> None:
-        """Give it back, after `before` has freed what belongs to it; nothing where it is not open."""
+        """Close the driver, after `before` has freed what belongs to it; does nothing if it is not open."""
         driver, self._driver = self._driver, None
         if driver is None:
             return

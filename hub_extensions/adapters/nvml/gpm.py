@@ -1,7 +1,7 @@
-"""The NVIDIA driver's GPM counters, which Hopper and newer cards have: how much of a device is in use, and what of it.
+"""The NVIDIA driver's GPM counters of Hopper and newer cards: how much of a device is used, and which parts.
 
-``nvmlDeviceGetUtilizationRates`` does not answer for a MIG device (nvml.h), and an A100 or A30 has no GPM either: there
-its use is not known.
+``nvmlDeviceGetUtilizationRates`` does not work for MIG devices (nvml.h), and an A100 or A30 has no GPM, so the use
+of their MIG devices is not known.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from hub_extensions.core.gpu.samples import Counters
 
 
 class Counted(NamedTuple):
-    """What the counters say since the reading before.
+    """The result of the counters since the previous reading.
 
     Attributes:
-        there: does this device have counters that we may read? Without, nothing will come later either.
-        used_percent: 0 to 100, share of time in which anything ran; None at first, and where it fails alone.
-        counters: None where there are none.
+        there: the device has counters that we may read; if not, later readings will not have them either.
+        used_percent: 0 to 100, the share of time in which anything ran; `None` at first, and if only this counter
+            fails.
+        counters: `None` without counters.
     """
 
     there: bool
@@ -34,9 +35,9 @@ NOT_COUNTED = Counted(there=False)
 
 
 class InstanceUse:
-    """Use of GPU instances and whole GPUs: the difference of two samples that are kept between reads.
+    """The use of GPU instances and whole GPUs, from the difference of two samples.
 
-    Two samples a device are allocated, and take turns. `clock` runs in seconds.
+    Each device has two allocated samples that are used in turn. `clock` runs in seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -46,32 +47,34 @@ class InstanceUse:
         self._refused: dict[str, float] = {}
 
     def instance(self, driver: Driver, card: str, gpu: Any, instance_id: int, key: str) -> Counted:
-        """A GPU instance, by the handle of its GPU. `card` and `key` name card and device from reading to reading."""
+        """Read a GPU instance by the handle of its GPU. `card` and `key` identify card and device across readings."""
         supported = self._supported(driver, card, gpu)
         if not supported:
             return Counted(there=supported is None)
         return self._counted(driver, key, "nvmlGpmMigSampleGet", gpu, instance_id)
 
     def whole(self, driver: Driver, gpu: Any, key: str) -> Counted:
-        """A whole GPU that is not in MIG mode."""
+        """Read a whole GPU that is not in MIG mode."""
         supported = self._supported(driver, key, gpu)
         if not supported:
             return Counted(there=supported is None)
         return self._counted(driver, key, "nvmlGpmSampleGet", gpu)
 
     def keep_only(self, driver: Driver, keys: Iterable[str]) -> None:
-        """Free the samples of devices that are gone: an instance made anew under the same number starts afresh."""
+        """Free the samples of other devices, so that a new instance with the same number starts fresh."""
         for key in set(self._windows) - set(keys):
             self._windows.pop(key).free(driver)
 
     def forget(self, driver: Driver) -> None:
-        """Free everything and ask again which cards have the counters: the driver is being closed."""
+        """Free everything before the driver is closed, and query again later which cards have counters."""
         self.keep_only(driver, ())
         self._support.clear()
         self._refused.clear()
 
     def _supported(self, driver: Driver, card: str, gpu: Any) -> bool | None:
-        """Does this card have the counters? Asked once while the driver is open; None: it did not say, this once."""
+        """Return whether the card has counters, queried once while the driver is open; `None` if it did not answer
+        this time.
+        """
         if card in self._support:
             return self._support[card]
         try:
@@ -115,7 +118,7 @@ class InstanceUse:
 
 @dataclass
 class _Window:
-    """`last` was `taken` at the reading before; `spare` is the sample that the next reading fills."""
+    """The samples of one device: `last` is from the previous reading at `taken`; `spare` is for the next one."""
 
     last: Any = None
     spare: Any = None

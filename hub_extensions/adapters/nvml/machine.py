@@ -1,7 +1,6 @@
-"""All GPUs of this machine: whole ones, the MIG devices of those in MIG mode, and what each of them does now.
+"""Reads all GPUs of this machine: whole ones, the MIG devices of those in MIG mode, and their current use.
 
-Every reading asks anew what a device is, so that a GPU that was cut again is seen at once. Not here: opening the driver
-(``reader.py``), and the devices of one server (``container.py``).
+Every reading queries the properties again, so that a new partitioning is seen at once.
 """
 
 from __future__ import annotations
@@ -39,10 +38,10 @@ class MachineDevices:
         self._known: dict[int, dict[str, Device]] = {}
 
     def read(self, reading: ReadingBuilder) -> None:
-        """Add them to `reading`: of a GPU that does not answer for now those of before.
+        """Add the devices to `reading`; a GPU that does not respond keeps its known devices.
 
         Raises:
-            NvmlFailure: no GPU answers, and the last of them is not lost.
+            NvmlFailure: no GPU responds, and the last of them is not lost.
         """
         self.reopen_after = 0.0
         count = int(reading.driver.call("nvmlDeviceGetCount"))
@@ -60,10 +59,10 @@ class MachineDevices:
         self.reopen_after = _REOPEN_SECONDS if failures else None
 
     def forget(self, *, reopening: bool) -> None:
-        """Nothing: in doubt what was seen is still there."""
+        """Do nothing: in doubt the known devices still exist."""
 
     def _read_gpu(self, index: int, reading: ReadingBuilder) -> None:
-        """One GPU into `reading`, as a whole or not at all."""
+        """Add one GPU to `reading`, completely or not at all."""
         known = self._known.get(index, {})
         one = ReadingBuilder(reading.at, reading.driver, reading.counters, reading.own)
         complete = _read_gpu(one, index, known)
@@ -88,7 +87,7 @@ _KnownDevices = Mapping[str, Device]
 
 
 def _read_gpu(reading: ReadingBuilder, index: int, known: _KnownDevices) -> bool:
-    """Whole or cut. Did all of it answer?"""
+    """Read a GPU, whole or partitioned. Returns whether all of it responded."""
     driver = reading.driver
     handle = driver.call("nvmlDeviceGetHandleByIndex", index)
     gpu = Gpu(handle, str(driver.call("nvmlDeviceGetUUID", handle)), product_of(driver, handle), index)
@@ -123,7 +122,7 @@ def _read_mig_devices(reading: ReadingBuilder, gpu: Gpu, known: _KnownDevices) -
 
 
 def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
-    """The MIG devices that answer; and whether all did."""
+    """Return the MIG devices that respond, and whether all did."""
     driver, found, complete = reading.driver, [], True
     for slot in mig_slots(driver, gpu.handle):
         failure = slot.failure
@@ -142,7 +141,7 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
 
 
 def _steady(device: Device, known: _KnownDevices) -> Device:
-    """The same device with what only this one reading missed: it must not look like another device for that."""
+    """Fill in what only this reading is missing, so that the device does not look like another one."""
     before = known.get(device.uuid)
     if before is None or before.profile != device.profile:
         return device
@@ -169,7 +168,9 @@ def _in_mig_mode(driver: Driver, handle: Any) -> bool:
 
 
 def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list[Device]:
-    """GPU instances nobody can run on, where the driver lets us list them (an ordinary account it usually does not)."""
+    """Return GPU instances that nobody can use, if the driver lets us list them (usually not for an ordinary
+    account).
+    """
     found: list[Device] = []
     for info in profiles(driver, gpu):
         room = (driver.library.c_nvmlGpuInstance_t * max(int(info.instanceCount), 1))()
@@ -186,7 +187,9 @@ def _instances_without_compute(driver: Driver, gpu: Gpu, seen: set[int]) -> list
 
 
 def _has_compute_instance(driver: Driver, instance: Any) -> bool:
-    """In a container MIG devices can be hidden from us: an instance without one may still have a compute instance."""
+    """Return whether an instance without a visible MIG device has a compute instance; a container can hide MIG
+    devices.
+    """
     try:
         driver.call("nvmlGpuInstanceGetComputeInstanceById", instance, 0)
     except NvmlFailure as failure:

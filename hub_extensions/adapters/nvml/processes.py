@@ -1,6 +1,5 @@
-"""Who computes on a device, as the driver lists it: pids and the memory of each, where both mean something here.
-
-Not here: whose process that is (``processes.py``).
+"""The processes on a device as the driver lists them: pids and the memory of each, if both are valid in this
+namespace.
 """
 
 from __future__ import annotations
@@ -13,18 +12,23 @@ from hub_extensions.adapters.nvml.driver import Driver
 
 
 class ProcessList(NamedTuple):
-    """`pids`: None where the driver lists none that we could know. `memory_by_pid`: bytes, where it tells them."""
+    """The processes on a device.
+
+    Attributes:
+        pids: `None` if the driver lists none that can be identified here.
+        memory_by_pid: bytes, if the driver reports them.
+    """
 
     pids: tuple[int, ...] | None
     memory_by_pid: Mapping[int, int]
 
 
 def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> ProcessList:
-    """Compute processes on the device, MPS clients too.
+    """Return the compute processes on the device, including MPS clients.
 
     Args:
-        mps_alone: ask for MPS clients also where no other process is listed. Their server is always listed itself, so
-            a reader that wants few calls can do without.
+        mps_alone: query MPS clients even if no other process is listed. Their server is always listed, so a reader
+            that wants few calls can skip this.
     """
     running = driver.ask_either(
         ("nvmlDeviceGetComputeRunningProcesses_v3", handle),
@@ -45,9 +49,10 @@ def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> Proc
 
 
 def sees_all_processes() -> bool:
-    """Is this the machine's own PID namespace? The kernel gives it a fixed number (PROC_PID_INIT_INO).
+    """Return whether this is the machine's own PID namespace, which has a fixed number (PROC_PID_INIT_INO).
 
-    Then an empty list of the driver means that there is none; in a container it may mean that it names none there.
+    There an empty list of the driver means that no process uses the device. In a container it may mean that the
+    processes have no pid there.
     """
     try:
         return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"

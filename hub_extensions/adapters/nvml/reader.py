@@ -1,9 +1,8 @@
 """Reads GPUs from the NVIDIA driver through ``pynvml`` (the package nvidia-ml-py): a machine's, or one server's.
 
-The library is opened on the first read and opened again after a failure, so a driver that is loaded later is found
-without a restart. One failing call on one device never hides the others. Blocking calls: one thread calls `read`.
-Not here: which devices those are (``machine.py``, ``container.py``), who may have one, and the simulated ones
-(``simulated/gpus.py``).
+The library is opened at the first reading and reopened after a failure, so that a driver that is loaded later is
+found without a restart. A failing call for one device never hides the others. Calls block: only one thread calls
+`read`.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ class Nvml:
     """Reads all GPUs of this machine, or only some.
 
     Args:
-        only: the UUIDs of a server's own devices (``GPU-…``, ``MIG-…``), in their order; empty: those that can be seen
-            from in here, which are kept once they are found; None: all of the machine.
-        clock: a running clock in seconds: it paces reopening the driver, and the counters of use.
-        pod: this is a container of a cluster: what is wrong is said for its user.
+        only: the UUIDs of a server's own devices (``GPU-…``, ``MIG-…``), in their order. Empty for those that are
+            visible to this process, which are kept once they are found. `None` for all devices of the machine.
+        clock: a running clock in seconds; it paces the reopening of the driver and the counters of use.
+        pod: this is a container of a cluster, so errors are explained for its user.
     """
 
     def __init__(
@@ -45,10 +44,10 @@ class Nvml:
         self._devices: Devices = MachineDevices() if only is None else OwnDevices(only, clock)
 
     def read(self, now: datetime) -> InventoryReading:
-        """Devices and samples as they are now, stamped `now`. Raises `GpusUnavailable` when nothing can be read.
+        """Return the current devices and samples with the time `now`. Raises `GpusUnavailable` if nothing can be read.
 
-        A device that does not answer for now is listed as it was seen last, without a sample; one that is lost is not
-        listed. Both leave a sentence in `problems`.
+        A device that does not respond for now is listed as last seen, without a sample. A lost device is not listed.
+        Both add a sentence to `problems`.
         """
         reopen_after = self._devices.reopen_after
         if reopen_after is not None and self._open.open_for() >= reopen_after:
@@ -65,7 +64,7 @@ class Nvml:
                 was_open = False  # the driver was loaded anew under us: what it says now is the answer
 
     def close(self) -> None:
-        """Give the driver back. The next `read` opens it again."""
+        """Close the driver. The next `read` opens it again."""
         self._close(reopening=False)
 
     def _close(self, *, reopening: bool) -> None:

@@ -1,7 +1,4 @@
-"""One reading of the GPUs: what a device does now, as a sample, whoever found the device.
-
-Not here: which devices there are (``machine.py``, ``container.py``), and opening the driver (``reader.py``).
-"""
+"""Builds one reading of the GPUs: the current state of each device as a sample."""
 
 from __future__ import annotations
 
@@ -19,12 +16,12 @@ from hub_extensions.core.gpu.samples import DeviceSample
 
 @dataclass(frozen=True)
 class Facts:
-    """What does not move of a device.
+    """The fixed properties of a device.
 
     Attributes:
-        parent: the GPU of a MIG device; None where it is not known.
-        alone: the counters of its GPU instance are this device's alone.
-        settled: what the counters need and is missing will be missing in a second too.
+        parent: the GPU of a MIG device; `None` if not known.
+        alone: the counters of its GPU instance belong to this device alone.
+        settled: properties that the counters need and that are missing will still be missing a second later.
     """
 
     device: Device
@@ -35,10 +32,10 @@ class Facts:
 
 @dataclass
 class ReadingBuilder:
-    """What one reading gathers, in the order of the devices.
+    """Collects one reading, in the order of the devices.
 
     Attributes:
-        own: the devices are the reader's own: the counters of a whole GPU are asked for too, and MPS clients only where
+        own: the devices belong to the reader: the counters of a whole GPU are read too, and MPS clients only if
             processes are listed.
     """
 
@@ -51,7 +48,7 @@ class ReadingBuilder:
     problems: list[str] = field(default_factory=list)
 
     def add(self, handle: Any, facts: Facts, memory_used: int | None) -> None:
-        """Add a device and what it does now; where it tells nothing, that is no sample. Raises `NvmlFailure`."""
+        """Add a device and its current state; without any value there is no sample. Raises `NvmlFailure`."""
         uuid = facts.device.uuid
         listed = processes_on(self.driver, handle, mps_alone=not self.own)
         counted, source = self._use(handle, facts)
@@ -69,7 +66,7 @@ class ReadingBuilder:
             )
 
     def _use(self, handle: Any, facts: Facts) -> tuple[Counted, str]:
-        """How much it is in use, and where that comes from."""
+        """Return how much the device is used, and the source of that figure."""
         device, parent, key = facts.device, facts.parent, facts.device.identity
         if device.profile is None:
             use = use_of_whole(self.driver, handle)
@@ -92,15 +89,15 @@ class Devices(Protocol):
     """The devices that are read.
 
     Attributes:
-        reopen_after: so many seconds after it was opened the driver is to be opened anew; None: it need not be.
+        reopen_after: seconds after opening at which the driver has to be reopened; `None` if it need not be.
     """
 
     reopen_after: float | None
 
     def read(self, reading: ReadingBuilder) -> None:
-        """Add them to `reading`. Raises `NvmlFailure` where there is nothing to tell."""
+        """Add the devices to `reading`. Raises `NvmlFailure` if there is nothing to report."""
         ...
 
     def forget(self, *, reopening: bool) -> None:
-        """The driver is being closed; `reopening`: because `reopen_after` asked for it."""
+        """Called before the driver is closed; `reopening` if `reopen_after` asked for it."""
         ...

@@ -1,7 +1,6 @@
-"""What each code of the NVIDIA driver's library means to a person: a state, and a reason that says what to do.
+"""The meaning of each NVML error code: a state, and a reason that explains what to do.
 
-Every ``NVML_ERROR_*`` that pynvml names is here by its number (nvml.h, ``nvmlReturn_t``). Not here: who asked, and the
-sentences (``core/text/reasons.py``).
+It has every ``NVML_ERROR_*`` that pynvml names, by number (nvml.h, ``nvmlReturn_t``).
 """
 
 from __future__ import annotations
@@ -13,18 +12,20 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Scope(Enum):
-    """How much a failed call says."""
+    """What a failed call affects."""
 
-    MACHINE = "machine"
-    """The driver as a whole is not to be used now."""
-    DEVICE = "device"
-    """This GPU is gone for now, with everything on it."""
-    CALL = "call"
-    """Only this one answer is not to be had."""
+    MACHINE = "machine"  # the driver as a whole cannot be used now
+    DEVICE = "device"  # this GPU and everything on it is gone for now
+    CALL = "call"  # only this one value is unavailable
 
 
 class Meaning(NamedTuple):
-    """`state` is one of ``messages.Snapshot``; `reason` says what is wrong and what to do."""
+    """The meaning of an error code.
+
+    Attributes:
+        state: one of ``messages.Snapshot``.
+        reason: explains what is wrong and what to do.
+    """
 
     state: str
     scope: Scope
@@ -32,12 +33,12 @@ class Meaning(NamedTuple):
 
 
 def meaning_of(code: int) -> Meaning:
-    """What `code` means; a code that is newer than this table is "unknown"."""
+    """Return the meaning of `code`; a code that is newer than this table is "unknown"."""
     return MEANINGS.get(code) or Meaning("unknown", Scope.CALL, explain("nvml-other", code=str(code)))
 
 
 def in_a_container(code: int) -> Reason:
-    """The reason of `code` for the user of a container whose devices a cluster gave."""
+    """Return the reason for the user of a container whose devices a cluster assigned."""
     return _IN_A_CONTAINER.get(code) or meaning_of(code).reason
 
 

@@ -1,8 +1,7 @@
-"""The devices that can be seen from inside a container: where nothing names them, they are the server's own.
+"""Finds the devices that are visible in a container; if none is named, they are the server's own.
 
-The container's runtime keeps the others out, so what the driver lists is what was given. A GPU in MIG mode is no
-device, its MIG devices that may be seen here are. Not here: reading them (``container.py``), and a whole machine
-(``machine.py``).
+The container runtime hides all others, so the driver lists only what was assigned. A GPU in MIG mode is not a device
+itself; its visible MIG devices are.
 """
 
 from __future__ import annotations
@@ -21,17 +20,21 @@ from hub_extensions.adapters.nvml.states import (
 
 
 class VisibleDevices(NamedTuple):
-    """`uuids` in the driver's order; `all_answered`: nothing that is here can be missing among them."""
+    """The UUIDs in the driver's order.
+
+    Attributes:
+        all_answered: no visible device can be missing from the list.
+    """
 
     uuids: tuple[str, ...]
     all_answered: bool
 
 
 def visible_devices(driver: Driver) -> VisibleDevices:
-    """Whole GPUs and MIG devices that this process can see.
+    """Return the whole GPUs and MIG devices that this process can see.
 
     Raises:
-        NvmlFailure: it concerns the driver as a whole, or not one device could be told.
+        NvmlFailure: the driver as a whole failed, or no device could be identified.
     """
     uuids: list[str] = []
     failures: list[NvmlFailure] = []
@@ -53,11 +56,11 @@ def visible_devices(driver: Driver) -> VisibleDevices:
 
 _NO_MIG = {NOT_SUPPORTED, FUNCTION_NOT_FOUND}
 _HIDDEN = {NOT_FOUND, INVALID_ARGUMENT, NO_PERMISSION}
-"""The numbers of MIG devices have gaps, and those of others may not be asked in here."""
+"""MIG device numbers have gaps, and devices of others may not be queried from here."""
 
 
 def _seen_on(driver: Driver, gpu: Any) -> tuple[list[str], list[NvmlFailure]]:
-    """One GPU's devices, and what could not be asked. Where its mode is not told, its MIG devices tell it."""
+    """Return one GPU's devices and the failed calls. If its MIG mode is unknown, its MIG devices show it."""
     failures: list[NvmlFailure] = []
     try:
         cut = int(driver.call("nvmlDeviceGetMigMode", gpu)[0]) == 1

@@ -1,1 +1,1 @@
-"""GPUs that do not exist, from layout files: for trying things out, and it says so wherever they are shown."""
+"""Simulated GPUs from layout files, for trials. They are marked as simulated wherever they are shown."""

@@ -1,9 +1,8 @@
-"""GPUs that do not exist, for machines without any: a layout says what there is, the users' own kernels what it does.
+"""Simulated GPUs for machines without any: a layout defines the devices, the users' kernels determine their use.
 
-Nothing is random. The use of a device is the processor time of the kernels that were given it (100 percent: one core
-busy), its memory their resident memory, as far as it fits the device; so a running cell moves the panel, and an idle
-one counts down. Nothing is counted that they do not do: there are no counters of tensor pipes or bandwidth.
-Not here: real cards (``nvml/reader.py``).
+Nothing is random. The use of a device is the processor time of the kernels that have it (100 percent is one busy
+core). Its memory is their resident memory, up to the size of the device. A running cell therefore moves the panel,
+and an idle one counts down. There are no counters of tensor pipes or bandwidth.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ from hub_extensions.core.gpu.samples import DeviceSample
 
 
 def of_service(url: str, processes: Callable[[], Sequence[Process]]) -> Callable[[], Sequence[Process]]:
-    """Only the processes whose servers ask this GPU service (``""``: those that ask none).
+    """Return a function that lists only processes whose servers use this GPU service (``""`` for those without a
+    service).
 
-    Every installation on a machine makes up the same devices: another one's kernels do nothing on ours.
+    Every installation on a machine simulates the same devices, so the kernels of another one must not count.
     """
     return lambda: [process for process in processes() if (process.service or "") == url]
 
@@ -30,8 +30,8 @@ class SimulatedGpus:
     """Reads a layout as if it were a machine.
 
     Args:
-        layout: what there is.
-        processes: the live marked processes (``processes.marked``).
+        layout: the simulated machine.
+        processes: returns the live marked processes (``procfs.marked``).
         clock: a running clock in seconds.
     """
 
@@ -50,20 +50,22 @@ class SimulatedGpus:
         self._use: dict[str, float | None] = {}
 
     def read(self, now: datetime) -> InventoryReading:
-        """Devices and samples as they are now, stamped `now`. The first reading knows no use where a kernel runs."""
+        """Return the current devices and samples with the time `now`. In the first reading the use is unknown where
+        a kernel runs.
+        """
         running = self._running()
         self._count(running)
         samples = {device.uuid: self._sample(device, running[device.uuid], now) for device in self.layout.devices}
         return InventoryReading(now, self.layout.devices, samples)
 
     def close(self) -> None:
-        """Forget what was counted: the next read is a first one."""
+        """Drop the counts, so that the next reading is a first one."""
         self._at = None
         self._before = {}
         self._use = {}
 
     def _running(self) -> dict[str, list[Process]]:
-        """Device -> the kernels that were given it."""
+        """Return for each device the kernels that have it."""
         running: dict[str, list[Process]] = {device.uuid: [] for device in self.layout.devices}
         for process in self._processes():
             if not process.kernel or process.lease is None:
@@ -95,7 +97,7 @@ class SimulatedGpus:
 
 
 def _fitted(rss_by_pid: Mapping[int, int], memory_bytes: int | None) -> dict[int, int]:
-    """Each kernel's memory; where they have more than the device in all, their parts of the full device."""
+    """Return each kernel's memory; if together they exceed the device, their shares of the full device."""
     wanted = sum(rss_by_pid.values())
     if memory_bytes is None or wanted <= memory_bytes:
         return dict(rss_by_pid)

@@ -1,7 +1,4 @@
-"""Layouts of simulated machines: YAML files, checked as strictly as a real card would check the cut.
-
-Not here: what a simulated device does (``gpus.py``), and the rules of cutting (``core/gpu/mig.py``).
-"""
+"""Layouts of simulated machines: YAML files, validated as strictly as a real card would check the partitioning."""
 
 from __future__ import annotations
 
@@ -34,9 +31,10 @@ class Layout:
     """A simulated machine.
 
     Attributes:
-        name: of the file, without its ending.
-        title, source: for people; where its figures come from.
-        devices: as an inventory lists them, in the driver's order; their UUIDs are made from the name and never change.
+        name: the name of the file without its suffix.
+        title, source: for display, and the origin of the figures.
+        devices: as an inventory lists them, in the driver's order; their UUIDs are derived from the name and never
+            change.
         fractions: offer id of a device (``gpu``, ``mig-3g.20gb``) -> the shares of it that are offered.
     """
 
@@ -47,15 +45,14 @@ class Layout:
     source: str = ""
 
 
-PACKED = ("lab-a100", "two-whole", "mixed")
-"""Names of the layouts that come with the package."""
+PACKED = ("lab-a100", "two-whole", "mixed")  # names of the layouts in the package
 
 
 def load_layout(name_or_path: str | Path) -> Layout:
-    """The layout of that name (`PACKED`), or of a YAML file.
+    """Return the layout of that name (`PACKED`), or of a YAML file.
 
     Raises:
-        LayoutError: it is no layout that a machine could have.
+        LayoutError: it is not a layout that a machine could have.
         OSError: the file cannot be read.
     """
     name = str(name_or_path)
@@ -72,7 +69,11 @@ def load_layout(name_or_path: str | Path) -> Layout:
 
 
 def parse_layout(text: str, name: str, *, origin: str = "") -> Layout:
-    """YAML text -> layout. `origin` names the file in errors (default: its name). Raises `LayoutError`."""
+    """Parse a layout from YAML. Raises `LayoutError`.
+
+    Args:
+        origin: the file's name in errors (default: `name` with its suffix).
+    """
     # The user's server reads this file too; it has a YAML reader by way of jupyter_events. Loaded only when needed.
     yaml = import_module("yaml")
     where = _Where(origin or f"{name}.yaml")
@@ -143,7 +144,7 @@ def _mig_device(part: _Part, gpu: Device, key: str) -> Device:
 
 
 def _cut(where: _Where, content: object, product: str) -> list[_Part]:
-    """The parts of one GPU, in the order of the command. What the layout does not say is the table's."""
+    """Return the parts of one GPU in the order of the command. Values that the layout omits come from the table."""
     table = _table(product)
     if table is None:
         raise LayoutError(
@@ -185,7 +186,7 @@ def _table(product: str) -> GpuTable | None:
 
 
 def _profile(where: _Where, value: object, table: GpuTable) -> str:
-    """A profile's name, or the number that ``nvidia-smi mig -cgi`` takes."""
+    """Return a profile's name, from a name or the number that ``nvidia-smi mig -cgi`` takes."""
     try:
         row = table.row_of_id(value) if type(value) is int else table.row(where.text(value))
     except MigProfileError as error:
@@ -233,7 +234,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class _Where:
-    """A place in a layout's file: reads what stands there, or describes what would be right."""
+    """A place in a layout's file: reads the value there, or describes what would be right."""
 
     file: str
     field: str = ""

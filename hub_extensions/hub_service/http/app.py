@@ -1,7 +1,4 @@
-"""The tornado application: the routes under the service's prefix, and what they work with.
-
-Not here: when it starts and ends (``process.py``), and the wiring of engine, store and hub (``__main__.py``).
-"""
+"""The tornado application: the routes below the service's prefix, and the objects they work with."""
 
 from __future__ import annotations
 
@@ -35,9 +32,8 @@ from hub_extensions.hub_service.http.pages.pages import (
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 
 HEALTH_ANYWHERE = r"/healthz"
-"""Ready or not, whatever the hub's base URL is: for the kubelet. The hub's proxy does not lead there."""
-LOGIN_SECONDS = 60
-"""How long a login is believed before the hub is asked again."""
+"""Readiness for the kubelet, independent of the hub's base URL. The hub's proxy does not route there."""
+LOGIN_SECONDS = 60  # how long a login is cached before the hub is asked again
 
 PAGES = (
     ("", YourGpu),
@@ -53,7 +49,7 @@ PAGES = (
 
 
 def make_app(parts: Parts) -> Application:
-    """The application; every route below `parts.prefix`."""
+    """Create the application with every route below `parts.prefix`."""
     prefix = re.escape(parts.prefix)
     given = {"parts": parts}
     specs = [URLSpec(f"{prefix}{address.pattern}", address.handler, given) for address in ROUTES]
@@ -75,12 +71,14 @@ def make_app(parts: Parts) -> Application:
 
 
 def make_server(parts: Parts) -> BoundedServer:
-    """The listener of these routes."""
+    """Create the HTTP server for these routes."""
     return BoundedServer(make_app(parts), connections=parts.connections, proves=parts.auth.proves)
 
 
 def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> ProvingOAuth:
-    """The client for logins, told what a hub-managed service has in its environment."""
+    """Create the client for logins; its arguments are what the hub sets in the environment of a service that it
+    starts.
+    """
     oauth = ProvingOAuth(
         base_url=prefix,
         api_url=api_url,

@@ -1,7 +1,6 @@
-"""Who is calling: the hub by its signature, a server by its own token, a person by HubOAuth or an API token.
+"""Finds out who is calling: the hub by its signature, a server by its own token, a person by HubOAuth or an API token.
 
-Not here: what a person may do (``core/access.py``), and what becomes of a ticket or a lease (the engine says it).
-No token is logged, and secrets are compared in constant time.
+``core/access.py`` decides what a person may do. No token is logged, and secrets are compared in constant time.
 """
 
 from __future__ import annotations
@@ -32,13 +31,13 @@ CACHE_SECONDS = 30.0
 CACHE_SIZE = 4096
 
 ASKS_AGAIN: ContextVar[bool] = ContextVar("ASKS_AGAIN", default=False)
-"""What is asked in this context is an order: the hub is asked who gives it, whatever is remembered."""
+"""Set while a request that changes something is handled: the hub is asked who sends it, regardless of caches."""
 
 T = TypeVar("T")
 
 
 class Who(Enum):
-    """Who may call a route; everybody else gets 403, or the login on a page."""
+    """Who may call a route; everybody else gets 403, or the login on pages."""
 
     ANYBODY = "anybody"
     HUB = "the hub, by its signature"
@@ -58,14 +57,14 @@ class Hub:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One user's one server, as its token's scope names it."""
+    """One server of one user, as named by the scope of its token."""
 
     user: str
     server: str
 
 
 class Forbidden(Exception):
-    """This caller may not do this. The reason says what would be needed, never who else is there."""
+    """The caller may not do this. The reason names what would be needed, and never other users."""
 
     def __init__(self, why: Reason | str) -> None:
         self.why = why if isinstance(why, Reason) else Reason("forbidden", why)
@@ -73,21 +72,22 @@ class Forbidden(Exception):
 
 
 class SignAgain(Exception):
-    """The hub signed this for another run of the service, or another time: the answer tells both."""
+    """The hub signed this for another run of the service or another time; the answer has both."""
 
 
 class ProvingOAuth(HubOAuth):  # type: ignore[misc]
-    """JupyterHub's own client for logins, which tells the hub's API our token and users' cookies.
+    """JupyterHub's own client for logins, with a check of the listener, because it sends our token and users' cookies
+    to the hub's API.
 
     Attributes:
-        account: the uid of who has to listen there, where that is on this machine; None: it is not looked at.
+        account: the uid that has to listen there, if that is on this machine; `None` to accept any.
     """
 
     account: int | None = None
     times_forgotten = 0
 
     def forget(self) -> None:
-        """Every login is asked about again, also one that the hub is asked about now."""
+        """Drop all cached logins, and ignore answers that are still pending."""
         self.times_forgotten += 1
         self.cache.clear()
 
@@ -108,11 +108,12 @@ class ProvingOAuth(HubOAuth):  # type: ignore[misc]
 
 @dataclass
 class Auth:
-    """Answers "who is this?" for every route.
+    """Authenticates the caller for every route.
 
     Attributes:
-        hub_secret, metrics_token: fixed in configuration; an empty one opens nothing.
-        hub: for tokens and for who is an admin. oauth: JupyterHub's own, for browsers and users' API tokens.
+        hub_secret, metrics_token: fixed in configuration; an empty one gives no access.
+        hub: for tokens, and for who is an administrator.
+        oauth: JupyterHub's own client, for browsers and users' API tokens.
     """
 
     hub: HubApi
@@ -125,25 +126,28 @@ class Auth:
         self.signatures = Signatures(self.hub_secret)
 
     def judged(self, request: HTTPServerRequest) -> Judged | None:
-        """The request, if the hub signed it; to be asked once. Asks nobody: the hub polls before it listens."""
+        """Verify the hub's signature; to be called once for each request. Needs no request to the hub, which polls
+        before it listens.
+        """
         return self.signatures.judge(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
 
     def is_older_hub(self, headers: HTTPHeaders) -> bool:
-        """The caller sends the hub's secret itself, as versions before this one did."""
+        """Return whether the caller sends the hub's secret itself, as older versions did."""
         return _same(bearer(headers), self.hub_secret)
 
     def proves(self, method: str, target: str, authorization: str) -> bool:
-        """The hub signed this, or its token was somebody's when the hub was asked last. Asks nobody."""
+        """Return whether the hub signed this, or the token was valid when the hub was asked last. Sends no request."""
         if self.signatures.may_be_hub(method, target, authorization):
             return True
         found = BEARER.fullmatch(authorization)
         return found is not None and self.hub.was_proved(found.group(1))
 
     async def server(self, headers: HTTPHeaders) -> Server:
-        """The server whose own token this is: user and name from the token's scope, never from what it says.
+        """Return the server whose own token this is; user and name come from the token's scope, never from the request.
 
         Raises:
-            Forbidden: no token, an unknown one, or not one server's. HubAway: nobody can tell now.
+            Forbidden: the token is missing, unknown, or not that of one server.
+            HubAway: the hub does not answer.
         """
         token = bearer(headers)
         caller = await self.hub.identify(token, as_server=True) if token else None
@@ -155,28 +159,29 @@ class Auth:
         return Server(*named)
 
     async def may_read_metrics(self, headers: HTTPHeaders) -> bool:
-        """The caller, who is not the hub, may read counts without names."""
+        """Return whether the caller, who is not the hub, may read metrics."""
         if _same(bearer(headers), self.metrics_token):
             return True
         return await self._token_may(headers, ApiAction.METRICS)
 
     async def may_read_health(self, headers: HTTPHeaders) -> bool:
-        """The caller, who is not the hub, may see more of ``health`` than ready or not."""
+        """Return whether the caller, who is not the hub, may read the details of ``health``."""
         return await self._token_may(headers, ApiAction.HEALTH)
 
     def forget(self, name: str) -> None:
-        """Sessions of this user ended: the hub is asked again about logins, tokens and rights."""
+        """Drop everything that is cached about a user whose sessions ended."""
         self.oauth.forget()
         self.hub.forget(name)
         self._admins.forget(name)
 
     async def person(self, handler: RequestHandler) -> Person | None:
-        """The user (or service) behind a browser's cookie or a token in the header; None: nobody known.
+        """Return the user or service behind a cookie or token; `None` if it is unknown.
 
-        An order, which is any request but a GET or HEAD, never rests on what the hub said before.
+        A request that changes something, which is any but GET and HEAD, never relies on cached answers of the hub.
 
         Raises:
-            Forbidden: known, but without access to this service. HubAway, or HTTPError 5xx: nobody can tell now.
+            Forbidden: the caller is known, but has no access to this service.
+            HubAway, HTTPError: the hub does not answer.
         """
         is_order = handler.request.method not in ("GET", "HEAD")
         ASKS_AGAIN.set(is_order)
@@ -192,15 +197,16 @@ class Auth:
             )
         name, kind = str(model["name"]), str(model.get("kind", "user"))
         admin, groups = await self._standing(name) if kind == "user" else (False, ())
-        # of a login the hub says the scopes of this service's own cookie: what its account has is asked for
+        # for a login the hub returns the scopes of this service's own cookie, so the rights of the account are queried
         by_token = bool(self.oauth.get_token(handler, in_cookie=False))
         return Person(name, kind, admin, groups, scopes if by_token else None)
 
     async def known_name(self, handler: RequestHandler) -> str | None:
-        """Whose token or cookie this is, before a form's body with its proof (XSRF) is read. It proves no right.
+        """Return the name behind a token or cookie, before a form's body with its XSRF token is read. It gives no
+        right.
 
         Raises:
-            HubAway, or HTTPError 5xx: nobody can tell now.
+            HubAway, HTTPError: the hub does not answer.
         """
         if token := bearer(handler.request.headers):
             caller = await self.hub.identify(token)
@@ -210,7 +216,7 @@ class Auth:
         return None if model is None else str(model["name"])
 
     async def caller(self, headers: HTTPHeaders) -> Caller | None:
-        """Whose hub token is in the header; None: none, or nobody's."""
+        """Return the owner of the hub token in the header; `None` without a valid one."""
         token = bearer(headers)
         return await self.hub.identify(token) if token else None
 
@@ -221,7 +227,9 @@ class Auth:
         return Person(caller.name, caller.kind, scopes=caller.scopes).may(action)
 
     async def _standing(self, name: str) -> tuple[bool, tuple[str, ...]]:
-        """Admin or not, and the groups: a token's own view has no ``admin``, so the service asks with its own."""
+        """Return whether a user is an administrator, and the groups. A token's own view lacks ``admin``, so the
+        service uses its own token.
+        """
 
         async def ask() -> tuple[bool, tuple[str, ...]]:
             user = await self.hub.user(name)
@@ -231,7 +239,7 @@ class Auth:
 
 
 class ShortMemory(Generic[T]):
-    """Remembers answers for a short while, so that a panel's poll is not a call to the hub each time."""
+    """A cache with a short lifetime, so that a panel's request does not cause a request to the hub each time."""
 
     def __init__(self, seconds: float = CACHE_SECONDS, size: int = CACHE_SIZE) -> None:
         self._seconds = seconds
@@ -240,12 +248,16 @@ class ShortMemory(Generic[T]):
         self._times_forgotten = 0
 
     def forget(self, key: str) -> None:
-        """Ask again, also where an answer is under way."""
+        """Drop an entry, and ignore answers that are still pending."""
         self._times_forgotten += 1
         self._known.pop(key, None)
 
     async def get(self, key: str, ask: Callable[[], Awaitable[T]], *, again: bool = False) -> T:
-        """The remembered answer, or a new one. A failure is raised and not remembered. `again`: a new one."""
+        """Return the cached answer, or ask for a new one. Failures are raised and not cached.
+
+        Args:
+            again: ask in any case.
+        """
         now, forgotten = time.monotonic(), self._times_forgotten
         found = self._known.get(key)
         if found is not None and found[0] > now and not again:
@@ -261,13 +273,13 @@ class ShortMemory(Generic[T]):
 
 
 def bearer(headers: HTTPHeaders) -> str:
-    """The token of the Authorization header; "" without one."""
+    """Return the token of the Authorization header; "" without one."""
     found = BEARER.fullmatch(headers.get("Authorization", ""))
     return found.group(1) if found else ""
 
 
 def cookie_secret(hub_secret: str) -> bytes:
-    """Signs this service's cookies: another value than the hub's secret, the same after a restart."""
+    """Derive the key for this service's cookies from the hub's secret; it is the same after a restart."""
     return hmac.new(hub_secret.encode(), b"cookies of the gpu service", hashlib.sha256).digest()
 
 

@@ -1,8 +1,9 @@
-"""Who is let in first where new connections come as a flood: those whose first words prove something.
+"""Admits new connections during a flood: those whose first bytes prove something come first.
 
-To read and answer a request costs a thousand times what it costs to look at its first bytes. So in a flood each new
-connection is only looked at: one that the hub signed, or whose token is known to be good, is served at once. The
-others wait, so many a second are served, the newest first, and those that have waited longest are closed.
+Reading and answering a request costs a thousand times more than looking at its first bytes. In a flood each new
+connection is therefore only inspected. One that the hub signed, or whose token is known to be valid, is served at
+once. The others wait: a limited number per second is served, the newest first, and those that have waited longest
+are closed.
 """
 
 from __future__ import annotations
@@ -18,15 +19,16 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 
 CALM_A_SECOND = 100
-"""So many new connections a second are no flood, and in a flood so many strangers a second are served."""
+"""Up to this many new connections per second are no flood; during one, this many strangers per second are served."""
 TICK_SECONDS = 0.01
 WAITING = 256
 RECHECKED = 32
-"""Of those that wait, so many of the newest are looked at again at each tick: their words may come a moment later."""
-FIRST_BYTES = 16 * 1024
-"""As many as a request's headers may have: a proof may stand behind others."""
+"""Number of the newest waiting connections that are inspected again at each tick, because their first bytes may come
+later.
+"""
+FIRST_BYTES = 16 * 1024  # the limit for a request's headers, since a proof may follow other headers
 REQUEST = re.compile(rb"(\S+) (\S+) HTTP/1\.[01]\r\n(?:[^\r\n]*\r\n)*?authorization:([^\r\n]*)\r?\n", re.IGNORECASE)
-"""Nothing in it can be divided in two ways: in a flood it is tried on what strangers write."""
+"""Free of ambiguous repetitions, because it is applied to input of strangers during a flood."""
 
 WaitingConnection = tuple[socket.socket, Any]
 
@@ -34,7 +36,9 @@ WaitingConnection = tuple[socket.socket, Any]
 class Doorway:
     """Stands between the listening socket and the server.
 
-    `proves` says of a request's method, target and Authorization that they are known to be good.
+    Args:
+        serve: accepts a connection.
+        proves: returns whether a request's method, target and Authorization are known to be valid.
     """
 
     def __init__(
@@ -52,7 +56,7 @@ class Doorway:
         self._ticking = PeriodicCallback(self._tick, TICK_SECONDS * 1000)
 
     def arrived(self, connection: socket.socket, address: Any) -> None:
-        """A new connection: served, or made to wait."""
+        """Serve a new connection, or make it wait."""
         now = self._clock()
         if now - self._second >= 1.0:
             self._second, self._came = now, 0
@@ -71,13 +75,13 @@ class Doorway:
             self._ticking.start()
 
     def close(self) -> None:
-        """Nobody is served any more."""
+        """Stop, and close what waits."""
         self._ticking.stop()
         while self._waiting:
             self._waiting.pop()[0].close()
 
     def _tick(self) -> None:
-        """Whose words have come meanwhile, and a few of the strangers, the newest first."""
+        """Serve connections whose proof has arrived, and a few strangers, the newest first."""
         newest = [self._waiting.pop() for _ in range(min(RECHECKED, len(self._waiting)))]
         strangers: list[WaitingConnection] = []
         for connection, address in newest:

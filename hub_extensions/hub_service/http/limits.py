@@ -1,10 +1,10 @@
-"""What keeps strangers from taking the service's files, memory and time: bounded connections, and time for each step.
+"""Limits for connections, and time limits for each step of a request, so that strangers cannot exhaust the service.
 
-A connection belongs to a stranger until a request on it has proved its caller. Strangers have room of their own, in all
-and for each address; where it is full, the newest takes the place of the one that has been silent the longest. So who
-sends half a request cannot keep others out, also where all of them come through one proxy. The hub and users' servers
-keep the room that they have once proved to be theirs. Where new connections come as a flood, `doorway.py` lets those in
-first whose first words prove something. Not here: who is who (``auth.py``).
+A connection belongs to a stranger until a request on it has proved its caller. Strangers have separate limits, in
+total and for each address. If a limit is reached, the connection that has been silent longest is closed for the
+newest. Somebody who sends half requests can therefore not keep others out, even if all come through one proxy. The
+hub and users' servers keep the places that they have once proved to be theirs. ``doorway.py`` handles floods of new
+connections.
 """
 
 from __future__ import annotations
@@ -27,24 +27,27 @@ from tornado.netutil import add_accept_handler
 from hub_extensions.hub_service.http.api.codec import BODY_LIMIT_BYTES
 from hub_extensions.hub_service.http.doorway import FIRST_BYTES, Doorway
 
-HEADER_SECONDS = 30.0
-"""How long a connection may be idle, and how long the lines of a request may take."""
+HEADER_SECONDS = 30.0  # how long a connection may be idle, and how long the headers of a request may take
 BODY_SECONDS = 15.0
-WRITE_SECONDS = 20.0
-"""A reader that takes nothing of an answer for so long is dropped."""
+WRITE_SECONDS = 20.0  # a reader that accepts nothing of an answer for this long is dropped
 CHECK_SECONDS = 2.0
 MAX_HEADER_BYTES = FIRST_BYTES
 CHUNK_BYTES = 16 * 1024
 SEND_BUFFER_BYTES = 64 * 1024
-OWN_FILES = 256
-"""Files that are not connections of this server: store, hub, cluster, log."""
-REFUSALS_A_SECOND = 50
-"""More refused requests than this within a second are a flood: each further one is answered later."""
+OWN_FILES = 256  # files that are not connections of this server: store, hub, cluster, log
+REFUSALS_A_SECOND = 50  # more refused requests within a second are a flood; each further one is answered with a delay
 REFUSAL_SECONDS = 1.0
 
 
 class Room(NamedTuple):
-    """How many connections there may be: of strangers, of them from one address, of known callers, and of each."""
+    """Limits for connections.
+
+    Attributes:
+        strangers: of strangers in total.
+        an_address: of strangers from one address.
+        known: of known callers in total.
+        a_caller: of one known caller.
+    """
 
     strangers: int = 512
     an_address: int = 256
@@ -53,7 +56,7 @@ class Room(NamedTuple):
 
 
 def room_within(files: int) -> Room:
-    """As much as so many open files allow."""
+    """Return the limits that this number of open files allows."""
     free = max(files - OWN_FILES, 64)
     full = Room()
     strangers = min(full.strangers, free // 3)
@@ -61,7 +64,7 @@ def room_within(files: int) -> Room:
 
 
 def raise_file_limit() -> int:
-    """Allow this process as many open files as it may have at all; returns how many these are."""
+    """Raise this process's limit of open files to the hard limit; returns the new limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -71,7 +74,7 @@ def raise_file_limit() -> int:
 
 
 class Connections:
-    """Who has which place: decides whose connection is closed where there is none left. Holds no socket's state."""
+    """Decides which connection is closed when a limit is reached. Has no state of the sockets themselves."""
 
     def __init__(self, room: Room | None = None) -> None:
         self.room = room or Room()
@@ -82,11 +85,11 @@ class Connections:
 
     @property
     def strangers(self) -> int:
-        """How many connections of strangers there are."""
+        """Return the number of strangers' connections."""
         return len(self._at) - len(self._caller)
 
     def enter(self, one: Hashable, address: str) -> Hashable | None:
-        """A new connection; returns the one that has to go for it."""
+        """Add a new connection; returns the one that has to be closed for it."""
         victim: Hashable | None = None
         here = self._strangers.get(address, ())
         if len(here) >= self.room.an_address:
@@ -100,12 +103,12 @@ class Connections:
         return victim
 
     def heard(self, one: Hashable) -> None:
-        """It has sent a whole request: of the strangers it is the last to go."""
+        """Note that a connection has sent a whole request, so that it is the last of the strangers to be closed."""
         if one in self._at and one not in self._caller:
             self._strangers[self._at[one]].move_to_end(one)
 
     def prove(self, one: Hashable, caller: Hashable) -> Hashable | None:
-        """A request on it has proved this caller; returns the connection that has to go for it."""
+        """Note that a request has proved this caller; returns the connection that has to be closed for it."""
         if one not in self._at:
             return None
         self._forget(one)
@@ -122,16 +125,16 @@ class Connections:
         return victim
 
     def is_known(self, one: Hashable) -> bool:
-        """A request on it has proved its caller."""
+        """Return whether a request on this connection has proved its caller."""
         return one in self._caller
 
     def leave(self, one: Hashable) -> None:
-        """A connection is gone. Can be said twice."""
+        """Remove a closed connection. Can be called twice."""
         self._forget(one)
         self._at.pop(one, None)
 
     def _forget(self, one: Hashable) -> None:
-        """Take its place away, whichever it has."""
+        """Remove a connection from its place."""
         address, caller = self._at.get(one), self._caller.pop(one, None)
         places: dict[Any, OrderedDict[Hashable, None]] = self._strangers if caller is None else self._known
         key = address if caller is None else caller
@@ -142,52 +145,54 @@ class Connections:
 
 
 def _oldest_of_most(places: Mapping[Any, OrderedDict[Hashable, None]]) -> Hashable:
-    """Who has the most of them pays first."""
+    """Return the oldest connection of the caller or address with the most connections."""
     most: OrderedDict[Hashable, None] = max(places.values(), key=len)
     return next(iter(most))
 
 
-HUB = "the hub"
-"""The one caller whose connections are counted only together with all others."""
+HUB = "the hub"  # the one caller whose connections are counted only in the total
 
 
 @dataclass
 class Refusals:
-    """How many requests were refused within the last second; in a flood each waits, so that it takes little time."""
+    """Counts refused requests within the last second; in a flood each one is delayed."""
 
     _since: float = field(default_factory=time.monotonic)
     _count: int = 0
 
     def pause(self, now: float) -> float:
-        """One more; seconds until it is answered."""
+        """Count one more; returns the seconds until it is answered."""
         if now - self._since >= 1.0:
             self._since, self._count = now, 0
         self._count += 1
         return REFUSAL_SECONDS if self._count > REFUSALS_A_SECOND else 0.0
 
     async def slow_down(self) -> None:
-        """Wait, where there is a flood."""
+        """Wait if there is a flood."""
         if seconds := self.pause(time.monotonic()):
             await asyncio.sleep(seconds)
 
 
 class _Gone(HTTPMessageDelegate):
-    """For a request whose connection is closed: tornado would have all answered that are still in its memory."""
+    """Rejects a request on a closed connection; tornado would otherwise handle all requests that are still buffered."""
 
     def headers_received(self, start_line: object, headers: HTTPHeaders) -> None:
-        """Nobody reads an answer."""
         raise HTTPInputError("the connection is closed")
 
 
 class BoundedServer(HTTPServer):
-    """An HTTP server whose connections are bounded, and which waits for nobody for ever."""
+    """An HTTP server with limits for its connections and time limits for each step."""
 
     connections: Connections
 
     def initialize(  # type: ignore[override]
         self, request_callback: Any, connections: Connections, proves: Callable[[str, str, str], bool], **settings: Any
     ) -> None:
-        """Called by tornado in place of a constructor. `proves`: as the doorway's."""
+        """Set the limits; tornado calls this instead of a constructor.
+
+        Args:
+            proves: see `Doorway`.
+        """
         limits: dict[str, Any] = {
             "xheaders": True,
             "max_body_size": BODY_LIMIT_BYTES,
@@ -204,13 +209,12 @@ class BoundedServer(HTTPServer):
         self._doorway = Doorway(self._handle_connection, proves)
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
-        """As tornado's own, but what comes in passes the doorway."""
+        """Add listening sockets; unlike tornado's, new connections pass the doorway."""
         for listener in sockets:
             self._sockets[listener.fileno()] = listener
             self._handlers[listener.fileno()] = add_accept_handler(listener, self._doorway.arrived)
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
-        """A new connection."""
         self._drop(self.connections.enter(stream, str(address[0]) if address else ""))
         self._streams[stream] = None
         # what the system keeps of unread answers is as bounded as what we keep
@@ -218,25 +222,23 @@ class BoundedServer(HTTPServer):
         super().handle_stream(stream, address)
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        """The next request of a connection; none of one that is gone, though more of them may have come before."""
+        """Begin the next request of a connection, or reject it if the connection is closed."""
         stream: IOStream = server_conn.stream  # type: ignore[attr-defined]
         return _Gone() if stream.closed() else super().start_request(server_conn, request_conn)
 
     def on_close(self, server_conn: object) -> None:
-        """A connection is gone."""
         super().on_close(server_conn)
         stream: IOStream = server_conn.stream  # type: ignore[attr-defined]
         self._streams.pop(stream, None)
         self.connections.leave(stream)
 
     def stop(self) -> None:
-        """No new connections."""
         self._checking.stop()
         self._doorway.close()
         super().stop()
 
     def _drop_slow_readers(self) -> None:
-        """What has been written and is not taken for long."""
+        """Close connections whose reader accepts nothing for too long."""
         now = time.monotonic()
         for stream, since in tuple(self._streams.items()):
             if not stream.writing():

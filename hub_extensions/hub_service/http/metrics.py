@@ -1,6 +1,7 @@
-"""What Prometheus reads: counts and states of the engine at the moment of the scrape, names ``jupyterhub_gpu_*``.
+"""The service's metrics for Prometheus: counts and states of the engine at the time of the scrape,
+``jupyterhub_gpu_*``.
 
-No user's name and no server's name is in any of them. Not here: who may read them.
+No metric contains the name of a user or server.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ COUNTERS = {
     "notice-given-up": ("notices_given_up", "channel", "Notices to users that were never sent."),
     "store": ("store_errors", "what", "Writes that the store could not take."),
 }
-"""What the engine counts -> name, label and help of its counter."""
+"""Event of the engine -> name, label and help text of its counter."""
 
 
 FORECAST = {
@@ -47,17 +48,16 @@ FORECAST = {
     "rough": ("rough", "1: form and waiting page say that the forecast is rough."),
     "finished": ("finished_uses", "Finished uses that the forecast has learned from."),
 }
-"""A figure of `ForecastRecord` -> name and help of its gauge."""
+"""Field of `ForecastRecord` -> name and help text of its gauge."""
 
 
 class EngineCollector(Collector):
-    """Reads the engine when it is asked; keeps nothing."""
+    """Converts the engine's state to metrics when it is scraped."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics, once for each scrape."""
         yield from self._offers()
         yield self._tickets()
         yield self._longest_wait()
@@ -101,7 +101,7 @@ class EngineCollector(Collector):
         return family
 
     def _cluster(self) -> Iterator[Metric]:
-        """What a cluster has, by pool, and what is wrong with it; nothing on one machine."""
+        """Yield the devices of a cluster by pool and its problems; nothing on one machine."""
         info = self._engine.cluster()
         if info is None:
             return
@@ -140,7 +140,7 @@ class EngineCollector(Collector):
         return family
 
     def _use(self) -> Iterator[Metric]:
-        """How busy the leased devices of each offer are, and who measured it."""
+        """Yield how busy the leased devices of each offer are, and what measured it."""
         leases = tuple(self._engine.lease_view.uses())
         sources = GaugeMetricFamily(
             PREFIX + "leases_measured",
@@ -174,7 +174,7 @@ class EngineCollector(Collector):
         yield use
 
     def _forecasts(self) -> Iterator[Metric]:
-        """How good the wait forecasts were, by pool; what is not known is absent."""
+        """Yield the quality of the wait forecasts by pool; unknown values are absent."""
         report = self._engine.forecasts()
         for attribute, (name, text) in FORECAST.items():
             family = GaugeMetricFamily(f"{PREFIX}forecast_{name}", text, labels=["pool"])
@@ -201,7 +201,7 @@ class EngineCollector(Collector):
             yield family
 
     def _culling(self) -> Iterator[Metric]:
-        """Servers that were stopped, and stops that have failed."""
+        """Yield servers that were stopped, and stops that have failed."""
         culls = CounterMetricFamily(
             PREFIX + "culls",
             "Servers stopped by this service, by cause and by the rule of the policy file; no rule: c.GpuCulling.",
@@ -268,7 +268,7 @@ class EngineCollector(Collector):
 
 
 def registry(engine: Engine) -> CollectorRegistry:
-    """A registry of its own: nothing of this process that is not listed here is told."""
+    """Return a registry of its own, which contains nothing else of this process."""
     own = CollectorRegistry(auto_describe=False)
     own.register(EngineCollector(engine))
     return own

@@ -1,1 +1,1 @@
-"""What the service is started with: settings, its folder, its addresses, its logs."""
+"""What the service is started with: settings, folder, addresses and port."""

@@ -1,7 +1,6 @@
-"""Where the service is reached: by the hub, and by the hub's proxy, which may stand on another machine.
+"""The service's address for the hub and for the hub's proxy, which may run on another machine.
 
-A service that listens on all addresses is reached at one of them: in a pod the host name stands for the pod's own.
-Not here: where it listens (``process.py``), and where users' servers ask (`Settings.servers_url`).
+A service that listens on all addresses is reached at one of them; in a pod the host name resolves to the pod's own.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ EVERYWHERE = ("", "0.0.0.0", "::")
 
 
 def at(host: str, port: int) -> str:
-    """``http://host:port``; an IPv6 address is put into brackets."""
+    """Return ``http://host:port``, with brackets around an IPv6 address."""
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def reached_at(host: str, port: int) -> tuple[str, str]:
-    """(address, note): where a service that listens on `host` is reached; a note where that is a guess.
+    """Return the address of a service that listens on `host`, and a note if the address is a guess.
 
-    Of several addresses of this machine the first that others can reach is taken, of the family of `host` first.
+    Of several addresses of this machine, the first that others can reach is used, preferably of the family of `host`.
     """
     if host not in EVERYWHERE:
         return at(host, port), ""

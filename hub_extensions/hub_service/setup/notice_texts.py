@@ -1,7 +1,4 @@
-"""The words of a notice: an admin's templates, in Jinja2's sandbox, tried out before anybody counts on them.
-
-Not here: who is told what and when (``core/notices``), and how it gets there (``adapters/notices``).
-"""
+"""The texts of notices: an administrator's templates in Jinja2's sandbox, tested before they are used."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ TRIALS: tuple[Values, ...] = (
         "minutes": None,
     },
 )
-"""What every template is tried with: with a limit and without one, the default server and another."""
+"""Values with which every template is tested: with and without a time limit, the default server and another."""
 WRONG = (TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 LONGEST_SUBJECT = 200
 
@@ -45,14 +42,18 @@ WARNED_FOR: Mapping[str, str] = {
 
 
 def warning_subject(title: str, left: timedelta, t: Catalogue = ENGLISH) -> str:
-    """Of the warning of a stop, on one line."""
+    """Return the subject of the warning before a stop, on one line."""
     return " ".join(t("Your server stops in %1: %2", _in_steps(left, t), t(title)).split())[:LONGEST_SUBJECT]
 
 
 def warning_text(
     cause: str, left: timedelta, stops_at: datetime, url: str, t: Catalogue = ENGLISH, words: str = ""
 ) -> str:
-    """What somebody without an open page is warned with. `words`: those of the administrator who ordered the stop."""
+    """Return the warning for a user without an open page.
+
+    Args:
+        words: those of the administrator who ordered the stop.
+    """
     at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
     why = t(WARNED_FOR[cause]) if cause in WARNED_FOR else ""
     stops = t(
@@ -63,23 +64,23 @@ def warning_text(
 
 
 def letter_subject(t: Catalogue = ENGLISH) -> str:
-    """Of what an admin writes."""
+    """Return the subject of an administrator's message."""
     return t("From an administrator, about your GPU")
 
 
 def letter_text(text: str, url: str, t: Catalogue = ENGLISH) -> str:
-    """What an admin wrote, as it was written, and where the server is."""
+    """Return an administrator's message unchanged, with the address of the server."""
     return f"{text}\n\n" + t("Your server is here:") + f"\n{url}\n"
 
 
 def _in_steps(left: timedelta, t: Catalogue) -> str:
-    """Whole minutes, where there is one: a letter takes its time."""
+    """Format in whole minutes if there is at least one, because a mail takes time."""
     minute = timedelta(minutes=1)
     return duration(left - left % (minute if left >= minute else timedelta(seconds=1)), t)
 
 
 def _ready_text(values: Values, t: Catalogue) -> str:
-    """`TEXT` in another language."""
+    """Return `TEXT` in another language."""
     server, title, minutes = values["server"], t(str(values["title"])), values["minutes"]
     first = t("Your server %1 runs on %2:", server, title) if server else t("Your server runs on %1:", title)
     lines = [first, str(values["url"])]
@@ -97,7 +98,7 @@ class NoticeTexts:
     """The templates of one configuration, ready to use.
 
     Attributes:
-        own_subject, own_text: an admin wrote it.
+        own_subject, own_text: an administrator wrote it.
     """
 
     _subject: Template
@@ -108,7 +109,7 @@ class NoticeTexts:
 
     @classmethod
     def of(cls, config: NoticeConfig) -> NoticeTexts:
-        """Read and try them. Raises TemplateProblem."""
+        """Parse and test the templates. Raises TemplateProblem."""
         made = cls(
             _tried("notice_subject", config.notice_subject),
             _tried("notice_text", config.notice_text),
@@ -127,19 +128,21 @@ class NoticeTexts:
         return made
 
     def subject(self, values: Values, t: Catalogue = ENGLISH) -> str:
-        """One line, whatever a title or a name has in it. An admin's own words stay as they are in every language."""
+        """Return one line, whatever a title or name contains. An administrator's own text is the same in every
+        language.
+        """
         own = self.own_subject or t is ENGLISH
         text = self._subject.render(values) if own else t("Your GPU is ready: %1", t(str(values["title"])))
         return " ".join(text.split())[:LONGEST_SUBJECT]
 
     def text(self, values: Values, t: Catalogue = ENGLISH) -> str:
-        """The whole text."""
+        """Return the whole text."""
         if self.own_text or t is ENGLISH:
             return self._text.render(values).strip() + "\n"
         return _ready_text(values, t)
 
     def address(self, user: str) -> str:
-        """Where a user's e-mails go; it may be none (`address_problem`)."""
+        """Return a user's e-mail address, which may be invalid (`address_problem`)."""
         return self._address.render(user=user).strip()
 
 

@@ -1,6 +1,6 @@
-"""The service's port from the hub's start on: the hub holds it, and knows where the service is if a stranger has it.
+"""Holds the service's port in the hub from the hub's start on, and provides another one if the port is taken.
 
-Runs in the hub. Not here: the sockets (``adapters/linux/port_holder.py``), and the service's side (``process.py``).
+Runs in the hub.
 """
 
 from __future__ import annotations
@@ -17,17 +17,20 @@ from hub_extensions.hub_service.setup.settings import Settings
 
 
 def is_hub_starting() -> bool:
-    """This process is a hub on its way up; not a ``doctor``, nor a ``jupyterhub token``, which read its file too."""
+    """Return whether this process is a hub that starts, and not a ``doctor`` or ``jupyterhub token``, which read its
+    file too.
+    """
     module = sys.modules.get("jupyterhub.app")
     return sys.platform == "linux" and module is not None and bool(module.JupyterHub.initialized())
 
 
 class KeptPort(NamedTuple):
-    """What became of the service's port.
+    """The result of holding the service's port.
 
     Attributes:
-        settings: with the address of what stands in for it. note: for the hub's log; "": nothing is to be said.
-        may_be_led_to: False: what is reached at the service's address is a stranger's.
+        settings: with the address of the port that stands in, if any.
+        note: for the hub's log; "" if all is well.
+        may_be_led_to: False if another account's program is reached at the service's address.
     """
 
     settings: Settings
@@ -36,10 +39,11 @@ class KeptPort(NamedTuple):
 
 
 def hold_port(settings: Settings, url: str) -> KeptPort:
-    """Hold the port for the service, or one that stands in for it where somebody else has it.
+    """Hold the port for the service, or one that stands in for it if another program has it.
 
-    `url`: where the service is reached as the admin says; "": nothing is said. Where that is another machine, which
-    leads on to this one, nobody could know of a port that stands in.
+    Args:
+        url: the configured address of the service; "" if not set. If it names another machine, which forwards to
+            this one, no other port can stand in, because that machine would not know it.
     """
     if handed_over(settings.folder) is not None:
         return KeptPort(settings)  # a hub that runs holds it

@@ -1,8 +1,8 @@
-"""What the hub sends to a service that it does not start: everything but secrets, in the service's field ``info``.
+"""The settings that the hub sends to a service that it does not start, in the service's field ``info``; no secrets.
 
-The hub's side writes it (``configuration.py``), the service's side reads it (``settings_client.py``). Secrets come to
-the service by its environment; the one between hub and service is made on both sides from the service's token where the
-environment brings none.
+``configuration.py`` writes it in the hub, ``settings_client.py`` reads it in the service. Secrets come from the
+service's environment. If the environment has no secret between hub and service, both derive it from the service's
+token.
 """
 
 from __future__ import annotations
@@ -22,19 +22,21 @@ from hub_extensions.hub_service.setup.settings import Settings, SettingsError, c
 API_URL = "JUPYTERHUB_API_URL"
 API_TOKEN = "JUPYTERHUB_API_TOKEN"
 BY_ENVIRONMENT = {name: about.variable for name, about in settings_in(Settings).items() if about.variable}
-"""Setting -> the environment variable that the service has it from."""
+"""Setting -> the environment variable from which the service reads it."""
 
 _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 
 @dataclass(frozen=True)
 class Own:
-    """What a service apart knows before it asks: of `Settings` the fields of the same names, and secrets.
+    """What a service that the hub does not start knows before it asks: some fields of `Settings`, and secrets.
 
     Attributes:
-        hub_api_url: the hub's API. api_token: the service's token there.
-        state_dir: its own folder. host: where it listens.
-        secrets: by the names of `BY_ENVIRONMENT`; those that are not set are left out.
+        hub_api_url: the hub's API.
+        api_token: the service's token there.
+        state_dir: its own folder.
+        host: where it listens.
+        secrets: by the names of `BY_ENVIRONMENT`, without those that are not set.
     """
 
     hub_api_url: str
@@ -45,13 +47,13 @@ class Own:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """All of it, by the names of `Settings`."""
+        """Return all of it, by the names of `Settings`."""
         known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
         return {**known, **self.secrets, "hub_secret": self.hub_secret}
 
     @property
     def hub_secret(self) -> str:
-        """The secret between hub and service."""
+        """Return the secret between hub and service."""
         return hub_secret_of(self.api_token, self.secrets.get("shared_secret", ""))
 
     @classmethod
@@ -79,10 +81,10 @@ WITHHELD = frozenset(each.name for each in fields(Settings) if not each.repr) | 
 
 
 def from_environment(name: str, environ: Mapping[str, str]) -> str:
-    """What the environment says for a name of `BY_ENVIRONMENT`; "": nothing.
+    """Return the value of the environment variable for a name of `BY_ENVIRONMENT`; "" if it is not set.
 
     Raises:
-        SettingsError: it cannot be used; the text names the variable, and not its value.
+        SettingsError: it cannot be used; the text names the variable, but not its value.
     """
     about = settings_in(Settings)[name]
     value = environ.get(about.variable, "")
@@ -94,22 +96,22 @@ def from_environment(name: str, environ: Mapping[str, str]) -> str:
 
 
 def hub_secret_of(api_token: str, shared: str = "") -> str:
-    """The secret between hub and service: what the environment brings to both, else made from the service's token.
+    """Return the secret between hub and service: the configured one, or one derived from the service's token.
 
-    The token crosses the network, for the service shows it to the hub's API: who reads it there can make this, too.
+    The service sends the token to the hub's API, so whoever can read it on the network can derive the secret, too.
     """
     return shared or hmac.new(api_token.encode(), _PURPOSE, hashlib.sha256).hexdigest()
 
 
 def to_info(settings: Settings) -> dict[str, Any]:
-    """What goes into the service's ``info``: settings as JSON values, and which variables the service has to have."""
+    """Return the service's ``info``: settings as JSON values, and the variables that the service has to have."""
     everything = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     needs = sorted(variable for name, variable in BY_ENVIRONMENT.items() if getattr(settings, name))
     return {"settings": {name: value for name, value in everything.items() if name not in WITHHELD}, "needs": needs}
 
 
 def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The part of a service's ``info`` that is ours; None: the hub's configuration says nothing to a service apart."""
+    """Return our part of a service's ``info``; `None` if the hub's configuration has none."""
     settings, needs = info.get("settings"), info.get("needs", [])
     if not isinstance(settings, dict) or not isinstance(needs, list):
         return None
@@ -117,7 +119,7 @@ def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def settings_from(received: Mapping[str, Any], own: Own) -> Settings:
-    """The settings that the hub sent, with what the service knows itself.
+    """Return the settings that the hub sent, together with what the service knows itself.
 
     Raises:
         SettingsError: a field is unknown or wrong (another version wrote it), or a variable is missing here.

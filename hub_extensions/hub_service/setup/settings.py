@@ -1,8 +1,7 @@
-"""What the service is started with: one JSON file, written by ``configure(c)`` and read once at the service's start.
+"""The service's settings: one JSON file, written by ``configure(c)`` and read once at the service's start.
 
-A service that the hub does not start has no such file: it asks the hub (``service_info.py``, ``settings_client.py``).
-The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
-Not here: how an admin sets these (``core/settings.py``), and what they mean (the dataclasses of ``core``).
+A service that the hub does not start has no such file and asks the hub (``service_info.py``,
+``settings_client.py``). The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
 """
 
 from __future__ import annotations
@@ -37,19 +36,20 @@ Made = TypeVar("Made", bound="Settings")
 
 @dataclass(frozen=True)
 class Settings(ServiceConfig, NoticeConfig):
-    """Everything the service needs to know before its first request: the admin's settings, and what else it is told.
+    """Everything the service needs before its first request: the administrator's settings, and what the hub adds.
 
     Attributes:
-        hub_secret: what the hub proves itself with on ``/services/gpu/hub/…``.
+        hub_secret: signs the hub's requests to ``/services/gpu/hub/…``.
         api_token: the service's own token at the hub's API (fixed in configuration, so a restart does not change it).
         base_url: the hub's base URL, starting and ending in a slash.
-        hub_api_url: the hub's API; empty means the environment of a hub-managed service says it.
-        moved_url: where hub and proxy reach the service while somebody else has its port; else empty.
-        public_url: the hub's public address where the admin has set one; else empty.
-        start_seconds: how long a start may take before the spawner or the hub ends it (for what "at most" promises).
-        allow_named_servers: users may have more than one server ("work on CPU meanwhile" is offered).
-        offers, queue, culling: the admin's settings as `core` reads them.
-        cluster: servers are pods of a cluster, whose GPUs are watched; None: they are processes of this machine.
+        hub_api_url: the hub's API; "" if the environment of a service that the hub starts has it.
+        moved_url: where hub and proxy reach the service while another program has its port; "" otherwise.
+        public_url: the hub's public address, if it is configured; "" otherwise.
+        start_seconds: how long a start may take before the spawner or the hub ends it (for the limit that "at most"
+            shows).
+        allow_named_servers: users may have more than one server, so "work on CPU meanwhile" is offered.
+        offers, queue, culling: the administrator's settings as `core` uses them.
+        cluster: servers are pods of a cluster whose GPUs are watched; `None` if they are processes of this machine.
     """
 
     hub_secret: str = field(repr=False, kw_only=True)
@@ -67,22 +67,22 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def folder(self) -> Path:
-        """The service's own folder (mode 0700, on a local disk): database, copies of it, lock, secrets."""
+        """Return the service's own folder (mode 0700, on a local disk): database, its copies, lock, secrets."""
         return Path(self.state_dir)
 
     @property
     def prefix(self) -> str:
-        """The path every route starts with, e.g. ``/services/gpu/``."""
+        """Return the path that every route starts with, such as ``/services/gpu/``."""
         return f"{self.base_url.rstrip('/')}/services/{SERVICE_NAME}/"
 
     @property
     def url(self) -> str:
-        """The service's direct URL, without a slash at the end: ``http://127.0.0.1:8191/services/gpu``."""
+        """Return the service's direct URL without a slash at the end: ``http://127.0.0.1:8191/services/gpu``."""
         return f"{self.origin}{self.prefix.rstrip('/')}"
 
     @property
     def origin(self) -> str:
-        """Where hub and proxy reach the service, without a path: ``http://127.0.0.1:8191``."""
+        """Return the address for hub and proxy, without a path: ``http://127.0.0.1:8191``."""
         return self.moved_url or self._usual_origin
 
     @property
@@ -91,14 +91,14 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def servers_url(self) -> str:
-        """Where users' servers reach the service: the direct URL, unless the admin names another."""
+        """Return the address for users' servers: the direct URL, unless the administrator names another."""
         usual = f"{self._usual_origin}{self.prefix.rstrip('/')}"
         return (self.cluster.servers_url if self.cluster is not None else "") or usual
 
     def server_url(self, user: str, server: str) -> str:
-        """Where a user opens a server: whole where the hub's public address is known, else from its path on.
+        """Return where a user opens a server: a full URL if the hub's public address is known, otherwise a path.
 
-        A hub that gives each user a host of their own leads on from there.
+        A hub with a host for each user redirects from there.
         """
         public = urlsplit(self.public_url if "://" in self.public_url else f"https://{self.public_url}")
         host = f"{public.scheme}://{public.netloc}" if public.netloc else ""
@@ -107,14 +107,14 @@ class Settings(ServiceConfig, NoticeConfig):
 
     @property
     def store_url(self) -> str:
-        """The database: the admin's own URL, or an SQLite file in `state_dir`."""
+        """Return the database: the administrator's own URL, or an SQLite file in `state_dir`."""
         return self.database_url or f"sqlite:///{self.folder / 'gpu.sqlite'}"
 
     @classmethod
     def load(cls: type[Made], path: str | os.PathLike[str]) -> Made:
-        """Read the file. Raises SettingsError: it is missing, not readable, not JSON, or a field is wrong."""
+        """Read the file. Raises SettingsError if it is missing, not readable, not JSON, or a field is wrong."""
         return read_settings(path, cls)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
-        """Write the file with mode 0600: whole, or not at all."""
+        """Write the file atomically with mode 0600."""
         write_settings(path, self)

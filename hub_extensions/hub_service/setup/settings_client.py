@@ -1,7 +1,6 @@
-"""A service apart from the hub: waits until the hub sends its settings, and notices when they are others.
+"""The settings of a service that the hub does not start: waits until the hub sends them, and notices changes.
 
-It is started again with the new ones by whoever started it; nothing is changed while it runs.
-Not here: what is sent (``service_info.py``), and what ends besides (``process.py``).
+After a change the service ends, and whoever started it starts it again; nothing is changed while it runs.
 """
 
 from __future__ import annotations
@@ -20,21 +19,22 @@ from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, Se
 
 log = logging.getLogger("hub_extensions.hub_service.setup.settings_client")
 
-ASK_AGAIN = 60.0
-"""Seconds between two checks whether the hub has other settings."""
+ASK_AGAIN = 60.0  # seconds between two checks whether the hub has other settings
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 TOKEN_SECONDS = 30.0
-"""So long the hub may refuse the token. A hub set back to a time before us forgets it, and the chart makes another one
-later: whoever starts this service again gives it the token as it is by then."""
+"""How long the hub may refuse the token. A hub that was rolled back to a version without this package forgets the
+token, and the chart creates another one later. Whoever starts this service again then passes the new one.
+"""
 EXIT_TOKEN_REFUSED = 77
-"""As in sysexits.h: the environment of this very process has the old token, so its supervisor ends with it."""
+"""As in sysexits.h: this process's environment has the old token, so its supervisor ends with it."""
 WITHHELD_SECONDS = 60.0
-"""So long the hub may know the token and not send us its settings. A hub that starts the service itself does that for
-ever: two services would look after its servers. One refusal may come from a hub that is only starting."""
+"""How long the hub may accept the token without sending settings. A hub that starts the service itself does so for
+ever, and two services would manage its servers. A single refusal may come from a hub that is only starting.
+"""
 
 
 class RemoteSettings:
-    """The settings as the hub's configuration has them now, against those this service was started with."""
+    """The settings in the hub's current configuration, compared with those this service was started with."""
 
     def __init__(self, own: Own, lifetime: Lifetime, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._own = own
@@ -47,7 +47,9 @@ class RemoteSettings:
         self._withheld_since: float | None = None
 
     async def wait_for_settings(self) -> Settings | None:
-        """The settings, as soon as the hub has some that fit; None: a stop came first. One log line a reason."""
+        """Return the settings as soon as the hub has valid ones; `None` if the service was told to stop first. Logs
+        each cause once.
+        """
         pause, logged, began = FIRST_PAUSE, "", self._clock()
         while not self._lifetime.stopping.is_set():
             settings, why = await self._settings()
@@ -65,7 +67,10 @@ class RemoteSettings:
         return None
 
     async def is_other(self, may_be_new: bool) -> bool:
-        """Has the hub other settings? Then this service ends. Asks once a minute, and a hub that may be new at once."""
+        """Return whether the hub has other settings, in which case this service ends.
+
+        Asks once a minute, or at once if the hub may have been restarted.
+        """
         now = self._clock()
         self._refused_since = None
         if not may_be_new and now - self._asked_at < ASK_AGAIN:
@@ -87,7 +92,7 @@ class RemoteSettings:
         return True
 
     def _refused_settings(self, problem: HubRefused) -> bool:
-        """The hub does not send its settings: after a while of nothing else the service ends."""
+        """Handle a hub that does not send its settings: if that lasts, the service ends."""
         log.debug("the hub does not send the settings: %s", problem)
         if problem.status not in (401, 403, 404):
             return False
@@ -106,7 +111,7 @@ class RemoteSettings:
         return True
 
     def refused(self, problem: HubRefused) -> None:
-        """The hub did not answer a question but refused it: after a while of nothing else the service ends."""
+        """Handle a hub that refuses the token: if that lasts, the service ends."""
         if problem.status not in (401, 403):
             return
         now = self._clock()
@@ -117,7 +122,6 @@ class RemoteSettings:
             self._lifetime.stop(why, EXIT_TOKEN_REFUSED)
 
     def close(self) -> None:
-        """Close the connections."""
         self._hub.close()
 
     async def _settings(self) -> tuple[Settings | None, str]:

@@ -1,7 +1,7 @@
-"""The service's own folder and the secrets in it: made at the hub's start, private, the same after a restart.
+"""The service's own folder and the secrets in it: created at the hub's start, private, the same after a restart.
 
-A hub's pod without a volume begins with an empty folder each time: there the secrets follow from one that lasts.
-Not here: what else is kept in it (the store, the settings file).
+The pod of a hub without a volume starts with an empty folder each time; there the secrets are derived from a lasting
+one.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from hub_extensions.hub_service.setup.settings import SettingsError, write_priva
 
 NAMES = ("hub_secret", "api_token")
 LOCK_FILE = "service.lock"
-SETTINGS_FILE = "service.json"
-"""The settings that the service was started with, for commands beside it."""
+SETTINGS_FILE = "service.json"  # the settings that the service was started with, for commands beside it
 SHORTEST_LASTING = 16
-"""Bytes. From a secret that is shorter none is made: it could be guessed."""
+"""Minimum length in bytes of a secret from which others are derived; a shorter one could be guessed."""
 
 
 def state_folder(path: Path) -> Path:
-    """The folder `c.GpuService.state_dir` names, made and with mode 0700.
+    """Create the folder of `c.GpuService.state_dir` with mode 0700 and return it.
 
     Raises:
         ValueError: it cannot be used; the text names the setting.
@@ -55,11 +54,11 @@ def state_folder(path: Path) -> Path:
 
 
 def folder_apart(path: Path) -> Path:
-    """The folder of a service that the hub does not start. A volume's root may belong to another account: then its
-    mode stays.
+    """Create the folder of a service that the hub does not start. The root of a volume may belong to another account;
+    then its mode is left.
 
     Raises:
-        SettingsError: it cannot be made or written.
+        SettingsError: it cannot be created or written.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,11 +73,12 @@ def folder_apart(path: Path) -> Path:
 
 
 def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
-    """``hub_secret`` and ``api_token``: those of the last start, or new ones.
+    """Return ``hub_secret`` and ``api_token``: those of the last start, or new ones.
 
-    `lasting` is a secret that outlives the folder, such as the hub's ``cookie_secret`` (a text is hexadecimal, as the
-    hub reads it): new ones follow from it, the same each time. Without one, or with one that is too short, they are
-    random.
+    Args:
+        lasting: a secret that outlives the folder, such as the hub's ``cookie_secret`` (as text it is hexadecimal,
+            as the hub reads it). New secrets are derived from it and are always the same. If it is missing or too
+            short, they are random.
 
     Raises:
         ValueError: the file with them is damaged, or cannot be read.

@@ -1,6 +1,6 @@
-"""What a process beside the hub finds around it: the hub's API, the chart's proxy, and what the environment hands down.
+"""The environment of a process beside the hub: the hub's API, the chart's proxy, and variables that it inherits.
 
-The GPU service and the gate are given it. Not here: where the service itself is reached (``addresses.py``).
+The GPU service and the gate are started with it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ HANDED_DOWN = ("KUBERNETES_SERVICE_", "PG")
 
 
 def own_hub_api(c: Any, base_url: str) -> str:
-    """The hub's API for a process that the hub starts, where the hub listens on every address: the short way, inside.
+    """Return the hub's API for a process that the hub starts, by the loopback address if the hub listens on every
+    address.
 
-    In a pod the long one, by the hub's own Service, is a way that network policies may close. "": JupyterHub tells it.
+    In a pod, network policies may block the other way, by the hub's own Service. Returns "" if JupyterHub sets the
+    address.
     """
     bound = urlsplit(str(value_of(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
     everywhere = (bound.hostname or "") in ("", "0.0.0.0", "::")
@@ -30,16 +32,16 @@ def own_hub_api(c: Any, base_url: str) -> str:
 
 
 def chart_service_url(base_url: str) -> str:
-    """Where pods reach the service by the chart's proxy; "" where the chart's Services are not there."""
+    """Return where pods reach the service through the chart's proxy; "" outside the chart."""
     proxy = _chart_proxy(os.environ)
     return f"{proxy}{base_url}services/{SERVICE_NAME}" if proxy else ""
 
 
 def _chart_proxy(environ: Mapping[str, str]) -> str:
-    """Where pods reach the chart's proxy by plain HTTP; "" where the chart's Services are not there.
+    """Return where pods reach the chart's proxy by plain HTTP; "" outside the chart.
 
-    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt it is not the proxy that
-    stands there, but proxy-http leads to it.
+    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt another program listens
+    there, but proxy-http leads to the proxy.
     """
     if inner := environ.get("PROXY_HTTP_SERVICE_HOST"):
         return at(inner, int(environ.get("PROXY_HTTP_SERVICE_PORT") or 8000))
@@ -50,8 +52,9 @@ def _chart_proxy(environ: Mapping[str, str]) -> str:
 
 
 def handed_down() -> dict[str, str]:
-    """What the service needs of the hub's own environment, of which JupyterHub hands next to nothing to a service.
+    """Return the variables of the hub's environment that the service needs, as JupyterHub passes almost none to a
+    service.
 
-    Where a pod finds its cluster, and what libpq connects with (``PGPASSWORD`` and the like).
+    They locate the cluster in a pod, and configure libpq (``PGPASSWORD`` and others).
     """
     return {name: value for name, value in os.environ.items() if name.startswith(HANDED_DOWN)}

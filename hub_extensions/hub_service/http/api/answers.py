@@ -1,7 +1,4 @@
-"""The one place that turns errors into answers: a status and a `Problem` for each, and only our own fault is 500.
-
-Not here: how an answer looks (JSON for the API, a page for people).
-"""
+"""Converts errors to answers, each with a status and a `Problem`. Only our own fault is 500."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ SENTENCES = {
 
 
 def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Problem]:
-    """What a caller is told: (HTTP status, body). Anything not foreseen is our own fault."""
+    """Return the HTTP status and body for an error. Anything unexpected is our own fault."""
     if isinstance(error, BadInput):
         return error.status, Problem(error.message, error.field, error.reason)
     if isinstance(error, Refused):
@@ -57,7 +54,7 @@ def problem_of(error: BaseException | None, status: int = 500) -> tuple[int, Pro
 
 
 def is_our_fault(error: BaseException | None) -> bool:
-    """True: it belongs in the log with its traceback."""
+    """Return whether the error belongs in the log with its traceback."""
     return problem_of(error)[1] is OUR_FAULT
 
 

@@ -1,7 +1,7 @@
-"""What every route has in common: who may call it, its body's size, and how its errors become answers.
+"""What all routes share: authentication, limits for the body, and how errors become answers.
 
-A handler class names who may call it in `who`; `prepare` asks `Auth` before anything else happens, and before a byte
-of the body is read. Not here: what a route does.
+A handler class names its callers in `who`. `prepare` asks `Auth` before anything else happens, and before a byte of
+the body is read.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from hub_extensions.hub_service.http.limits import HUB, Connections, Refusals
 
 log = logging.getLogger("hub_extensions.hub_service.http.api")
 
-SLICE = 50
-"""So many messages of a list are written before others have a turn in the loop."""
+SLICE = 50  # number of list items that are encoded before other tasks of the event loop get a turn
 
 T = TypeVar("T")
 
 
 @dataclass
 class Parts:
-    """What the routes work with.
+    """The objects that the routes work with.
 
     Attributes:
-        prefix: of every route, ``/services/gpu/``. base_url: the hub's own, for links to servers.
-        closing: set when the service stops: endless answers end.
-        help_url: the admin's own page for students; empty: ours.
-        connections: who has which place at the listener. refusals: how many requests are refused now.
+        prefix: of every route, ``/services/gpu/``.
+        base_url: the hub's own, for links to servers.
+        help_url: the administrator's page for students; "" for the service's own.
+        closing: set when the service stops, so that endless answers end.
+        connections: the places at the listener.
+        refusals: counts refused requests.
     """
 
     engine: Engine
@@ -68,9 +69,9 @@ OLDER_HUB = Reason(
 
 
 class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
-    """A route of the service: its body is read only after the caller is known, and never beyond the limit.
+    """A route of the service. Its body is read only after the caller is known, and within the limit.
 
-    Subclasses say in `who` who may call it, and in `action` what a person does by it.
+    Subclasses set `who`, the callers, and `action`, what a person does with the route.
     """
 
     body_bytes = BODY_LIMIT_BYTES
@@ -80,7 +81,6 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
     caller: Hub | Server | Person | None = None
 
     def initialize(self, parts: Parts) -> None:
-        """Called by tornado for each request."""
         self.parts = parts
         self.hub_auth = parts.auth.oauth
         self.signed: SignedRequest | None = None
@@ -88,25 +88,24 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
     @property
     def engine(self) -> Engine:
-        """The engine, which decides."""
         return self.parts.engine
 
     @property
     def person(self) -> Person:
-        """The caller of a route for people."""
+        """Return the caller of a route for people."""
         if not isinstance(self.caller, Person):
             raise Forbidden("This is for users of the hub.")
         return self.caller
 
     def set_default_headers(self) -> None:
-        """No answer of ours is to be kept, sniffed or framed."""
+        """Set headers so that no answer is cached, sniffed or framed."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
         self.clear_header("Server")
 
     async def prepare(self) -> None:
-        """Ask who is calling, then how large the body is said to be; nothing else of a route runs before that."""
+        """Authenticate the caller, then check the announced size of the body, before anything else of a route runs."""
         stream = getattr(self.request.connection, "stream", None)
         self.parts.connections.heard(stream)
         try:
@@ -122,7 +121,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.take_body()
 
     def _check_signature(self) -> None:
-        """Did the hub sign this, for now? Raises Forbidden: it was here before; SignAgain."""
+        """Verify the hub's signature, if there is one. Raises Forbidden for a repeated request, or SignAgain."""
         judged = self.parts.auth.judged(self.request)
         if judged is None:
             return
@@ -132,17 +131,19 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         if judged.verdict is SignatureVerdict.AGAIN:
             if self.who is not Who.HUB or self.request.method == "GET":
                 raise SignAgain
-            self._again = True  # `body` says so: an answer before the whole body may not arrive
+            self._again = True  # raised by `body`: an answer before the whole body is read may not arrive
 
     async def judged(self) -> Hub | Server | Person | None:
-        """Who is calling, by what came before the body."""
+        """Authenticate the caller by the request line and headers."""
         return await self._admitted()
 
     def body(self) -> bytes:
-        """The whole body.
+        """Return the whole body.
 
         Raises:
-            BadInput: it is too large. Forbidden: the hub signed another. SignAgain.
+            BadInput: it is too large.
+            Forbidden: the hub signed another body.
+            SignAgain: see `SignAgain`.
         """
         body = self.whole_body()
         if self.signed is not None and self.signed.body != hash_of(body):
@@ -157,30 +158,30 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return BadInput(message, status=413, reason="too-large")
 
     def get_current_user(self) -> Person | None:
-        """For tornado and for JupyterHub's XSRF cookie."""
+        """Return the caller, for tornado and for JupyterHub's XSRF cookie."""
         return self.caller if isinstance(self.caller, Person) else None
 
     def not_logged_in(self) -> Person:
-        """Nobody known calls a route for people: 403 here, the login on pages."""
+        """Refuse an unknown caller with 403; pages redirect to the login instead."""
         raise Forbidden(explain("no-access"))
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
-        """Our own faults with their traceback; what callers did wrong is in the access log."""
+        """Log our own faults with their traceback; callers' errors are in the access log."""
         if is_our_fault(value):
             log.error("%s %s failed", self.request.method, self.request.path, exc_info=value)
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """Errors become answers here (`problem_of` says which)."""
+        """Convert an error to an answer with `problem_of`."""
         error = kwargs.get("exc_info", (None, None, None))[1] or sys.exc_info()[1]
         status, problem = problem_of(error, status_code)
         super().send_error(status, problem=problem, **kwargs)
 
     def wants_page(self) -> bool:
-        """Somebody looks at this in a browser."""
+        """Return whether a browser shows the answer."""
         return "text/html" in self.request.headers.get("Accept", "")
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """The `Problem` as JSON, for people as a page."""
+        """Answer with the `Problem` as JSON, or as a page in a browser."""
         problem: Problem = kwargs["problem"]
         if status_code == 503:
             self.set_header("Retry-After", "5")
@@ -192,13 +193,13 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         self.finish(self.settings["error_page"](self, problem, status_code))
 
     def finish(self, chunk: str | bytes | dict[str, Any] | None = None) -> Any:
-        """The end of the answer; to the hub it is signed."""
+        """Finish the answer; an answer to the hub is signed."""
         if self.signed is not None and not isinstance(chunk, dict):
             self.sign(utf8(chunk or b""))
         return super().finish(chunk)
 
     def sign(self, body: bytes) -> None:
-        """Put the proof of this answer into its head."""
+        """Add the signature of this answer to its headers."""
         if self.signed is not None:
             proof = self.parts.auth.signatures.signed(self.signed, self.get_status(), body)
             self.set_header(ANSWER_HEADER, proof)
@@ -229,7 +230,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return self.allowed(await self._person(), self.action)
 
     def _mark_proved(self, stream: Any) -> None:
-        """The hub and users' servers keep their connections, whatever strangers do."""
+        """Reserve the connection for the hub or a user's server, whatever strangers do."""
         if not isinstance(self.caller, Hub | Server):
             return
         caller = HUB if isinstance(self.caller, Hub) else self.caller
@@ -238,7 +239,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             victim.close()
 
     async def asked_of_hub(self, question: Awaitable[T]) -> T:
-        """An answer that JupyterHub's own client gets from the hub: what it says of a hub that is away is ours."""
+        """Await an answer from JupyterHub's own client; its error about a hub that is away becomes HubAway."""
         try:
             return await question
         except HTTPError as problem:
@@ -251,7 +252,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return person if person is not None else self.not_logged_in()
 
     def allowed(self, person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Person:
-        """The caller, who may do this (to the server `of`). Raises Forbidden."""
+        """Return the caller if it may do this (to the server `of`). Raises Forbidden."""
         why = refusal(person, action, of)
         if why is not None:
             raise Forbidden(why)
@@ -262,7 +263,7 @@ class JsonRoute(Route):
     """A route of the API."""
 
     def message(self, kind: type[T]) -> T:
-        """The body as a message.
+        """Return the body as a message.
 
         Raises:
             BadInput: with the field's name.
@@ -270,11 +271,11 @@ class JsonRoute(Route):
         return read(kind, self.body())
 
     def messages(self, kind: type[T]) -> tuple[T, ...]:
-        """The body as messages, one a line. Raises BadInput, as `message` does."""
+        """Return the body as messages, one per line. Raises BadInput like `message`."""
         return tuple(read(kind, line) for line in self.body().splitlines() or [b""])
 
     async def answer_list(self, values: Sequence[object]) -> None:
-        """Finish with a list of messages, written in slices between which others have a turn."""
+        """Finish with a list of messages, encoded in parts between which other tasks get a turn."""
         parts = []
         for start in range(0, len(values), SLICE):
             parts.append(b",".join(write(value) for value in values[start : start + SLICE]))
@@ -283,17 +284,17 @@ class JsonRoute(Route):
         self.finish(b"[" + b",".join(parts) + b"]")
 
     def answer_lines(self, values: Iterable[object]) -> None:
-        """Finish with messages as compact JSON, one a line."""
+        """Finish with messages as compact JSON, one per line."""
         self.set_header("Content-Type", "application/x-ndjson")
         self.finish(b"\n".join(write(value) for value in values))
 
     def no_content(self) -> None:
-        """Finish: done, nothing to say."""
+        """Finish without a body."""
         self.set_status(204)
         raise Finish
 
     def only_queries(self, *known: str) -> None:
-        """Refuse a query argument that this route does not have."""
+        """Refuse query arguments that this route does not have."""
         for name in self.request.query_arguments:
             if name not in known and name != "_xsrf":
                 raise BadInput(f"{name!r} is not a query argument here. Known: {', '.join(known) or 'none'}.", name)

@@ -1,6 +1,6 @@
-"""Reads and writes the dataclasses of ``core/messages`` as JSON: strict in, compact out.
+"""Reads and writes the dataclasses of ``core/messages`` as JSON: strict input, compact output.
 
-What cannot be read is `BadInput`, with the field's name and what would be right. Not here: who may send it.
+Invalid input raises `BadInput` with the field's name and what would be right.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from hub_extensions.hub_service.http.api.requests import TicketRequest
 T = TypeVar("T")
 
 BODY_LIMIT_BYTES = 64 * 1024
-"""The longest request body; the longest honest one (many offers, long options) is far below 8 KiB."""
+"""Longest request body; the longest regular one (many offers, long options) is far below 8 KiB."""
 
 OF_ANY_VERSION = frozenset({Report, Progress, Ended, Stopped})
-"""What users' servers send, each of the version of its image, and what a hub says of a start or a server that ended.
-What a newer one says more is skipped, as in answers."""
+"""Messages from users' servers, which have the version of their image, and the hub's reports about a start or a
+server that ended. Additional fields of a newer version are skipped, as in answers.
+"""
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
 
@@ -45,10 +46,12 @@ WHAT_IS_RIGHT = {
 
 
 class BadInput(Exception):
-    """What a caller sent cannot be used.
+    """The input of a caller is invalid.
 
     Attributes:
-        status: 4xx. message: what is wrong and what would be right. field: dotted path, "" for the whole body.
+        status: 4xx.
+        message: what is wrong and what would be right.
+        field: dotted path; "" for the whole body.
         reason: a stable code, for programs.
     """
 
@@ -61,11 +64,11 @@ class BadInput(Exception):
 
 
 def read(kind: type[T], body: bytes) -> T:
-    """One message from a request's body.
+    """Read one message from a request's body.
 
     Raises:
-        BadInput: not JSON, a missing field, a wrong type, a value out of range, or an unknown field of a message that
-            a person may have mistyped, or that may ask for more than is known here.
+        BadInput: not JSON, a missing field, a wrong type, a value out of range, or an unknown field. Unknown fields
+            are refused in messages that people write or that may ask for something this version does not know.
     """
     raw = _json(body)
     if not isinstance(raw, dict):
@@ -84,7 +87,7 @@ def read(kind: type[T], body: bytes) -> T:
 
 
 def write(value: object) -> bytes:
-    """Compact JSON of a dataclass, or of a tuple of them. Times are ISO 8601 in UTC."""
+    """Return compact JSON of a dataclass, or of a tuple of them. Times are ISO 8601 in UTC."""
     if isinstance(value, tuple):
         return b"[" + b",".join(write(item) for item in value) + b"]"
     return _adapter(type(value)).dump_json(value)
@@ -123,7 +126,9 @@ def _json(body: bytes) -> Any:
 
 
 def _where(raw: object, wrong: Callable[[object], bool]) -> str | None:
-    """The dotted path of the first value, or key, that is wrong; "" for the whole body, None where nothing is."""
+    """Return the dotted path of the first value or key that is wrong; "" for the whole body, `None` if nothing is
+    wrong.
+    """
     todo: list[tuple[str, object]] = [("", raw)]
     while todo:
         path, value = todo.pop()

@@ -1,6 +1,6 @@
-"""The hub's routes: its spawners ask for admission, say what became of a start, and listen for changes.
+"""The hub's routes: its spawners ask for admission, report how a start went, and follow changes.
 
-Authorised by the hub's signature alone, without a call back to the hub: the hub polls its spawners before it listens.
+The hub's signature authorises them without a request back to the hub, which polls its spawners before it listens.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ log = logging.getLogger("hub_extensions.hub_service.http.api")
 
 HEARTBEAT_SECONDS = 5.0
 READER_SECONDS = 10.0
-"""A reader of events that does not take a line for this long is dropped; it comes back and gets all live tickets."""
+"""A reader of events that does not accept a line for this long is dropped; it reconnects and gets all live tickets."""
 
 
 class HubTickets(JsonRoute):
-    """POST: spawners ask for admission, one a line."""
+    """POST: spawners ask for admission, one request per line."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Find or make the ticket of each (user, server); the answers are in the same order, one a line."""
+        """Find or create the ticket of each (user, server); the answers are in the same order, one per line."""
         self.answer_lines(await self.engine.ask_all(self.messages(Ask)))
 
 
@@ -42,7 +42,7 @@ class HubTicketStarted(JsonRoute):
     who = Who.HUB
 
     async def post(self, ticket: str) -> None:
-        """Note the process, or the end of the ticket."""
+        """Record the process, or the end of the ticket."""
         self.answer(await self.engine.started(ticket, self.message(Started)))
 
 
@@ -63,50 +63,50 @@ class HubStopped(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Look at the server's lease now instead of at the next round."""
+        """Check the server's lease now instead of in the next round."""
         await self.engine.stopped(self.message(Stopped))
         self.no_content()
 
 
 class HubSignedOut(JsonRoute):
-    """POST: the user of a server was signed out, so it is to stop at a time."""
+    """POST: the user of a server was signed out, so the server has to stop."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Take over the stop of a server that holds a lease; asked again, say how long is left."""
+        """Take over the stop of a server that holds a lease; a repeated request returns the remaining time."""
         self.answer(await self.engine.signed_out(self.message(SignedOut)))
 
 
 class HubWithoutSession(JsonRoute):
-    """POST: of whom nobody knows whether the sign-in service still has the account; all of them, each time."""
+    """POST: all users for whom nobody can check whether the sign-in service still has the account."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Remember it: their servers are kept while they work, and nobody keeps them on."""
+        """Record them: their servers run on while they are busy, and cannot be kept."""
         await self.engine.without_session(self.message(WithoutSessions))
         self.no_content()
 
 
 class HubSessionsEnded(JsonRoute):
-    """POST: sessions of a user ended at the hub; what is remembered of that user's logins and tokens counts no more."""
+    """POST: sessions of a user ended at the hub, so cached logins and tokens of that user are invalid."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Forget them, whichever of the user's sessions they came from."""
+        """Drop them, whichever of the user's sessions they came from."""
         self.parts.auth.forget(self.message(EndedSessions).user)
         self.no_content()
 
 
 class PageRoute(JsonRoute):
-    """What a page of the hub shows."""
+    """A route for the data of one of the hub's pages."""
 
     who = Who.HUB
 
     async def hear_language(self, user: str) -> None:
-        """Mails to this user speak the language of the page; "" or none: it is not that user who reads it."""
+        """Use the page's language for mails to this user. The header is missing if somebody else reads the page."""
         if language := self.request.headers.get("Accept-Language", ""):
             await self.engine.hear_language(user, catalogue_for(language).language)
 
@@ -115,7 +115,7 @@ class HubForm(PageRoute):
     """GET: everything the spawn form of one user needs."""
 
     async def get(self) -> None:
-        """Query: user, server, group (repeated), admin (0 or 1). Header: the language that its page is shown in."""
+        """Query: user, server, group (repeated), admin (0 or 1). Header: the language of the page."""
         self.only_queries("user", "server", "group", "admin")
         admin = self.get_query_argument("admin", "0")
         if admin not in ("0", "1"):
@@ -127,10 +127,10 @@ class HubForm(PageRoute):
 
 
 class HubOverview(PageRoute):
-    """GET: where one user stands: tickets, servers, and starts that failed."""
+    """GET: one user's tickets, servers, and failed starts."""
 
     async def get(self) -> None:
-        """Query: user. Header: the language of that user's page which shows it."""
+        """Query: user. Header: the language of the page."""
         self.only_queries("user")
         user = self.get_query_argument("user")
         await self.hear_language(user)
@@ -138,18 +138,18 @@ class HubOverview(PageRoute):
 
 
 class HubCulling(JsonRoute):
-    """GET: what would happen to each running server; for `jupyterhub-gpu cull --dry-run` beside the service."""
+    """GET: what culling would do with each running server; for `jupyterhub-gpu cull --dry-run` beside the service."""
 
     who = Who.HUB
 
     async def get(self) -> None:
-        """Decided at this very moment; nothing is done."""
+        """Decide now, without doing anything."""
         self.only_queries()
         self.answer(await self.engine.culling())
 
 
 class HubEvents(JsonRoute):
-    """GET: one line of JSON for every live ticket, then one for every change; an empty line while nothing happens.
+    """GET: one line of JSON for every live ticket, then one for every change; empty lines while nothing happens.
 
     Each line begins with its signature and a space.
     """
@@ -157,17 +157,15 @@ class HubEvents(JsonRoute):
     who = Who.HUB
 
     def initialize(self, parts: Parts) -> None:
-        """Called by tornado for each request."""
         super().initialize(parts)
         self._gone = asyncio.Event()
 
     def on_connection_close(self) -> None:
-        """The reader is gone."""
         self._gone.set()
         super().on_connection_close()
 
     async def get(self) -> None:
-        """Endless, until the reader goes, does not read, or the service stops."""
+        """Send lines until the reader disconnects or does not read, or the service stops."""
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("X-Accel-Buffering", "no")
         changes = cast("AsyncGenerator[TicketStatus, None]", self.engine.changes())

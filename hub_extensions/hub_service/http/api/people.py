@@ -1,7 +1,7 @@
-"""The API for users, admins and programs: offers, tickets, leases, and the description of all this.
+"""The API for users, administrators and programs: offers, tickets, leases, and the description of all this.
 
-A ticket by API means: ask the hub, for that user, to start a server with these offers; its spawner then asks for
-admission as after a click on the form.
+A ticket requested by API makes the service ask the hub to start a server with these offers. The spawner then asks
+for admission as after a click on the form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
-    """The offers as this caller may see them; a service is no user, whatever its name."""
+    """Return the offers that this caller may see. A service is not treated as a user, whatever its name."""
     user = person.name if person.kind == "user" else ""
     return engine.form(user, server, person.groups, person.may(ApiAction.LIST_ALL))
 
@@ -32,26 +32,26 @@ class Offers(JsonRoute):
     who = Who.READER
 
     async def get(self) -> None:
-        """For the caller's own groups."""
+        """Return the offers for the caller's own groups."""
         self.only_queries()
         self.answer(form_for(self.engine, self.person))
 
 
 class TicketsRoute(JsonRoute):
-    """GET: the line. POST: ask for a server."""
+    """GET: the tickets in line. POST: ask for a server."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
-        """One's own tickets; all of them for admins."""
+        """Return the caller's own tickets, or all of them for administrators."""
         self.only_queries()
         everybody = self.person.may(ApiAction.LIST_ALL)
         tickets = await self.engine.all_tickets() if everybody else self.engine.tickets(user_of(self.person))
         await self.answer_list(tickets)
 
     async def post(self) -> None:
-        """Ask the hub to start the caller's server; its ticket appears as soon as the hub has asked."""
+        """Ask the hub to start the caller's server; the ticket appears once the spawner has asked for admission."""
         wanted = self.message(TicketRequest)
         user = user_of(self.person)
         self.allowed(self.person, ApiAction.START, (user, wanted.server))
@@ -78,43 +78,43 @@ class OneTicket(JsonRoute):
     action = ApiAction.LIST_OWN
 
     async def delete(self, ticket: str) -> None:
-        """One's own ticket; any for admins."""
+        """End the caller's own ticket, or any for administrators."""
         await leave(self.engine, self.person, ticket)
         self.no_content()
 
 
 class ServersRoute(JsonRoute):
-    """GET: one's own running servers, whoever asks: the admins' list of all is `leases`."""
+    """GET: the caller's own running servers, also for administrators; `leases` lists all."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
-        """On which offer each is, and when it stops."""
+        """Return the offer of each server and when it stops."""
         self.only_queries()
         await self.answer_list(self.engine.servers_of(user_of(self.person)))
 
 
 class Leases(JsonRoute):
-    """GET: who holds what (admins)."""
+    """GET: all leases (administrators)."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """All leases that are not ended."""
+        """Return all leases that have not ended."""
         self.only_queries()
         await self.answer_list(await self.engine.leases())
 
 
 class OneLease(JsonRoute):
-    """DELETE: give a lease up whose machine will not come back, or of whose end there is no proof (admins)."""
+    """DELETE: give up a lease whose machine will not come back, or whose end cannot be proved (administrators)."""
 
     who = Who.ADMIN
     action = ApiAction.GIVE_UP
 
     async def delete(self, lease: str) -> None:
-        """Its pod is deleted by force; on one machine the lease ends by the admin's word."""
+        """Force-delete its pod; on one machine, end the lease on the administrator's responsibility."""
         self.only_queries("why")
         await self.engine.give_up(
             lease, self.person.name, " ".join(self.get_query_argument("why", "").split())[:LONGEST]
@@ -123,13 +123,13 @@ class OneLease(JsonRoute):
 
 
 class Usage(JsonRoute):
-    """GET: what was used, a page at a time."""
+    """GET: usage records, a page at a time."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
 
     async def get(self) -> None:
-        """One's own records; all of them for admins."""
+        """Return the caller's own records, or all of them for administrators."""
         self.only_queries("before")
         before = self.get_query_argument("before", None)
         user = None if self.person.may(ApiAction.LIST_ALL) else user_of(self.person)
@@ -141,37 +141,35 @@ class Usage(JsonRoute):
 
 
 class Forecasts(JsonRoute):
-    """GET: how good the wait forecasts were, by pool (admins)."""
+    """GET: the quality of the wait forecasts by pool (administrators)."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """The last 50 busy episodes of each pool."""
         self.only_queries()
         self.answer(self.engine.forecasts())
 
 
 class Culling(JsonRoute):
-    """GET: what would happen to each running server, and the stops that have failed (admins)."""
+    """GET: what culling would do with each running server, and the stops that have failed (administrators)."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """Decided at this very moment; nothing is done."""
+        """Decide now, without doing anything."""
         self.only_queries()
         self.answer(await self.engine.culling())
 
 
 class TheCluster(JsonRoute):
-    """GET: the cluster: from which nodes every offer is, what was left out and why (admins)."""
+    """GET: the cluster: the nodes of every offer, and what was left out and why (administrators)."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """The cluster as it was seen last."""
         self.only_queries()
         info = self.engine.cluster()
         if info is None:
@@ -192,10 +190,11 @@ class Description(JsonRoute):
 
 
 async def leave(engine: Engine, person: Person, ticket: str) -> None:
-    """End a place in line: one's own, or anybody's.
+    """End a ticket: the caller's own, or anybody's for administrators.
 
     Raises:
-        Forbidden: it is one's own, and the token is for less. Refused: 404: there is none of the caller's.
+        Forbidden: the ticket is the caller's own, and the token's scopes do not allow it.
+        Refused: 404, if the caller has no such ticket.
     """
     owner = engine.owner_of(ticket)
     why = refusal(person, ApiAction.LEAVE, owner)
@@ -206,10 +205,10 @@ async def leave(engine: Engine, person: Person, ticket: str) -> None:
 
 
 def user_of(person: Person) -> str:
-    """The user who calls.
+    """Return the calling user's name.
 
     Raises:
-        Forbidden: it is a service, which is nobody's user, whatever its name.
+        Forbidden: the caller is a service, which is never a user, whatever its name.
     """
     if person.kind != "user":
         raise Forbidden("This is for users: a service has no server and no ticket.")

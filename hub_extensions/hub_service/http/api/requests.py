@@ -1,6 +1,5 @@
-"""The bodies that only this API takes or gives: asking for a server, and what came of asking.
-
-Everything that the processes say to each other is in ``core/messages``.
+"""Messages of this API alone: asking for a server, and readiness. Messages between processes are in
+``core/messages``.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from hub_extensions.core.offers.offer_id import OfferId
 
 @dataclass(frozen=True, slots=True)
 class TicketRequest:
-    """A user asks for a server with one of these offers, in order of preference.
+    """A user's request for a server with one of these offers, in order of preference.
 
     Attributes:
         offers: offer ids, at least one.
         server: name of the server; "" is the default server.
-        notify_when_ready: the user hears of it with every page closed, where the admin has set a channel.
+        notify_when_ready: notify the user when the server is ready, if the administrator has set up a channel.
     """
 
     offers: tuple[OfferId, ...]
@@ -37,14 +36,16 @@ class TicketAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """What ``health`` says to anybody."""
+    """The part of ``health`` that everybody may read."""
 
     ready: bool
 
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """What ``health`` says to anybody while the service cannot start, or only shows what is there; `store`: why."""
+    """The part of ``health`` that everybody may read while the service cannot start or is read-only; `store`
+    explains why.
+    """
 
     ready: bool
     store: str

@@ -1,6 +1,6 @@
-"""The table of the service's JSON routes: address, handler, and what each method takes and gives.
+"""The table of the service's JSON routes: address, handler, and the messages of each method.
 
-The application and the OpenAPI document are both made from it, so neither can have a route the other lacks.
+The application and the OpenAPI document are both built from it, so they always have the same routes.
 """
 
 from __future__ import annotations
@@ -38,20 +38,21 @@ from hub_extensions.hub_service.http.api import hub, people, server, status
 from hub_extensions.hub_service.http.api.base import JsonRoute
 from hub_extensions.hub_service.http.api.requests import TicketAccepted, TicketRequest
 
-ID = "[0-9A-Za-z_-]{1,64}"
-"""A ticket's or a lease's id, as an expression that Python and JSON Schema read alike."""
+ID = "[0-9A-Za-z_-]{1,64}"  # the id of a ticket or lease, as a pattern that is valid in Python and in JSON Schema
 
 
 @dataclass(frozen=True)
 class Method:
-    """What one method of a route takes and gives.
+    """The messages of one method of a route.
 
     Attributes:
-        does: one sentence. takes, gives: message types; None is no body.
-        many: it gives a list of them. media: of a body that is not JSON.
-        query: name -> description; names in `needed` have to be there.
+        does: one sentence.
+        takes, gives: message types; `None` for no body.
+        many: the answer is a list.
+        media: content type of a body that is not JSON.
+        query: name -> description of each query argument; those in `needed` are required.
         errors: statuses besides 403 and 500.
-        action: what a person does by it, where the handler asks for more than its own `action`.
+        action: what a person does with it, if it needs more than the handler's own `action`.
     """
 
     does: str
@@ -68,7 +69,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Address:
-    """One route: its path below the prefix (``{name}`` is one part of it), its handler, its methods."""
+    """One route: its path below the prefix (``{name}`` is one segment), its handler, its methods."""
 
     path: str
     handler: type[JsonRoute]
@@ -76,7 +77,7 @@ class Address:
 
     @property
     def pattern(self) -> str:
-        """The path as tornado takes it."""
+        """Return the path as tornado's pattern."""
         return re.sub(r"\{(ticket|lease)\}", f"({ID})", self.path)
 
 

@@ -1,6 +1,6 @@
-"""The routes of a user's server: its own state, its own report, its own *keep*, giving its GPU back.
+"""The routes of a user's server: its state, its report, its *keep*, and giving its GPU back.
 
-User and server come from the token's scope alone: nothing a server sends can name another one.
+User and server come from the token's scope alone, so no request can name another server.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class ServerRoute(JsonRoute):
 
     @property
     def server(self) -> Server:
-        """The server whose token this is."""
+        """Return the server whose token this is."""
         if not isinstance(self.caller, Server):
             raise Forbidden("This needs the server's own token.")
         return self.caller
@@ -28,7 +28,7 @@ class OwnServer(ServerRoute):
     """GET: what the service knows about this server."""
 
     async def get(self) -> None:
-        """The state; 404 while the service knows no such server."""
+        """Return the state; 404 while the service does not know this server."""
         state = self.engine.server_state(self.server.user, self.server.server)
         if state is None:
             raise BadInput("The GPU service does not know this server yet.", status=404, reason="unknown-server")
@@ -39,7 +39,7 @@ class OwnReport(ServerRoute):
     """POST: what the server's extension sees."""
 
     async def post(self) -> None:
-        """Note it; it can only protect this server."""
+        """Store the report; it can only protect this server."""
         self.answer(await self.engine.report(self.server.user, self.server.server, self.message(Report)))
 
 
@@ -47,7 +47,9 @@ class OwnProgress(ServerRoute):
     """POST: when this server expects to be done with its GPU."""
 
     async def post(self) -> None:
-        """Note it for the waits of others; one that is older than the last, or of before its start, changes nothing."""
+        """Store the estimate for the waits of others. An estimate older than the last one, or from before the start,
+        is ignored.
+        """
         self.engine.progress(self.server.user, self.server.server, self.message(Progress))
         self.no_content()
 
@@ -56,7 +58,7 @@ class OwnGiveBack(ServerRoute):
     """POST: give this server's GPU back."""
 
     async def post(self) -> None:
-        """It stops, or comes back without a GPU."""
+        """Stop the server, or restart it without a GPU."""
         wanted = self.message(GiveBack)
         self.answer(await self.engine.give_back(self.server.user, self.server.server, wanted.cpu))
 
@@ -65,5 +67,5 @@ class OwnKeep(ServerRoute):
     """POST: keep this server on, within its budget."""
 
     async def post(self) -> None:
-        """Without a body, or with an empty object."""
+        """Keep the server; the body is empty or an empty object."""
         self.answer(await self.engine.keep(self.server.user, self.server.server))

@@ -1,4 +1,4 @@
-"""Health and metrics: is the service ready, and how much of what is there. Names of users appear in neither."""
+"""Health and metrics. Neither contains names of users."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hub_extensions.hub_service.http.metrics import registry
 
 
 class HealthRoute(JsonRoute):
-    """GET: ready or not, for anybody; store, hub and inventory for the hub, and for a token with ``read:hub``."""
+    """GET: ready or not, for everybody; store, hub and inventory for the hub, and for a token with ``read:hub``."""
 
     who = Who.ANYBODY
 
     async def get(self) -> None:
-        """200 when ready, 503 when not."""
+        """Answer 200 if ready, 503 if not."""
         listed, signed = self.engine.state.hub_clock_ahead, self.parts.auth.signatures.hub_clock_ahead
         ahead = signed if listed is None else listed
         clock = None if ahead is None else clock_problem(ahead) or "as the hub's"
@@ -38,17 +38,16 @@ class HealthRoute(JsonRoute):
         try:
             return await self.parts.auth.may_read_health(self.request.headers)
         except HubAway:
-            # who asks cannot be told now; ready or not is for anybody
+            # the caller cannot be identified now; readiness is for everybody
             return False
 
 
 class MetricsRoute(JsonRoute):
-    """GET: Prometheus' text format."""
+    """GET: metrics in Prometheus' text format."""
 
     who = Who.METRICS
     action = ApiAction.METRICS
 
     async def get(self) -> None:
-        """Collected from the engine at this very moment."""
         self.set_header("Content-Type", CONTENT_TYPE_PLAIN_0_0_4)
         self.finish(generate_latest(registry(self.engine)))

@@ -1,7 +1,7 @@
-"""The admin's pages: what is going on and where, the last days, what the service is made of; and what an admin orders.
+"""The administrators' pages: the current state, the last days, the parts of the service; and the administrators'
+orders.
 
-Each works without script, each order is a form with the hub's own proof (XSRF) and a reason. Not here: what happened
-(``audit.py``), the words (``admin_labels.py``), and any figure that the engine did not say.
+Each page works without scripts. Each order is a form with the hub's XSRF token and a reason.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from hub_extensions.hub_service.http.pages.pages import Form, Page
 
 LONGEST_SEARCH = 100
 RECEIPT_LASTS = timedelta(minutes=10)
-"""For so long, or until the next order, an administrator reads what the last one did."""
+"""How long an administrator sees the result of the last order, unless another order follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What an administrator's order did, in the administrator's language.
+    """The result of an administrator's order, in the administrator's language.
 
     Attributes:
-        stops: when a server stops by it; None: none does. notified: who is notified, and of what.
-        undo: the address and the field that take it back; none: nothing does.
-        about: the lease or place that it was about. fresh: the page that follows the order is unfolded there, once.
+        notified: who is notified, and of what.
+        about: the lease or place concerned.
+        stops: when the server stops because of the order; `None` for other orders.
+        undo: the address and the field of the form that withdraws the order; `None` if it cannot be withdrawn.
+        fresh: the next page unfolds the place of the order, once.
     """
 
     at: datetime
@@ -46,34 +48,34 @@ class Receipt:
 
 
 def latest_receipt(receipts: dict[str, Receipt], admin: str) -> Receipt | None:
-    """What the last order of an administrator did, for a while."""
+    """Return the result of an administrator's last order while it is recent."""
     found = receipts.get(admin)
     return found if found is not None and datetime.now(timezone.utc) - found.at < RECEIPT_LASTS else None
 
 
 class OverviewPage(Page):
-    """A page for admins."""
+    """A page for administrators."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
 
     def show(self, template: str, tab: str, **values: Any) -> None:
-        """Finish with one of the admin's pages."""
+        """Finish with one of the administrators' pages."""
         self.set_header("Content-Type", "text/html; charset=utf-8")
         own = {"tab": tab, "xsrf": self.xsrf_token.decode(), "words": admin_labels, "machine_place": MACHINE}
         self.finish(self.rendered(template, **own, **values))
 
     def number(self, name: str) -> int:
-        """A page's number; anything else is the first."""
+        """Return a page number of the query; 1 if it is invalid."""
         written = self.get_query_argument(name, "1")
         return int(written) if written.isdecimal() and len(written) < 7 else 1
 
 
 class AdminNow(OverviewPage):
-    """GET: what is going on, where, who waits and why."""
+    """GET: the current state: who uses what and where, who waits and why."""
 
     async def get(self) -> None:
-        """The page of rows that is asked for."""
+        """Show the requested page of rows."""
         query = {name: self.get_query_argument(name, "") for name in ("search", "show")}
         if query["show"] not in SHOWN:
             raise BadInput(f"show has to be one of {', '.join(filter(None, SHOWN))}.", "show")
@@ -110,7 +112,7 @@ class AdminDays(OverviewPage):
     """GET: the last day, week or month."""
 
     async def get(self) -> None:
-        """Of the span that is asked for."""
+        """Show the requested time span."""
         written = self.get_query_argument("span", Span.WEEK.value)
         if written not in {each.value for each in Span}:
             raise BadInput(f"span has to be one of {', '.join(each.value for each in Span)}.", "span")
@@ -120,10 +122,9 @@ class AdminDays(OverviewPage):
 
 
 class AdminParts(OverviewPage):
-    """GET: what the service is made of: who measures, how good the forecast is, what the cluster has, its health."""
+    """GET: the parts of the service: what measures use, the quality of the forecast, the cluster, its health."""
 
     async def get(self) -> None:
-        """All of it."""
         engine = self.engine
         self.show(
             "admin_parts.html",
@@ -137,19 +138,19 @@ class AdminParts(OverviewPage):
 
 
 class AdminOrder(Form):
-    """POST: an order; afterwards the page it came from."""
+    """POST: an order, followed by the page it came from."""
 
     who = Who.ADMIN
     action = ApiAction.ORDER
 
     def back(self) -> str:
-        """The admin's page, where it was."""
+        """Return the administrators' page with its filters."""
         kept = {name: self.get_body_argument(name, "")[:LONGEST_SEARCH] for name in ("search", "show", "cards")}
         query = urlencode({name: value for name, value in kept.items() if value})
         return f"{self.parts.prefix}admin{'?' if query else ''}{query}"
 
     def chosen(self, name: str) -> int:
-        """A number of a list of the form."""
+        """Return a number of the form."""
         written = self.get_body_argument(name)
         if not written.isdecimal():
             raise BadInput(f"{name} has to be a number.", name)
@@ -157,7 +158,7 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """Whom or what it is about, as the page named it."""
+        """Return the user or place of the order, as the page named it."""
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
@@ -168,7 +169,11 @@ class AdminOrder(Form):
         stops: datetime | None = None,
         undo: tuple[str, str] | None = None,
     ) -> None:
-        """What the administrator reads on the page that comes next. `about`: the lease or place; "" if neither."""
+        """Store the result for the next page.
+
+        Args:
+            about: the lease or place; "" if neither.
+        """
         done, notified = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
         receipts: dict[str, Receipt] = self.settings["receipts"]
         now = datetime.now(timezone.utc)
@@ -178,35 +183,32 @@ class AdminOrder(Form):
 
     @property
     def why(self) -> str:
-        """In the admin's words."""
+        """Return the administrator's reason."""
         return self.get_body_argument("why", "")
 
 
 class DrainCard(AdminOrder):
-    """POST: nothing new starts on a card, or on the machine."""
+    """POST: stop new starts on a card, or on the machine."""
 
     async def submitted(self) -> None:
-        """Drain it."""
         place = self.get_body_argument("place")
         await self.engine.admin_orders.drain(place, self.why, self.person.name)
         self.write_receipt("drain", place, undo=UNDO_DRAIN)
 
 
 class UndrainCard(AdminOrder):
-    """POST: servers start there again."""
+    """POST: allow new starts there again."""
 
     async def submitted(self) -> None:
-        """Take it back."""
         place = self.get_body_argument("place")
         await self.engine.admin_orders.undrain(place, self.why, self.person.name)
         self.write_receipt("undrain", place)
 
 
 class StopServer(AdminOrder):
-    """POST: the server of a lease stops, at once or in some minutes."""
+    """POST: stop the server of a lease, at once or in some minutes."""
 
     async def submitted(self) -> None:
-        """Order it."""
         lease, minutes = self.get_body_argument("lease"), self.chosen("minutes")
         await self.engine.admin_orders.stop(lease, minutes, self.why, self.person.name)
         stops = datetime.now(timezone.utc) + timedelta(minutes=minutes)
@@ -214,42 +216,39 @@ class StopServer(AdminOrder):
 
 
 class UndoStop(AdminOrder):
-    """POST: an administrator's order to stop the server of a lease is taken back."""
+    """POST: withdraw an administrator's order to stop the server of a lease."""
 
     async def submitted(self) -> None:
-        """Take it back."""
         lease = self.get_body_argument("lease")
         await self.engine.admin_orders.undo_stop(lease, self.person.name)
         self.write_receipt("undo-stop", lease)
 
 
 class KeepServer(AdminOrder):
-    """POST: the server of a lease is kept for some hours."""
+    """POST: keep the server of a lease for some hours."""
 
     async def submitted(self) -> None:
-        """Order it."""
         lease, hours = self.get_body_argument("lease"), self.chosen("hours")
         await self.engine.admin_orders.keep(lease, hours, self.why, self.person.name)
         self.write_receipt("keep", lease, hours)
 
 
 class WriteTo(AdminOrder):
-    """POST: a letter to everybody on a place."""
+    """POST: a message to everybody on a card."""
 
     async def submitted(self) -> None:
-        """Write it."""
         place = self.get_body_argument("place")
         count = await self.engine.admin_orders.write_to(place, self.why, self.person.name)
         self.write_receipt("letter", place, count)
 
 
 class TakeOut(AdminOrder):
-    """POST: somebody is taken out of the line."""
+    """POST: remove somebody from the line."""
 
     action = ApiAction.LIST_ALL
 
     async def submitted(self) -> None:
-        """As the API's DELETE of a ticket, with a reason that its user reads."""
+        """End the ticket like the API's DELETE, with a reason that its user reads."""
         ticket = self.get_body_argument("ticket")
         self.allowed(self.person, ApiAction.LEAVE, self.engine.owner_of(ticket))
         await self.engine.leave(ticket, None, self.person.name, reason_of(self.why))
@@ -257,12 +256,11 @@ class TakeOut(AdminOrder):
 
 
 class GiveUp(AdminOrder):
-    """POST: a lease whose machine will not come back, or of whose end there is no proof, is given up."""
+    """POST: give up a lease whose machine will not come back, or whose end cannot be proved."""
 
     action = ApiAction.GIVE_UP
 
     async def submitted(self) -> None:
-        """Give up."""
         lease = self.get_body_argument("lease")
         await self.engine.give_up(lease, self.person.name, reason_of(self.why))
         self.write_receipt("give-up", lease)

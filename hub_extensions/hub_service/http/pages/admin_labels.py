@@ -1,4 +1,4 @@
-"""The words of the admin's pages for what the engine says in codes. Unknown is "not known", never zero."""
+"""Texts on the administrators' pages for the engine's codes. Unknown values are "not known", never zero."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from hub_extensions.core.text.translation import Catalogue
 from hub_extensions.core.text.wording import about
 
 SLICES, FINE = 7, 56
-"""A bar is as many equal parts wide: a card's compute slices, or eighths of them where a piece is no whole slice."""
+"""A bar has this many equal parts: a card's compute slices, or eighths of them if a piece is no whole slice."""
 
 
 def parts(card: Card) -> int:
-    """How many equal parts the bar of a card has, so that its pieces are to scale."""
+    """Return how many equal parts the bar of a card has, so that its pieces are to scale."""
     sizes = (SLICES * piece.width / WHOLE for piece in card.pieces)
     return SLICES if all(abs(size - round(size)) < 0.05 for size in sizes) else FINE
 
 
 def width(piece: Piece, parts: int = SLICES) -> int:
-    """How many parts of its card's bar a piece takes; one at least."""
+    """Return how many parts of its card's bar a piece takes, at least one."""
     return min(parts, max(1, int(parts * piece.width / WHOLE + 0.1)))
 
 
 def state(piece: Piece, t: Catalogue) -> str:
-    """What a piece is doing, in a word that stands beside its colour."""
+    """Return the state of a piece as a word beside its colour."""
     holder = piece.holder
     if holder is not None and holder.use_percent is not None:
         if piece.state is PieceState.IDLE:
@@ -45,23 +45,23 @@ def state(piece: Piece, t: Catalogue) -> str:
 
 
 def name(card: Card, number: int, t: Catalogue) -> str:
-    """What a card is called: its product, and where it is."""
+    """Return the name of a card: its product and its place."""
     what = card.product or t("GPUs")
     return f"{card.node} · {what}" if card.node else t("Card %1 · %2", number, what)
 
 
 def of_cards(count: int, t: Catalogue) -> str:
-    """What stands behind the number of cards in use: of how many."""
+    """Return the text after the number of cards in use."""
     return t.plural("of 1 card in use", "of %1 cards in use", count)
 
 
 def uuids(card: Card) -> tuple[str, ...]:
-    """Of the card and of what was cut from it, each once."""
+    """Return the UUIDs of the card and its pieces, each once."""
     return tuple(dict.fromkeys(each for each in (card.uuid, *(piece.uuid for piece in card.pieces)) if each))
 
 
 def shown(code: str, t: Catalogue) -> str:
-    """What of the cards is shown."""
+    """Return the label of a filter for cards."""
     return {
         "held": t("in use"),
         "idle": t("held but idle"),
@@ -72,12 +72,12 @@ def shown(code: str, t: Catalogue) -> str:
 
 
 def span(each: Span, t: Catalogue) -> str:
-    """A span, as one chooses it."""
+    """Return the label of a time span."""
     return {Span.DAY: t("24 hours"), Span.WEEK: t("7 days"), Span.MONTH: t("30 days")}[each]
 
 
 def end(code: str, t: Catalogue) -> str:
-    """How a use ended."""
+    """Return how a use ended, as text."""
     return {
         "user": t("stopped by its user"),
         "idle": t("stopped as idle"),
@@ -95,20 +95,21 @@ def end(code: str, t: Catalogue) -> str:
 
 
 def wait(seconds: float | None, t: Catalogue) -> str:
-    """A length of time; nobody waited where there is none."""
+    """Format a wait; `None` means that nobody waited."""
     return t("nobody") if seconds is None else about(seconds, t)
 
 
 def hours(value: float, t: Catalogue) -> str:
-    """Hours held: whole ones from ten on."""
+    """Format hours held; whole hours from ten on."""
     return t("%1 h", f"{value:.0f}" if value >= 10 else f"{value:.1f}".removesuffix(".0"))
 
 
 def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> tuple[str, str]:
-    """What an order did, and who is told what.
+    """Return what an order did, and who is notified of what.
 
     Args:
-        order: as `ADMIN_PAGES` has its address, without the folder. number: of hours, or of servers that were told.
+        order: the last part of the order's address in `ADMIN_PAGES`.
+        number: of hours, or of servers that received a message.
     """
     if order == "drain":
         told = t("Who is on it stays, and is told nothing. The form says that an administrator closed it: “%1”", why)

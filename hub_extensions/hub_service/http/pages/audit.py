@@ -1,7 +1,7 @@
-"""The page of what culling did and admins ordered, and the same as CSV: for admins of all, searched; else one's own.
+"""The page of what culling did and administrators ordered, also as CSV: everything for administrators, otherwise one's
+own.
 
-Not here: what is written down (``engine/cull_audit.py`` and the parts that decide); the whole journal is written by
-``jupyterhub-gpu audit``.
+``jupyterhub-gpu audit`` prints the whole journal.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ from hub_extensions.hub_service.http.api.people import user_of
 from hub_extensions.hub_service.http.pages.labels import with_moments
 from hub_extensions.hub_service.http.pages.pages import Page
 
-ROWS = 200
-"""So many rows stand on the page."""
+ROWS = 200  # number of rows on the page
 CSV_ROWS = 50_000
 DAYS = (1, 7, 30, 365)
 ADMINS_KINDS = (*KINDS, *ORDERS, "drained", "no-session", "session-again", "failed", "given-up")
-"""What an admin may read of: orders name the admin, and no user reads a name of somebody else."""
+"""The kinds of rows for administrators: orders contain an administrator's name, and users never read other users'
+names.
+"""
 LONGEST_WORDS = 100
 COLUMNS = ("at", "kind", "user", "server", "actor", "text", "evidence")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""A table program computes a cell that begins so, and a user names a server as he likes."""
+"""A spreadsheet evaluates a cell that begins with one of these, and users choose the names of their servers."""
 
 
 class Audit(Page):
-    """GET: who was warned, kept and stopped, why, by which rule, on what evidence, and how its user was told."""
+    """GET: who was warned, kept and stopped, why, by which rule, on what evidence, and how the user was notified."""
 
     async def get(self) -> None:
-        """The newest rows."""
+        """Show the newest rows."""
         found = await self.rows(ROWS)
         user = self.get_query_argument("user", "") if self.everybody else ""
         values = {
@@ -57,29 +58,29 @@ class Audit(Page):
 
     @property
     def everybody(self) -> bool:
-        """The caller may read of others."""
+        """Return whether the caller may read about other users."""
         return self.person.may(ApiAction.LIST_ALL)
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What the caller may read of."""
+        """Return the kinds of rows that the caller may read."""
         return ADMINS_KINDS if self.everybody else KINDS
 
     @property
     def words(self) -> str:
-        """What is searched for; of one's own rows all are shown."""
+        """Return the search words; only administrators can search."""
         return self.get_query_argument("words", "")[:LONGEST_WORDS] if self.everybody else ""
 
     @property
     def days(self) -> int:
-        """How far back it goes."""
+        """Return how many days the page covers."""
         written = self.get_query_argument("days", "30")
         if written not in map(str, DAYS):
             raise BadInput(f"days has to be one of {', '.join(map(str, DAYS))}.", "days")
         return int(written)
 
     async def rows(self, most: int) -> tuple[JournalRow, ...]:
-        """What is asked for, the newest first; who is no admin gets only what is about him."""
+        """Return the requested rows, the newest first; other users than administrators get only their own."""
         kind, user = self.get_query_argument("kind", ""), self.get_query_argument("user", "")
         if kind and kind not in self.kinds:
             raise BadInput(f"kind has to be one of {', '.join(self.kinds)}.", "kind")
@@ -96,14 +97,14 @@ class AuditFile(Audit):
     framed = False
 
     async def get(self) -> None:
-        """The newest rows, up to 50,000."""
+        """Return the newest rows, up to 50,000."""
         self.set_header("Content-Type", "text/csv; charset=utf-8")
         self.set_header("Content-Disposition", 'attachment; filename="gpu-audit.csv"')
         self.finish(as_csv(await self.rows(CSV_ROWS)))
 
 
 def as_csv(rows: Sequence[JournalRow]) -> str:
-    """Rows of the journal as a table program reads them, and computes nothing."""
+    """Return rows of the journal as CSV in which a spreadsheet evaluates nothing."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -114,7 +115,7 @@ def as_csv(rows: Sequence[JournalRow]) -> str:
 
 
 def kind_text(kind: str, t: Catalogue) -> str:
-    """What happened, as people read it."""
+    """Return the kind of a row as text."""
     return {
         "warned": t("warned"),
         "kept": t("kept on"),

@@ -1,7 +1,7 @@
-"""What stands around the contents of a page: the hub's own page where the hub gives it, else a plain one like it.
+"""The page around the content of a page: the hub's own page if the hub provides it, otherwise a plain one like it.
 
-The hub's scripts of its own (``src``) stay, and what stands in the page itself as a script is taken out: the pages'
-content security policy allows none. Not here: who makes the hub's page (``spawner/pages/page_frame.py``).
+The hub's script files (``src``) stay. Inline scripts are removed, because the pages' content security policy allows
+none.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from hub_extensions.hub_service.http.auth import ShortMemory
 log = logging.getLogger("hub_extensions.hub_service.http.pages")
 
 TITLE, HEAD, MAIN = "@@gpu-title@@", "@@gpu-head@@", "@@gpu-main@@"
-"""The places to fill in; the second is the end of the page's head."""
-PLACES = {"title": TITLE, "head": HEAD, "main": MAIN}
-"""The same for a template."""
+"""Placeholders in the page; the second is at the end of its head."""
+PLACES = {"title": TITLE, "head": HEAD, "main": MAIN}  # the placeholders by their name in a template
 REMEMBERED_SECONDS, REMEMBERED = 60.0, 512
-PAUSE_SECONDS = 30.0
-"""So long the hub is not asked again after it gave none."""
+PAUSE_SECONDS = 30.0  # the hub is not asked again for this long after it provided none
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A page with places to fill in. `styles`: hashes of what stands in it as a style, for the policy."""
+    """A page with placeholders.
+
+    Attributes:
+        styles: hashes of its inline styles, for the content security policy.
+    """
 
     html: str
     styles: tuple[str, ...] = ()
 
     def around(self, title: str, head: str, main: str) -> str:
-        """The whole page, HTML as all three are."""
+        """Return the whole page; all three arguments are HTML."""
         filled = self.html.replace(TITLE, str(title).strip(), 1).replace(HEAD, str(head), 1)
         return filled.replace(MAIN, str(main), 1)
 
 
 class Frames:
-    """The hub's frames, remembered for a short while."""
+    """The hub's pages, cached for a short time."""
 
     def __init__(self, hub: HubApi) -> None:
         self._hub = hub
@@ -49,7 +51,7 @@ class Frames:
         self._silent_until = 0.0
 
     async def of(self, user: str, language: str) -> Frame | None:
-        """As this user sees it, in a language; None: the hub gives none now."""
+        """Return the page as this user sees it, in a language; `None` if the hub provides none now."""
         if time.monotonic() < self._silent_until:
             return None
 
@@ -65,7 +67,7 @@ class Frames:
 
 
 def cleaned(page: str) -> Frame:
-    """The hub's page without scripts in it. Raises ValueError: a place to fill in is missing."""
+    """Remove the inline scripts from the hub's page. Raises ValueError if a placeholder is missing."""
     reading = _HubPage()
     reading.feed(page)
     reading.close()
@@ -77,7 +79,7 @@ def cleaned(page: str) -> Frame:
 
 
 class _HubPage(HTMLParser):
-    """Copies a page. What is left out: scripts without ``src``, and the word that nothing works without script."""
+    """Copies a page without inline scripts and without the note that scripts are required."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=False)
@@ -123,7 +125,7 @@ class _HubPage(HTMLParser):
         self._keep(f"&#{name};")
 
     def handle_comment(self, data: str) -> None:
-        """A comment is for nobody here."""
+        """Drop comments."""
 
     def handle_decl(self, decl: str) -> None:
         self._keep(f"<!{decl}>")

@@ -1,7 +1,5 @@
-"""Figures as the pages say them: keeps, what a lease does, and what admins read. Unknown is "not known", never zero.
-
-Not here: offers, waits and places in line (``core/messages/offer_texts.py``), and reasons, which come
-with the answers themselves.
+"""Texts on the pages: keeps, states of leases, and values for administrators. Unknown values are "not known", never
+zero.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import about
 
 MOMENT = re.compile(r"\b(\d{4}-\d\d-\d\d)(?:T| (?=[\d:]+ UTC))(\d\d:\d\d)(:\d\d)?(?:\.\d+)?(?:\+00:00|Z| UTC)")
-"""A time in a sentence of the journal, as programs write one."""
+"""A time in a sentence of the journal, as programs write it."""
 
 
 def with_moments(text: str) -> list[str | datetime]:
-    """A sentence in pieces: its times apart, for the page to write them in the reader's own."""
+    """Split a sentence into texts and times, so that the page can show the times in the reader's time zone."""
     pieces: list[str | datetime] = []
     behind = 0
     for found in MOMENT.finditer(text):
@@ -43,29 +41,31 @@ STATES: Mapping[str, str] = {
     "stop": "The hub is still stopping it.",
     "cluster": "The cluster has not been read yet.",
 }
-"""What the engine says of its parts as long as nothing is wrong."""
+"""The states of the service's parts while nothing is wrong."""
 
 
 def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
-    """What another program said, or a name: no catalogue has it, and it is not translated already."""
+    """Return whether a text is a name or comes from another program, so that no catalogue has it and it is not a
+    translation.
+    """
     ours = (t("yes"), t("no"), t("not known"))
     return t is not ENGLISH and t.known(text) is None and text not in ours
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """The words on the *keep* button."""
+    """Return the label of the *keep* button."""
     return t("Keep %1", about(60 * budget.minutes, t))
 
 
 def keep_left(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """How often *keep* can still be pressed."""
+    """Return how often *keep* can still be pressed, as text."""
     if budget.of_server:
         return t("Keep: %1 of %2 left", budget.left, budget.of)
     return t("Keep: %1 of %2 left in 24\u00a0h", budget.left, budget.of)
 
 
 def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
-    """A lease's state as people read it."""
+    """Return a lease's state as text."""
     return {
         "starting": t("starting"),
         "running": t("running"),
@@ -76,22 +76,22 @@ def lease_state(state: str, t: Catalogue = ENGLISH) -> str:
 
 
 def count(value: int | None, t: Catalogue = ENGLISH) -> str:
-    """How many there are; zero means zero."""
+    """Format a number; 0 is a known value."""
     return t("not known") if value is None else str(value)
 
 
 def share(value: float | None, t: Catalogue = ENGLISH) -> str:
-    """A share as an admin reads it: ``91 %``."""
+    """Format a share, such as ``91 %``."""
     return t("not known") if value is None else t("%1 %", f"{100 * value:.0f}")
 
 
 def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
-    """A length as an admin reads it."""
+    """Format a duration."""
     return t("not known") if seconds is None else about(seconds, t)
 
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
-    """How a pool's forecast is shown, and why it is marked as rough."""
+    """Return how a pool's forecast is shown, and why it is marked as rough."""
     if record.finished < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished, FEW)
     if record.episodes < FEWEST_EPISODES:
@@ -102,12 +102,12 @@ def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
 
 
 def measurer(source: str, t: Catalogue = ENGLISH) -> str:
-    """Who measures an offer's GPUs."""
+    """Return what measures an offer's GPUs, as text."""
     return t(WHO.get(source, source))
 
 
 def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
-    """For how many servers the use is known, and how old the figures are."""
+    """Return for how many servers the use is known, and how old the figures are."""
     if not each.leases:
         return t("no server has one")
     known = t("%1 of %2 servers", each.measured, each.leases)
@@ -115,7 +115,7 @@ def measured(each: OfferEvidence, t: Catalogue = ENGLISH) -> str:
 
 
 def health_rows(health: Health, t: Catalogue = ENGLISH) -> list[tuple[str, str]]:
-    """The service's health, one line each; what stands elsewhere on the admin's pages is left out."""
+    """Return the service's health as (name, value) rows, without what other parts of the administrators' pages show."""
     unknown = t("not known")
     return [
         (t("Ready"), t("yes") if health.ready else t("no")),

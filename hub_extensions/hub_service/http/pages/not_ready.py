@@ -1,7 +1,6 @@
-"""What answers at the service's address while the service cannot start: 503 to everybody, with the reason.
+"""Answers at the service's address while the service cannot start: 503 for every request, with the reason.
 
-The hub holds the listening socket. Without an answer requests would hang there, those of health probes too.
-Not here: when the service tries again (``serve.py``).
+The hub holds the listening socket, so requests would otherwise hang there, those of health probes too.
 """
 
 from __future__ import annotations
@@ -21,7 +20,11 @@ RETRY_SECONDS = 5.0
 
 
 class NotReadyPage:
-    """A small server on copies of the service's sockets. `reason`: why the service cannot start."""
+    """A small server on copies of the service's sockets.
+
+    Attributes:
+        reason: why the service cannot start.
+    """
 
     def __init__(self) -> None:
         self.reason = ""
@@ -33,14 +36,14 @@ class NotReadyPage:
         self._server: HTTPServer | None = None
 
     def answer(self, sockets: Iterable[socket.socket], reason: str) -> None:
-        """Answer at these sockets, which stay the caller's, from now on."""
+        """Answer requests on copies of these sockets from now on."""
         self.reason = reason
         if self._server is None:
             self._server = HTTPServer(self._application, body_timeout=15.0, idle_connection_timeout=30.0)
             self._server.add_sockets([each.dup() for each in sockets])
 
     async def close(self) -> None:
-        """Answer no more. Can be called twice."""
+        """Stop answering. Can be called twice."""
         server, self._server = self._server, None
         if server is not None:
             server.stop()
@@ -52,7 +55,7 @@ class _Unavailable(BoundedBody):
         self._not_ready = not_ready
 
     def check_xsrf_cookie(self) -> None:
-        """Nothing is changed here."""
+        """Skip the check, because nothing is changed here."""
 
     async def prepare(self) -> None:
         reason = self._not_ready.reason

@@ -1,7 +1,4 @@
-"""One's last uses as one's own page tells them: when, how long, how busy, how it ended; and what ended today.
-
-Not here: what a use is and how it ends (``core/usage``), and how it looks (``templates/your_gpu.html``).
-"""
+"""The user's last uses for the page "Your GPU": when, how long, how busy, how each ended; and what ended today."""
 
 from __future__ import annotations
 
@@ -16,17 +13,19 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import about
 
 SHOWN = 10
-LATELY = timedelta(hours=24)
-"""So long the page says first how the last server ended, where none is there now."""
+LATELY = timedelta(hours=24)  # if the user has no server now, the page shows for this long how the last one ended
 STARTS_ANEW = frozenset({"idle", "unopened", "lifetime", "failed", "lost", "node-lost", "hub-stopped", "signed-out"})
-"""Ends that nobody asked for."""
+"""Ends that the user did not ask for."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnUse:
-    """One line. `began` and `ended` are moments; the rest is words.
+    """One row of the page.
 
-    `unasked`: not its user's wish. `never_ran`: it is a start that failed.
+    Attributes:
+        began, ended: points in time; the other fields are text.
+        unasked: the user did not ask for the end.
+        never_ran: this is a start that failed.
     """
 
     began: datetime
@@ -42,12 +41,12 @@ class OwnUse:
 
 
 def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: Catalogue) -> tuple[OwnUse, ...]:
-    """The last uses, as many as are shown."""
+    """Return the last uses, up to the number shown."""
     return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
 
 
 def ended_lately(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
-    """The last use, if it ended a short while ago and not by its user's wish."""
+    """Return the last use if it ended within `LATELY` and its user did not ask for that."""
     last = next(iter(uses), None)
     return last if last is not None and last.unasked and now - last.ended < LATELY else None
 
@@ -73,7 +72,7 @@ def _never_ran(record: UsageRecord) -> bool:
 
 
 def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
-    """How busy its GPU was, as far as that was measured."""
+    """Return how busy the GPU was, as far as that was measured."""
     if record.offer == CPU:
         return t("no GPU")
     if record.ready is None or record.mean_use_percent is None:
@@ -87,7 +86,7 @@ def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
 
 
 def end_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
-    """How it ended."""
+    """Return how the use ended, as text."""
     if _never_ran(record):
         return t("the start failed")
     return {

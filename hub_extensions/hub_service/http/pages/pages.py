@@ -1,7 +1,7 @@
-"""The pages of the service: "Your GPU" for everybody, and what all of them have.
+"""The pages of the service: "Your GPU" for everybody, and the base class of all pages.
 
-Server-rendered and whole without script; a small script only refreshes them and writes times in the reader's own.
-Not here: the admins' pages (``admin.py``, ``audit.py``), and any number that the engine did not say.
+They are rendered on the server and complete without scripts. A small script only refreshes them and shows times in
+the reader's time zone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ POLICY = (
     "default-src 'none'; style-src {}; script-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Style, scripts and letters are the hub's and ours; the pictures in the hub's style stand in it as ``data:``."""
+"""Styles, scripts and fonts come from the hub and the service; pictures in the hub's style sheet are ``data:`` URLs."""
 STATIC = {
     "page.css": "text/css; charset=utf-8",
     "admin.css": "text/css; charset=utf-8",
@@ -54,22 +54,21 @@ STATIC = {
 
 
 class Page(Route):
-    """A page: who is not logged in is sent to the login, and errors are pages too."""
+    """A page: callers without a login are redirected to it, and errors are pages too."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
-    framed: ClassVar[bool] = True
-    """It is shown, in a frame of the hub's."""
+    framed: ClassVar[bool] = True  # the page is shown inside the hub's own page
     frame: Frame | None = None
 
     def set_default_headers(self) -> None:
-        """Pages may load the hub's and their own style and script, and nothing else."""
+        """Allow pages to load the hub's and their own styles and scripts, and nothing else."""
         super().set_default_headers()
         self.set_header("Content-Security-Policy", POLICY.format("'self'"))
         self.set_header("Referrer-Policy", "same-origin")
 
     async def prepare(self) -> None:
-        """As every route, and what the hub's own pages look like to this reader."""
+        """Authenticate the caller, then fetch the hub's own page for this reader."""
         await super().prepare()
         if self.framed and isinstance(self.caller, Person):
             await self.take_frame(self.caller.name)
@@ -77,43 +76,43 @@ class Page(Route):
                 await self.engine.hear_language(self.caller.name, self.catalogue.language)
 
     async def take_frame(self, name: str) -> None:
-        """Stand in the hub's own page, where the hub gives it."""
+        """Use the hub's own page as frame, if the hub provides it."""
         self.frame = await self.settings["frames"].of(name, self.catalogue.language)
         if self.frame is not None and self.frame.styles:
             styles = " ".join(("'self'", *self.frame.styles))
             self.set_header("Content-Security-Policy", POLICY.format(styles))
 
     def not_logged_in(self) -> Person:
-        """The login for somebody who looks at a page; 403 for forms and scripts."""
+        """Redirect a reader to the login; forms and scripts get 403."""
         navigates = self.request.headers.get("Sec-Fetch-Mode", "navigate") == "navigate"
         if self.request.method == "GET" and navigates and not self.request.headers.get("Authorization"):
             raise LoginNeeded
         return super().not_logged_in()
 
     def send_error(self, status_code: int = 500, **kwargs: Any) -> None:
-        """A missing login is a redirect, the rest are error pages."""
+        """Redirect for a missing login; other errors are error pages."""
         if isinstance(kwargs.get("exc_info", (None, None))[1], LoginNeeded):
             self.redirect(self.get_login_url())
             return
         super().send_error(status_code, **kwargs)
 
     def wants_page(self) -> bool:
-        """A page is one for whoever does not say otherwise."""
+        """Return True unless the caller accepts JSON only."""
         return "application/json" not in self.request.headers.get("Accept", "") or super().wants_page()
 
     @property
     def catalogue(self) -> Catalogue:
-        """The language that the reader's browser asks for."""
+        """Return the catalogue for the language of the reader's browser."""
         return catalogue_for(self.request.headers.get("Accept-Language", ""))
 
     def rendered(self, template: str, **values: Any) -> str:
-        """A template with what every page has."""
+        """Render a template with the values that every page has."""
         person = self.caller if isinstance(self.caller, Person) else None
         return rendered(self, template, self.catalogue, person, self.frame, **values)
 
 
 def error_page(handler: Route, problem: Problem, status: int) -> str:
-    """What went wrong as a page, with the way back; in the hub's frame where the reader is known."""
+    """Render an error as a page with a link back, inside the hub's page if the reader is known."""
     t = catalogue_for(handler.request.headers.get("Accept-Language", ""))
     person = handler.caller if isinstance(handler.caller, Person) else None
     frame = handler.frame if isinstance(handler, Page) else None
@@ -132,7 +131,7 @@ def rendered(
     frame: Frame | None = None,
     **values: Any,
 ) -> str:
-    """A page in its frame; without one of the hub's in the plain one."""
+    """Render a page inside its frame, or inside the plain one."""
     environment: Environment = handler.settings["pages"]
     parts: Parts = handler.parts  # type: ignore[attr-defined]  # of every route, and of the login's end
     known = {"prefix": parts.prefix, "base_url": parts.base_url, "person": person, "t": t}
@@ -146,27 +145,29 @@ def rendered(
 
 
 class Form(Page, ABC):
-    """POST from a page. The caller is judged twice: by cookie or token before the body, with the form's proof after."""
+    """A POST from a page. The caller is checked twice: by cookie or token before the body, and with the XSRF token
+    of the form after it.
+    """
 
     async def judged(self) -> Person:
-        """Somebody whom the hub knows; what he may do is asked once the form's own proof (XSRF) is read."""
+        """Authenticate the caller; its rights are checked once the form's XSRF token is read."""
         name = await self.asked_of_hub(self.parts.auth.known_name(self))
         return self.not_logged_in() if name is None else Person(name)
 
     async def post(self) -> None:
-        """Read the form, ask again who it is, and do it; back to the page afterwards."""
+        """Read the form, check the caller again, carry out the order, and redirect back to the page."""
         self._read_form()
         self.caller = await self._admitted()
         await self.submitted()
         self.redirect(self.back(), status=303)
 
     def back(self) -> str:
-        """Where it leads afterwards."""
+        """Return the address of the next page."""
         return self.parts.prefix
 
     @abstractmethod
     async def submitted(self) -> None:
-        """What the form asks for."""
+        """Carry out what the form asks for."""
 
     def _read_form(self) -> None:
         request = self.request
@@ -181,17 +182,16 @@ class Form(Page, ABC):
 
 
 class LoginNeeded(HTTPError):
-    """Nobody is logged in, and a browser can be."""
+    """The reader is not logged in, and the browser can show the login."""
 
     def __init__(self) -> None:
         super().__init__(403, "login needed")
 
 
 class YourGpu(Page):
-    """GET: one's own servers, places in line and the offers; for admins the machine as a whole."""
+    """GET: the user's servers, tickets and offers; for administrators also links to their pages."""
 
     async def get(self) -> None:
-        """The page."""
         person, engine = self.person, self.engine
         user = user_of(person)
         form = form_for(engine, person)
@@ -217,10 +217,9 @@ class YourGpu(Page):
 
 
 class Help(Page):
-    """GET: what a student needs to know, on one screen; or the admin's own page of it."""
+    """GET: help for students on one screen, or a redirect to the administrator's own page."""
 
     async def get(self) -> None:
-        """The page."""
         if self.parts.help_url:
             self.redirect(self.parts.help_url)
             return
@@ -229,30 +228,28 @@ class Help(Page):
 
 
 class Leave(Form):
-    """POST from the page: leave the line (own tickets; any for admins)."""
+    """POST from the page: leave the line (own tickets; any for administrators)."""
 
     async def submitted(self) -> None:
-        """Leave."""
         await leave(self.engine, self.person, self.get_body_argument("ticket"))
 
 
 class KeepOn(Form):
-    """POST from the page: keep one of one's own servers on."""
+    """POST from the page: keep one of the caller's own servers."""
 
     async def submitted(self) -> None:
-        """Keep."""
         own = (user_of(self.person), self.get_body_argument("server", ""))
         self.allowed(self.person, ApiAction.KEEP, own)
         await self.engine.keep(*own)
 
 
 class Nowhere(Page):
-    """Every address without a route: a page for people. Nothing is said about what might be there."""
+    """A 404 page for every address without a route, which does not tell what might be there."""
 
     who = Who.ANYBODY
 
     async def prepare(self) -> None:
-        """404 for everybody; who is known reads it in the hub's frame."""
+        """Answer 404 to everybody; a known reader sees it inside the hub's page."""
         await self.parts.refusals.slow_down()
         if self.wants_page():
             with contextlib.suppress(HubAway, HTTPError):
@@ -261,21 +258,21 @@ class Nowhere(Page):
         raise HTTPError(404)
 
     def wants_page(self) -> bool:
-        """Programs call what is not there as often as people do."""
+        """Answer programs in JSON, because they request unknown addresses as often as people do."""
         return Route.wants_page(self)
 
 
 class StaticFile(Page):
-    """GET: the pages' style and script, from memory."""
+    """GET: the pages' styles and script, from memory."""
 
     framed = False
 
     def not_logged_in(self) -> Person:
-        """No login for a style sheet."""
+        """Refuse instead of redirecting to a login."""
         return Route.not_logged_in(self)
 
     async def get(self, name: str) -> None:
-        """One of the few files there are."""
+        """Return one of the few files."""
         body: bytes | None = self.settings["static_files"].get(name)
         if body is None:
             raise HTTPError(404)
@@ -285,20 +282,19 @@ class StaticFile(Page):
 
 
 class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
-    """The end of a login at the hub: JupyterHub's own handler, with our error page for what goes wrong."""
+    """The end of a login at the hub: JupyterHub's own handler with our error page."""
 
     def initialize(self, parts: Parts) -> None:
-        """Called by tornado for each request."""
         self.parts = parts
         self.hub_auth = parts.auth.oauth
 
     def log_exception(self, typ: Any, value: BaseException | None, tb: Any) -> None:
-        """Never with the address, which has code and state of a login."""
+        """Log without the address, which contains code and state of a login."""
         fault = None if isinstance(value, HTTPError) else value
         log.warning("%s %s failed: %s", self.request.method, self.request.path, value, exc_info=fault)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """What went wrong, and that one can try again."""
+        """Show that the login failed and can be tried again."""
         t = catalogue_for(self.request.headers.get("Accept-Language", ""))
         self.set_header("Content-Type", "text/html; charset=utf-8")
         message = [SentencePiece(t("The login at the hub did not work. Open the page again to try once more."))]
@@ -307,7 +303,7 @@ class LoginCallback(HubOAuthCallbackHandler):  # type: ignore[misc]
 
 @cache
 def make_environment(base_url: str) -> Environment:
-    """The templates, everything escaped; compiled once, also where a process makes a second application."""
+    """Return the templates with autoescape, compiled once for all applications of this process."""
 
     def start_url(offer: str, user: str = "", server: str = "") -> str:
         named = f"/{quote(user, safe='')}/{quote(server, safe='')}" if server else ""
@@ -332,6 +328,6 @@ def make_environment(base_url: str) -> Environment:
 
 
 def read_static() -> dict[str, bytes]:
-    """The files of ``static/``, read once."""
+    """Read the files of ``static/``."""
     folder = files("hub_extensions.hub_service.http.pages") / "static"
     return {name: (folder / name).read_bytes() for name in STATIC}

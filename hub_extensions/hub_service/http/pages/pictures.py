@@ -1,4 +1,4 @@
-"""Small pictures of bars, drawn here as SVG: where each bar stands and how high it is. No script draws anything."""
+"""Computes the bars of small SVG charts."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 HEIGHT = 40
-STEP = 10
-"""From one bar's left side to the next one's."""
+STEP = 10  # distance between the left sides of two bars
 THICK = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar, in the picture's own units."""
+    """One bar, in the chart's own units."""
 
     x: float
     y: float
@@ -22,10 +21,11 @@ class Bar:
 
 
 def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
-    """A bar for each value, the highest as high as the picture; none for what is not known, a line for what is little.
+    """Return a bar for each value, scaled to the height of the chart. Unknown and zero values have no bar; small ones
+    are a line.
 
     Args:
-        highest: what the full height stands for: pictures side by side have the same.
+        highest: the value of a full-height bar, the same for charts side by side.
     """
     found = []
     for number, value in enumerate(values):
@@ -37,5 +37,5 @@ def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
 
 
 def width(values: Sequence[object]) -> int:
-    """Of the whole picture."""
+    """Return the width of the whole chart."""
     return STEP * max(1, len(values)) - (STEP - THICK)
