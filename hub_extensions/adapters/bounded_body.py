@@ -47,7 +47,7 @@ class BoundedBody(RequestHandler):
             raise self.too_large()
         self._takes_body = True
         connection: Any = self.request.connection
-        # the length of a body in chunks is known at its end: a little too much is read, so that it can be answered
+        # the length of a chunked body is known only at its end; some excess is read, so that it can be answered
         connection.set_max_body_size(2 * self.body_bytes)
         if self.body_seconds is not None:
             connection.set_body_timeout(self.body_seconds)

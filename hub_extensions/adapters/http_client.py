@@ -1,8 +1,8 @@
 """The HTTP client of every process of this package.
 
 ``AsyncHTTPClient()`` creates a client of the class that the process has configured. The zero-to-jupyterhub chart, and
-every hub that has pycurl, configure curl's, which has no limit on the size of an answer in tornado before 6.6, where it
-fails with a TypeError if one is given. It also ignores a resolver, the limit of the buffer and the check of the
+every hub that has pycurl, configure curl's, which cannot limit the size of an answer in tornado before 6.6 and
+fails with a TypeError if a limit is given. It also ignores a resolver, the limit of the buffer and the check of the
 listening account. So this package always uses tornado's own client and shares it with nobody.
 """
 

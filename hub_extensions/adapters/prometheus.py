@@ -184,7 +184,7 @@ class Prometheus:
         answer = await self._fetch(asked, route)
         if isinstance(answer, DcgmReading):
             return answer
-        result = await asyncio.to_thread(_result, answer.body, kind)  # megabytes, where there are many pods
+        result = await asyncio.to_thread(_result, answer.body, kind)  # megabytes with many pods
         if result is None:
             return DcgmReading(reason="no-prometheus", message="What answers at prometheus_url is not a Prometheus.")
         return result
@@ -201,7 +201,7 @@ class Prometheus:
             if isinstance(part, DcgmReading):
                 if span <= SHORTEST_SPAN or part.reason in ("refused", "no-prometheus"):
                     return part
-                span /= 2  # more than it answers in time, or than is read
+                span /= 2  # the answer was too slow or too long
                 continue
             found += part
             at = until
@@ -212,7 +212,7 @@ class Prometheus:
         times = {
             "start": f"{(begin + STEP).timestamp():.0f}",
             "end": f"{end.timestamp():.0f}",
-        }  # each of a minute's end
+        }  # each sample covers the minute before its time
         for name in USE_NAMES:
             form = {"query": past_question(name, namespace), **times, "step": f"{STEP.total_seconds():.0f}"}
             answer = await self._answer(form, "matrix", "query_range")
@@ -235,7 +235,7 @@ class Prometheus:
             },
             connect_timeout=self._seconds,
             request_timeout=self._seconds,
-            follow_redirects=False,  # the token is for this address alone
+            follow_redirects=False,  # the token must not be sent elsewhere
             decompress_response=False,
         )
         if self._client is None:

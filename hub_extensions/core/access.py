@@ -46,7 +46,7 @@ NEEDED: Mapping[ApiAction, tuple[str, ...]] = {
     ApiAction.METRICS: ("read:metrics",),
     ApiAction.HEALTH: ("read:hub",),
 }
-"""One of the scopes is needed, beside access. JupyterHub 5 has no ``start:servers``; the hub expands scopes that
+"""One of the scopes is needed, beside access. JupyterHub 5 lacks ``start:servers``; the hub expands scopes that
 include others.
 """
 OF_ONE_SERVER = frozenset({ApiAction.START, ApiAction.KEEP, ApiAction.LEAVE})

@@ -68,7 +68,7 @@ class SignedRequest:
 
 def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
     """Parse and verify the header; `None` if the signature is invalid. Life and time are not checked."""
-    found = _REQUEST.fullmatch(header) if secret else None  # an empty secret is no secret
+    found = _REQUEST.fullmatch(header) if secret else None  # an empty secret never matches
     if found is None:
         return None
     life, time, clock, nonce, body, signature = found.groups()

@@ -19,21 +19,21 @@ EXIT_BAD_SETTINGS = 78  # as in sysexits.h: the configuration is wrong, and star
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to stop; returns the exit status."""
+    """Run until a stop is requested; returns the exit status."""
     parent = os.getppid()
     options = _options(arguments)
-    # what starts one apart may well end before it: a shell, a script
+    # the shell or script that starts a service apart may end before it
     return supervise(partial(_serve, options, os.getpid()), None if options.ask_hub else parent)
 
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
     """Run the service in the child process, which ends with its supervisor."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # the forecast has one thread, not one for each core
+        os.environ.setdefault(name, "1")  # the forecast uses one thread instead of one per core
     from hub_extensions.adapters.allocator import keep_small
 
     keep_small()
-    # mako, which alembic brings, would load all of it to draw its error pages in colour: 4 MiB that nobody sees
+    # mako, a dependency of alembic, would load all of pygments for coloured error pages: 4 MiB for nothing
     sys.modules.setdefault("pygments", None)  # type: ignore[arg-type]
     from hub_extensions.hub_service.setup.settings import SettingsError
 

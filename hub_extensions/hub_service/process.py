@@ -3,7 +3,7 @@
 A service that outlives its hub keeps the port with an old token, and its successor fails with "Address already in
 use" (T14). A service started from a script inherits SIGINT as ignored and delays the hub's stop (T16). Therefore it
 ends when its parent does, installs its own signal handlers, and waits for a predecessor's locks and port. A service
-that the hub does not start has no parent to watch; it ends by signals, and by what it finds at hub and database.
+that the hub does not start is ended by signals, or by the state of hub and database.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Lifetime:
-    """Tells the service when to stop: a signal, or the end of the parent, sets `stopping`. The process is killed
+    """Decides when the service stops: a signal, or the end of the parent, sets `stopping`. The process is killed
     STOP_SECONDS later.
 
     Created in the event loop's thread.
 
     Args:
-        parent: the parent's process id at the very start; `None` if there is no parent to watch.
+        parent: the parent's process id at the very start; `None` to watch none.
 
     Attributes:
         status: the exit status that the stop asks for.
@@ -77,7 +77,7 @@ class Lifetime:
         self._done.set()
 
     def stop(self, why: str, status: int = 0) -> None:
-        """Begin the orderly stop. Further calls have no effect."""
+        """Begin the orderly stop. Further calls change nothing."""
         if self.stopping.is_set():
             return
         self.why = why
@@ -118,7 +118,7 @@ class StoreLock:
         except BlockingIOError:
             os.close(number)
             return False
-        with contextlib.suppress(OSError):  # for the log of others; a full disk does not take it
+        with contextlib.suppress(OSError):  # for the log of other processes; fails on a full disk
             os.ftruncate(number, 0)
             os.write(number, f"{os.getpid()}\n".encode())
         self._file = number
@@ -139,7 +139,7 @@ class StoreLock:
 
 
 async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
-    """Wait for the lock; returns `None` if the service was told to stop first."""
+    """Wait for the lock; returns `None` if a stop came first."""
     lock = StoreLock(path)
 
     def waiting() -> str:
@@ -149,7 +149,7 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
 
 
 async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
-    """Wait for the lock in the database; returns False if the service was told to stop first.
+    """Wait for the lock in the database; returns False if a stop came first.
 
     Raises:
         StoreUnavailable: the database does not answer.
@@ -175,8 +175,7 @@ async def watch_database(lock: DatabaseLock, lifetime: Lifetime, status: int) ->
 async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket] | None:
     """Return listening sockets: those that the hub holds for the service, or its own as soon as the port is free.
 
-    The hub's sockets may have another port that stands in for the configured one. Returns `None` if the service was
-    told to stop first.
+    The hub's sockets may have another port that stands in for the configured one. Returns `None` if a stop came first.
 
     Raises:
         OSError: the address cannot be used at all (not of this machine, not allowed).
@@ -234,7 +233,7 @@ async def _until(
     lifetime: Lifetime,
     pause: float = TRY_AGAIN_SECONDS,
 ) -> bool:
-    """Retry until the attempt succeeds (True) or the service is told to stop (False); logs the start and the end of
+    """Retry until the attempt succeeds (True) or a stop is requested (False); logs the start and the end of
     the wait.
     """
     began: float | None = None

@@ -74,7 +74,7 @@ async def serve_apart(own: Own, parent: int) -> int:
         settings = await remote.wait_for_settings()
         if settings is None:
             return lifetime.status
-        # for `jupyterhub-gpu offers --state-dir`; who can read it needs none of these
+        # for `jupyterhub-gpu offers --state-dir`, which needs none of these secrets
         unneeded: dict[str, Any] = dict.fromkeys(BY_ENVIRONMENT, "")
         replace(settings, **unneeded).dump(settings.folder / SETTINGS_FILE)
         return await _served(settings, lifetime, remote)
@@ -88,7 +88,7 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
     not_ready, sockets, read_only = NotReadyPage(), list[socket.socket](), ""
     told = ""
     try:
-        if settings.culling.policy_file:  # before it waits for anything
+        if settings.culling.policy_file:  # checked before any wait
             read_policy_file(settings.culling.policy_file, settings.culling)
         while not lifetime.stopping.is_set():
             try:
@@ -133,14 +133,14 @@ async def _answering(
     sockets: list[socket.socket],
     read_only: str = "",
 ) -> AsyncIterator[bool]:
-    """Open everything; yields False if the service was told to stop while waiting for a lock or the port.
+    """Open everything; yields False if a stop came while it waited for a lock or the port.
 
     Args:
         not_ready: answers requests until the service does.
         sockets: the listening sockets of an earlier attempt; this attempt adds its own.
         read_only: why the store is opened read-only; "" otherwise.
     """
-    # a full collection stops the loop for 70 ms while the modules load and a cluster is read: not one every few seconds
+    # a full collection blocks the loop for 70 ms while modules load and a cluster is read, so make them rarer
     gc.set_threshold(20_000, 20, 50)
     async with AsyncExitStack() as opened:
         lock = await wait_for_lock(settings.folder / LOCK_FILE, lifetime)
@@ -178,7 +178,7 @@ async def _answering(
         opened.callback(hub.close)
         engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened), remote)
         engine.start()
-        gc.freeze()  # what is loaded now stays: no full collection has to look at it
+        gc.freeze()  # objects loaded so far stay, so full collections can skip them
         opened.push_async_callback(engine.stop)
         parts = make_parts(settings, engine, hub)
         parts.connections = Connections(room_within(raise_file_limit()))
@@ -199,7 +199,7 @@ def _has_no_room(settings: Settings) -> bool:
 
 
 async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
-    """Wait until the store can be written again, or the service is told to stop."""
+    """Wait until the store can be written again, or a stop is requested."""
     while not lifetime.stopping.is_set() and await asyncio.to_thread(_has_no_room, settings):
         with contextlib.suppress(asyncio.TimeoutError):
             await with_timeout(RETRY_SECONDS, lifetime.stopping.wait())
@@ -238,7 +238,7 @@ async def _open_machine(settings: Settings, opened: AsyncExitStack) -> Gpus | Cl
     from hub_extensions.adapters.kubernetes.api import ClusterError
     from hub_extensions.adapters.kubernetes.watch import ClusterWatch
 
-    await asyncio.to_thread(packed_tables)  # it is read once, and the first look would stand still for it
+    await asyncio.to_thread(packed_tables)  # cached here, so that the first reading does not block on it
     watch = ClusterWatch(settings.cluster)
     opened.push_async_callback(watch.close)
     try:

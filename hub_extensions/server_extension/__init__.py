@@ -1,6 +1,6 @@
 """The Jupyter server extension: reads this server's GPU, asks the GPU service about this server, and updates the panel.
 
-Importing it has no effect: it opens no driver, starts no thread and sends no request.
+Importing it opens no driver, starts no thread and sends no request.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Scene:
         taken_seconds: how long ago the memory was allocated, as far as the readings show; `None` if that was not seen.
         root: the directory to which notebook paths are relative.
         sees_all: an empty list of the driver means that nobody uses the device. In a container it can be empty
-            because the processes have no pid there.
+            because the processes lack a pid there.
     """
 
     sample: DeviceSample

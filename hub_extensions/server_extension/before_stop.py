@@ -26,7 +26,7 @@ HOOK = "gpu-before-stop"
 OUTPUT = "gpu-before-stop.log"
 MOST_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
-"""How long interrupted cells may go on before the pages save, including the time to list and interrupt them."""
+"""Interrupted cells may go on for this long before the pages save, including the time to list and interrupt them."""
 ANSWER_SECONDS = 3.0  # reserved for the report to the service that everything is done
 INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
 """Causes of a stop that comes whatever runs. For any other cause, a cell that starts in the last moment keeps the

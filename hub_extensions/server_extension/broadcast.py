@@ -2,9 +2,9 @@
 changes.
 
 It combines the last state of sampler and service. The connections are one-way (see ``routes.py``), so that an open
-panel is no activity. At most one message to a listener is unsent; a listener that does not read is dropped. Each
-message is encoded once for all listeners. An error while building a message closes no connection, because a panel
-that reconnects would only meet it again.
+panel does not count as activity. At most one message to a listener is unsent; a listener that does not read is
+dropped. Each message is encoded once for all listeners. An error while building a message closes no connection,
+because a panel that reconnects would only meet it again.
 """
 
 from __future__ import annotations

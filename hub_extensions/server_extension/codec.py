@@ -1,4 +1,4 @@
-"""Converts messages to JSON and back with the standard library only, because a user's server has no pydantic.
+"""Converts messages to JSON and back with the standard library only, because a user's server lacks pydantic.
 
 Unknown fields are skipped, as a newer service may send more. A missing or wrong field is a ``CodecError`` that names
 it.

@@ -108,7 +108,7 @@ def reading_of(
     """Return the reading of one device for the panel.
 
     Args:
-        at: the time of the reading if there is no sample.
+        at: the time of the reading without a sample.
     """
     held = held or Held()
     reading = GpuReading(

@@ -93,7 +93,7 @@ _noted: WeakSet[WebSocketHandler] = WeakSet()
 
 
 def note_websockets() -> None:
-    """Start to note each WebSocket that opens in this process; a second call has no effect."""
+    """Start to note each WebSocket that opens in this process; a second call changes nothing."""
     opens = WebSocketHandler.get
     if getattr(opens, "notes_websockets", False):
         return
@@ -114,7 +114,7 @@ class RecheckHandler(PanelHandler):
         self._recheck = recheck
 
     async def prepare(self) -> None:  # type: ignore[override]  # as Jupyter Server has it
-        """Check the signature before any byte of a body is read; there is no login here."""
+        """Check the signature before any byte of a body is read; this route works without a login."""
         if not self._is_signed():
             raise web.HTTPError(403)
         BoundedBody.take_body(self)

@@ -1,6 +1,6 @@
 """The routes of the panel. Each one requires a login, and none counts as activity.
 
-The WebSocket only sends. It has no pings and takes no messages, because a proxy counts every byte from the browser
+The WebSocket only sends. It neither pings nor takes messages, because a proxy counts every byte from the browser
 as use of the server, also a pong. Every change is a POST with XSRF protection.
 """
 

@@ -295,9 +295,7 @@ class ServiceLink:
             self.note = note
 
     def _safely(self, what: str, call: Callable[[], None]) -> None:
-        """Call another part; its error (such as one of a site's own event logger) is logged and has no further
-        effect here.
-        """
+        """Call another part; its error (such as one of a site's own event logger) is only logged here."""
         try:
             call()
             self._faults.pop(what, None)
@@ -358,7 +356,7 @@ def _same(one: datetime | None, other: datetime | None) -> bool:
 
 
 def _without_use(report: Report) -> Report:
-    """Return the report without the use, which always differs and is no reason to report early."""
+    """Return the report without the use, which always differs and should not cause an early report."""
     return replace(report, used_percent=None)
 
 

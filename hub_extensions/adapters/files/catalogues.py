@@ -42,7 +42,7 @@ def _read(name: str) -> Catalogue:
     for domain in DOMAINS:
         file = files("hub_extensions") / "locale" / name / "LC_MESSAGES" / f"{domain}.json"
         if not file.is_file():
-            continue  # a language may have been begun with one of the two
+            continue  # a translation may exist for only one of the two
         read = json.loads(file.read_text(encoding="utf-8"))
         head = read.pop("")
         language, plurals = head["language"], head["plural_forms"]

@@ -133,10 +133,10 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    # these say per request or per second what the parts say once
+    # these log per request or per second what the parts log once
     for loud in ("alembic", "sqlalchemy.engine", "asyncio"):
         logging.getLogger(loud).setLevel(logging.WARNING)
-    # JupyterHub's auth warns once a request here, about browsers that do not send Sec-Fetch-Mode
+    # JupyterHub's auth logs a warning here for each request of a browser that does not send Sec-Fetch-Mode
     tornado = logging.getLogger("tornado.application")
     tornado.setLevel(logging.ERROR)
     tornado.addFilter(_still_wanted)

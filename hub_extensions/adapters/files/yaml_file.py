@@ -72,7 +72,7 @@ def read_text(path: str) -> str:
 
 
 def _opener(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)  # a pipe that nobody writes into keeps nobody waiting
+    return os.open(path, flags | os.O_NONBLOCK)  # do not wait for the writer of a pipe
 
 
 def load_yaml(text: str) -> tuple[Any, Lines]:

@@ -138,7 +138,7 @@ class HubApi:
 
     Attributes:
         clock_ahead: by how much the hub's clock was ahead of this machine's at the last listing, by its header
-            ``Date``; `None` if there was no such header.
+            ``Date``; `None` without such a header.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class HubApi:
         return tuple(_user(model) for model in await self._all_users({}))
 
     async def user(self, name: str) -> HubUser | None:
-        """Return one user, or `None` if the hub has no such user."""
+        """Return one user, or `None` if the hub does not know the name."""
         model = await self._one_user(name, _LIST)
         return None if model is None else _user(model)
 
@@ -311,7 +311,7 @@ class HubApi:
         return str(_mapping(_parsed(await self._ask(_UP, "GET", "/"))).get("version", ""))
 
     async def _takes_whole_body(self) -> bool:
-        # JupyterHub 5 takes the body itself as the options; asked again after every absence: it may be a new one
+        # JupyterHub 5 takes the whole body as the options; checked again after each absence, as the hub may be upgraded
         if self._whole_body is None:
             major = (await self._version()).partition(".")[0]
             self._whole_body = major.isdigit() and int(major) < 6
@@ -362,7 +362,7 @@ class HubApi:
             following = pagination.get("next")
             if not following:
                 return found, len(totals) == 1
-            offset, limit = int(following["offset"]), int(following["limit"])  # the hub may give less a page
+            offset, limit = int(following["offset"]), int(following["limit"])  # the hub may have a smaller page size
 
     async def _ask(
         self,

@@ -45,7 +45,7 @@ _FILTER = _Secrets()
 
 
 def keep_secrets_out() -> None:
-    """Install the filters in this process. Calling it again has no effect."""
+    """Install the filters in this process. Further calls change nothing."""
     for log in (access_log, app_log, gen_log, logging.getLogger("JupyterHub")):
         log.addFilter(_FILTER)
     logging.getLogger("oauthlib.oauth2").setLevel(logging.INFO)  # JupyterHub sets the level of ``oauthlib`` later

@@ -51,7 +51,7 @@ def listeners(port: int) -> tuple[ListeningSocket, ...]:
     """Return all sockets that listen at this port on any address. Raises OSError if the kernel does not list them."""
     try:
         return tuple(ListeningSocket(_spelled(each.packed), each.account, each.inode) for each in listening(port))
-    except OSError:  # some sandboxes have the tables alone
+    except OSError:  # some sandboxes provide only the tables
         return listeners_in(Path("/proc/net"), port)
 
 

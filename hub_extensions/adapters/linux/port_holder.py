@@ -28,7 +28,7 @@ log = logging.getLogger("jupyterhub.gpu")
 
 NAME = "port.sock"
 PREDECESSOR_SECONDS = 5.0
-"""How long to wait for a port of this very account: the service of a hub that was killed needs some seconds to end."""
+"""Wait this long for a port of this very account: the service of a hub that was killed needs some seconds to end."""
 AGAIN_SECONDS = 0.5  # interval between attempts at a port that another account has
 HAND_OVER_SECONDS = 2.0
 _MOST = 16

@@ -5,7 +5,7 @@ A server is started with ``JUPYTERHUB_GPU_LEASE=<lease id>`` in its environment.
 inherit it, so the mark finds them whatever their parent is. A process is identified by its pid and its start time,
 because the kernel reuses pids. Linux only.
 
-It reads /proc itself instead of using psutil. psutil has no start time since boot that could be stored. It checks a
+It reads /proc itself instead of using psutil. psutil lacks a start time since boot that could be stored. It checks a
 process and then signals its pid, which may belong to another one by then. It takes an environment whose beginning
 was overwritten for empty. It does not report where the environment lies in memory, by which a scan knows that a mark
 is still valid without reading it again.
@@ -31,7 +31,7 @@ class Process:
 
     Attributes:
         started: clock ticks since boot; together with `pid` it identifies the process.
-        owner: the account's name, or the uid in digits if there is no such account.
+        owner: the account's name, or the uid in digits if the account has no name.
         command: the program's base name, without its arguments (they may contain secrets).
         lease: the id in its lease mark; `None` without a mark, or if the environment cannot be read.
         kernel: a Jupyter kernel, or a process started by one (``JPY_PARENT_PID`` is set).
@@ -98,7 +98,7 @@ def scan() -> Scan:
             stat = _begun(pid)
             marks = None if stat is None else _marks(pid, stat)
         if marks is None and stat is not None and not stat.of_the_kernel:
-            unread.add(_uid(pid))  # root's where it forbids to be looked into: like one that has lost its mark
+            unread.add(_uid(pid))  # a program can forbid this; it is then treated like one that lost its mark
         if marks is None or stat is None:
             continue
         if stat.env_start:
@@ -254,7 +254,7 @@ def send_signal(pid: int, started: int, signum: int) -> bool:
     except OSError:  # a kernel or a sandbox without pidfd
         return _send_without_handle(pid, started, signum)
     try:
-        # The handle is of whoever has the pid now. Only if that is the one we mean, the signal goes out.
+        # The handle refers to the current owner of the pid, so check that it is the process that is meant.
         if not alive(pid, started):
             return False
         signal.pidfd_send_signal(handle, signum)
@@ -338,7 +338,7 @@ def _stat(pid: int) -> _Stat | None:
     data = _read(f"/proc/{pid}/stat")
     if not data:
         return None
-    # The name stands in brackets and may hold anything, brackets too.
+    # The name is in brackets and may contain anything, also brackets.
     opening, closing = data.index(b"("), data.rindex(b")")
     rest = data[closing + 2 :].split()
     return _Stat(
@@ -370,7 +370,7 @@ def _begun(pid: int) -> _Stat | None:
 def _marks(pid: int, stat: _Stat) -> _Marks | None:
     """Read the marks from the environment; `None` if we may not read it."""
     path = f"/proc/{pid}/environ"
-    if stat.state == "Z":  # the main thread is gone, the memory is the other threads'
+    if stat.state == "Z":  # the main thread has ended, so read through another thread
         path = next((f"{task}/environ" for task in _other_threads(pid)), path)
     try:
         with open(path, "rb") as file:

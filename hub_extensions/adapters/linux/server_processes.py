@@ -65,7 +65,7 @@ def _listeners(pid: int, port: int) -> Iterator[str]:
         try:
             with open(f"/proc/{pid}/net/{table}", "rb") as file:
                 rows = [line.split() for line in file.readlines()[1:]]
-        except OSError:  # it ended meanwhile, or there is no such table
+        except OSError:  # it ended meanwhile, or the kernel lacks this table
             continue
         yield from (row[9].decode() for row in rows if row[3] == _LISTENING and int(row[1].split(b":")[1], 16) == port)
 
@@ -73,7 +73,7 @@ def _listeners(pid: int, port: int) -> Iterator[str]:
 def _links(directory: str) -> Iterator[str]:
     try:
         names = os.listdir(directory)
-    except OSError:  # it ended meanwhile, or is not ours to look at
+    except OSError:  # it ended meanwhile, or we may not read it
         return
     for name in names:
         try:

@@ -30,7 +30,7 @@ def pause_before_start(lived: float, planned: float) -> tuple[float, float]:
     """Return the seconds until the next start, and those planned for the one after if that service does not live long
     either.
 
-    After a service that lived long enough, and after the first one that did not, there is no pause.
+    After a service that lived long enough, and after the first one that did not, the next start is immediate.
     """
     pause = 0.0 if lived >= STEADY_SECONDS else planned
     return pause, min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
@@ -42,10 +42,10 @@ def supervise(serve: Callable[[], int], parent: int | None) -> int:
     Call it before any thread is started.
 
     Args:
-        parent: our parent's process id at the very start; `None` if there is no parent to watch.
+        parent: our parent's process id at the very start; `None` to watch none.
     """
     for number in STOP_SIGNALS:
-        # blocked, they wait to be taken, also where they came down as ignored or we are a container's first process
+        # blocked signals wait for sigtimedwait(), even if they were ignored before or this is PID 1 of a container
         signal.signal(number, _leave)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
@@ -70,7 +70,7 @@ def _forked(serve: Callable[[], int]) -> int:
     if pid:
         return pid
     for number in STOP_SIGNALS:
-        # until its loop runs, a signal ends it as it ends any program
+        # until its event loop runs, a signal ends it by default
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, WATCHED)
     sys.exit(serve())

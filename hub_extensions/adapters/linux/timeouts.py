@@ -30,7 +30,7 @@ async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) ->
         task.cancel()
         raise
     task.cancel()
-    await asyncio.wait({task}, timeout=1.0)  # so that what it holds is let go
+    await asyncio.wait({task}, timeout=1.0)  # so that it releases what it holds
     raise asyncio.TimeoutError
 
 

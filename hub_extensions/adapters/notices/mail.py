@@ -81,7 +81,7 @@ class MailServer:
                     opened.login(self.user, self.password)
                 opened.send_message(message)
                 with contextlib.suppress(smtplib.SMTPException, OSError):
-                    opened.quit()  # it is taken: what comes now is manners
+                    opened.quit()  # the message is already accepted
         finally:
             timer.cancel()
 

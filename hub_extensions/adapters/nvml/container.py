@@ -32,7 +32,7 @@ class OwnDevices:
     """The devices with these UUIDs, in their order. If none is named, it uses the devices that are visible, once they
     are found.
 
-    A device whose UUID is no longer on the machine is not listed. One that has never responded is listed with its
+    A device whose UUID is gone from the machine is not listed. One that has never responded is listed with its
     UUID only.
     """
 
@@ -88,7 +88,7 @@ class OwnDevices:
         except NvmlFailure as failure:
             if failure.concerns_machine or not self._uuids:
                 raise
-            return  # those that were found before are read all the same, and say what is wrong with them
+            return  # the devices found before are read anyway, and their errors are reported
         self._searched_at = now
         self._uuids = tuple(dict.fromkeys((*self._uuids, *seen.uuids)))
         self._all_found = bool(self._uuids) and seen.all_answered
@@ -100,7 +100,7 @@ class OwnDevices:
             return
         if read in (0, len(self._uuids)):
             self._patience = _REOPEN_SECONDS
-            self.reopen_after = None if read else _REOPEN_SOON_SECONDS  # nobody's use is lost by it
+            self.reopen_after = None if read else _REOPEN_SOON_SECONDS  # no reading of use is lost by that
             return
         self.reopen_after = self._patience
 
@@ -121,7 +121,7 @@ class OwnDevices:
         self._seen[uuid] = facts.device
         reading.add(handle, facts, memory.used)
         if uuid not in reading.samples and driver.refused is not None:
-            raise driver.refused  # not one answer came: then the reason is the device's, not the call's
+            raise driver.refused  # every call failed, so the failure concerns the device
 
     def _facts_of(self, driver: Driver, uuid: str, handle: Any, memory: Memory) -> Facts:
         """Return the known properties, unless the size shows another device or something is still unknown."""

@@ -144,7 +144,7 @@ def _between(driver: Driver, first: Any, second: Any) -> Counted:
     question.sample1, question.sample2 = first, second
     for position, metric in enumerate(_METRICS):
         question.metrics[position].metricId = metric
-        question.metrics[position].nvmlReturn = NOT_SUPPORTED  # until the library says otherwise
+        question.metrics[position].nvmlReturn = NOT_SUPPORTED  # until the library sets it
     if driver.ask("nvmlGpmMetricsGet", question) is None:
         return Counted(there=True)
     graphics, sm, tensor, dram = (_percent(question.metrics[position]) for position in range(len(_METRICS)))

@@ -108,7 +108,7 @@ def _read_mig_devices(reading: ReadingBuilder, gpu: Gpu, known: _KnownDevices) -
                 f"GPU {gpu.index}: the driver does not name the MIG profile of {mig.uuid}, so it is left out."
             )
             continue
-        # The counters are the GPU instance's: where two MIG devices share it, neither one's use is known.
+        # The counters belong to the GPU instance. If two MIG devices share it, the use of neither is known.
         facts = Facts(_steady(device, known), gpu, alone=instances.count(mig.gpu_instance_id) == 1)
         reading.add(mig.handle, facts, memory_of(reading.driver, mig.handle).used)
     for device in _instances_without_compute(reading.driver, gpu, {i for i in instances if i is not None}):
@@ -132,7 +132,7 @@ def _mig_handles(reading: ReadingBuilder, gpu: Gpu) -> tuple[list[Mig], bool]:
             found.append(Mig(slot.handle, slot.uuid, instance, compute))
         elif failure.scope is not Scope.CALL:
             raise failure
-        elif failure.code not in (NOT_FOUND, INVALID_ARGUMENT):  # these two: the numbers have gaps
+        elif failure.code not in (NOT_FOUND, INVALID_ARGUMENT):  # these two mean a gap in the numbers
             complete = False
             reading.problems.append(
                 f"MIG device {slot.number} of GPU {gpu.index} cannot be read now. {failure.reason.message}"

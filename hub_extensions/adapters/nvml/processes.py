@@ -42,7 +42,7 @@ def processes_on(driver: Driver, handle: Any, *, mps_alone: bool = True) -> Proc
         if process.usedGpuMemory is not None:
             memory[int(process.pid)] = max(memory.get(int(process.pid), 0), int(process.usedGpuMemory))
     pids = sorted({int(process.pid) for process in (*running, *clients)})
-    # In a container some drivers list the host's pids, which name other processes here, or none.
+    # In a container some drivers list the host's pids, which are invalid or belong to other processes here.
     if not sees_all_processes() and not all(map(_exists, pids)):
         return ProcessList(None, {})
     return ProcessList(tuple(pids), memory)
@@ -52,7 +52,7 @@ def sees_all_processes() -> bool:
     """Return whether this is the machine's own PID namespace, which has a fixed number (PROC_PID_INIT_INO).
 
     There an empty list of the driver means that no process uses the device. In a container it may mean that the
-    processes have no pid there.
+    processes lack a pid there.
     """
     try:
         return os.readlink("/proc/self/ns/pid") == "pid:[4026531836]"

@@ -61,7 +61,7 @@ class Nvml:
                     self.close()
                 if failure.code != UNINITIALIZED or not was_open:
                     raise self._unavailable(failure) from failure
-                was_open = False  # the driver was loaded anew under us: what it says now is the answer
+                was_open = False  # the driver was reloaded meanwhile, so its next answer counts
 
     def close(self) -> None:
         """Close the driver. The next `read` opens it again."""

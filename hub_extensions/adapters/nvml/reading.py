@@ -48,7 +48,7 @@ class ReadingBuilder:
     problems: list[str] = field(default_factory=list)
 
     def add(self, handle: Any, facts: Facts, memory_used: int | None) -> None:
-        """Add a device and its current state; without any value there is no sample. Raises `NvmlFailure`."""
+        """Add a device and its current state; a device without any value gets no sample. Raises `NvmlFailure`."""
         uuid = facts.device.uuid
         listed = processes_on(self.driver, handle, mps_alone=not self.own)
         counted, source = self._use(handle, facts)

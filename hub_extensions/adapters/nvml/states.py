@@ -12,7 +12,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Scope(Enum):
-    """What a failed call affects."""
+    """The extent of a failure."""
 
     MACHINE = "machine"  # the driver as a whole cannot be used now
     DEVICE = "device"  # this GPU and everything on it is gone for now

@@ -50,7 +50,7 @@ def visible_devices(driver: Driver) -> VisibleDevices:
         failures.extend(failed)
     if failures and not uuids:
         raise failures[0]
-    # the count may have GPUs of others, which may not be asked in here (nvml.h, nvmlDeviceGetCount_v2)
+    # the count can include GPUs of others, which may not be queried from here (nvml.h, nvmlDeviceGetCount_v2)
     return VisibleDevices(tuple(dict.fromkeys(uuids)), all(failure.code == NO_PERMISSION for failure in failures))
 
 

@@ -53,7 +53,7 @@ HELD_SECONDS = 30.0  # other code may block the hub's event loop for this long w
 CACHED_FORMS = 1000
 JSON = {"Content-Type": "application/json"}
 LISTED_SECONDS = 3.0
-"""A new stream begins with every live ticket. A ticket that is not among them after this time is no longer in line."""
+"""A new stream begins with every live ticket. A ticket that is not among them after this time has left the line."""
 CANNOT_WRITE = "store-unavailable"  # The reason that the service sends while it cannot write its records
 NO_ADDRESS = "its address is not set (c.GpuSpawnerMixin.gpu_service_url)"
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 3.0)
@@ -301,7 +301,7 @@ class GpuServiceClient:
     async def _read_changes(self, again: bool) -> bool:
         """Read one connection to its end."""
         if not urlsplit(self._url).hostname:
-            raise ValueError(NO_ADDRESS)  # else it would be port 80 of this machine
+            raise ValueError(NO_ADDRESS)  # otherwise it would connect to port 80 of this machine
         stream = await open_stream(self._url, "hub/events", self._signer, self._account)
         try:
             self._answered()

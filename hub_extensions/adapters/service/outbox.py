@@ -68,7 +68,7 @@ class _Entry:
         """End the wait with an error."""
         if not self.answer.done():
             self.answer.set_exception(why)
-            self.answer.exception()  # nobody may be there to hear it
+            self.answer.exception()  # marks it as retrieved, because nobody may wait for it any more
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Outbox:
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._run())
         if patience == 0:
-            self.try_now()  # it does not wait for the end of a pause
+            self.try_now()  # do not wait for the end of a pause
         elif self._silent is not None:
             entry.note(self._silent)
         return answer

@@ -24,7 +24,7 @@ MOST_NONCES = 50_000
 
 
 class SignatureVerdict(Enum):
-    """How a signed request is treated."""
+    """The result of verifying a signed request."""
 
     GOOD = "good"
     AGAIN = "sign again, with the time and life of the answer"
@@ -85,10 +85,10 @@ class Signatures:
             return Judged(request, SignatureVerdict.AGAIN)
         if not is_in_time(request, now):
             if request.time > now:
-                self._begin_anew()  # else this very request would be good once its time has come
+                self._start_new_life()  # otherwise this very request would become valid at its time
             return Judged(request, SignatureVerdict.AGAIN)
         if len(self._seen) >= MOST_NONCES:
-            self._begin_anew()
+            self._start_new_life()
             return Judged(request, SignatureVerdict.AGAIN)
         self._seen[request.nonce] = request.time
         self.hub_clock_ahead = request.clock - self._wall()
@@ -116,7 +116,7 @@ class Signatures:
                 return
             del self._seen[nonce]
 
-    def _begin_anew(self) -> None:
+    def _start_new_life(self) -> None:
         self.life = self._shared_life or secrets.token_hex(8)
         self._seen.clear()
 

@@ -44,7 +44,7 @@ class Signer:
     def sign(self, method: str, target: str, body: bytes = b"") -> Letter:
         """Sign a new request. `target` is the path with its query, as it is sent."""
         clock = _to_milliseconds(self._now())
-        # of the service's time: a clock that somebody sets changes nothing
+        # derived from the service's time, so that setting this machine's clock has no effect
         at = clock if self._ahead is None else _steady() + self._ahead
         nonce = secrets.token_hex(16)
         request = SignedRequest(method, target, self._life, _to_milliseconds(at), clock, nonce, hash_of(body))
@@ -59,7 +59,9 @@ class Signer:
             )
         self._life = answer.life
         self._ahead = answer.time - _steady()
-        problem = clock_problem(self._now() - answer.clock)  # its time stands still while its machine sleeps
+        problem = clock_problem(
+            self._now() - answer.clock
+        )  # answer.time would not do: it stands still while the service's machine sleeps
         if problem and not self._logged:
             log.warning("%s", problem)
         self._logged = problem

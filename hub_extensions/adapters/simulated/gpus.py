@@ -2,7 +2,7 @@
 
 Nothing is random. The use of a device is the processor time of the kernels that have it (100 percent is one busy
 core). Its memory is their resident memory, up to the size of the device. A running cell therefore moves the panel,
-and an idle one counts down. There are no counters of tensor pipes or bandwidth.
+and an idle one counts down. Tensor pipes and bandwidth are not simulated.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class SimulatedGpus:
         now = self._clock()
         elapsed = None if self._at is None else now - self._at
         if elapsed is not None and elapsed < _SHORTEST_SECONDS:
-            return  # processor time comes in steps of 10 ms: too soon to tell
+            return  # too short an interval, because processor time comes in steps of 10 ms
         for uuid, processes in running.items():
             if elapsed is None:
                 self._use[uuid] = None if processes else 0.0

@@ -74,7 +74,7 @@ def parse_layout(text: str, name: str, *, origin: str = "") -> Layout:
     Args:
         origin: the file's name in errors (default: `name` with its suffix).
     """
-    # The user's server reads this file too; it has a YAML reader by way of jupyter_events. Loaded only when needed.
+    # imported only when needed; in a user's server PyYAML comes with jupyter_events
     yaml = import_module("yaml")
     where = _Where(origin or f"{name}.yaml")
     try:

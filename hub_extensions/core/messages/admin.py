@@ -188,7 +188,7 @@ class LeftOutInfo:
 
     Attributes:
         why: the explanation.
-        reason: the same with a code; `None` if there is no code for it.
+        reason: the same with a code; `None` without a code.
     """
 
     what: str

@@ -27,7 +27,7 @@ class Ask:
         kept: no spawner waits for the answer, because the hub that accepted this start has ended since. An existing
             ticket is left as it is.
         demands: on a cluster, what the pod will require of a node; `None` if it is not known, because the pod can
-            only be made later or there is none.
+            only be made later or does not exist.
     """
 
     user: str
@@ -108,7 +108,7 @@ class Ended:
 
     Attributes:
         how: ``left`` (a confirmed stop) or ``failed`` (a failed start).
-        message: a text for the user that has no code: the error's own, or one of an older hub.
+        message: a text for the user without a code: the error's own, or one of an older hub.
         reason: the label for the metric.
         seconds: the time limit that a failed start exceeded; 0 if none.
         log: the last lines of the server's log; "" if not known.

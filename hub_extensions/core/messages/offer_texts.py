@@ -41,7 +41,7 @@ def plain_name(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def card_share(offer: OfferState) -> Fraction | None:
-    """Return the offer's part of a whole card, or `None` if it is not known or the offer has no GPU.
+    """Return the offer's part of a whole card, or `None` if it is not known or for CPU only.
 
     `share` refers to a device, which may itself be a part of a card. For a MIG device the part is computed from its
     SMs.
@@ -56,7 +56,7 @@ def card_share(offer: OfferState) -> Fraction | None:
 
 
 def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """Return the memory of an offer, such as ``4.75 GiB``; "" if it is not known or the offer has no GPU."""
+    """Return the memory of an offer, such as ``4.75 GiB``; "" if it is not known or for CPU only."""
     if offer.id == CPU or offer.memory_bytes is None:
         return ""
     text = gib(offer.memory_bytes)

@@ -16,10 +16,10 @@ class Holder:
 
     Attributes:
         name: the notebook's file name, or the program's name.
-        path: the notebook's path below the server's root directory; "" if there is no notebook.
-        kernel: the kernel's id; "" if the program is no kernel.
+        path: the notebook's path below the server's root directory; "" without a notebook.
+        kernel: the kernel's id; "" for another program.
         memory_bytes: `None` if it is not known.
-        idle_since: since when the kernel runs nothing; `None` if it is busy, or if the program is no kernel.
+        idle_since: since when the kernel runs nothing; `None` if it is busy, or for another program.
     """
 
     name: str

@@ -103,7 +103,7 @@ class OtherEnd:
 
 @dataclass(frozen=True, slots=True)
 class Countdown:
-    """When and why this server stops. A server that does not stop has no countdown.
+    """When and why this server stops. There is one only if the server is to stop.
 
     Attributes:
         stops_at: wall-clock time.

@@ -31,7 +31,7 @@ class UsageRecord:
         device_class: the card, as its driver names it.
         device: the UUID of the device, or its name in the cluster.
         first_used, last_used: when the GPU was used, as far as that was measured.
-        lifetime_seconds: the limit in force; `None` if there was none.
+        lifetime_seconds: the limit in force; `None` without one.
         adopted: the server ran before this product was installed.
         waited_seconds: from asking until admission.
         held_seconds: from admission until the end.

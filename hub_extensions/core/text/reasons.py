@@ -246,7 +246,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
         "Restart the server; if that does not help, tell the administrator."
     ),
     "nvml-no-package": "The Python package nvidia-ml-py is missing. Install jupyterhub-gpu[server].",
-    # no user of a container can load or install a driver, and no restart of the machine is theirs
+    # the user of a container cannot load or install a driver or restart the machine
     "nvml-driver-not-loaded-in-container": (
         "The GPU's driver does not answer in this container. "
         "Tell an admin: no device of a GPU was put into it, or the driver of its node is not loaded."
@@ -320,7 +320,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     "hub-away": "The GPU service does not reach the hub, so nobody's server is started now. Your place is kept.",
     "admitted": "Your server is starting: {title}.",
     "ready": "Your server is ready.",
-    # not to be had
+    # not available
     "own-ticket-limit": (
         "You are already in line for a GPU with {server:server}. Leave that line first, or start CPU only."
     ),
@@ -346,7 +346,7 @@ TO_THE_HUB: Mapping[str, Text] = {
     ),
     "too-late": "This has changed meanwhile. Look again.",
     "store-unavailable": "The GPU service cannot write its records now. Your place is kept as soon as it can.",
-    # not the caller's right
+    # the caller lacks a right
     "admins-only": "This is for admins.",
     "scope-needed": "This needs a token with the scope {scope}; for a token the scopes of its account do not count.",
     "server-token": "A server's token is good for its own server (api/server); this needs a user's token.",
@@ -379,13 +379,13 @@ def _explain(
     after round.
     """
     plain = {name: _plain(value) for name, value in params}
-    # every number crosses as a float: one of the two kinds that a parameter has
+    # numbers are sent as floats, because a parameter is a string or a float
     sent = {name: value if isinstance(value, str) else float(value) for name, value in plain.items()}
     return Reason(reason, _written(SENTENCES[reason], plain, ENGLISH), sent, log_message)
 
 
 def translated(reason: Reason, t: Catalogue) -> str:
-    """Return the reason's text in the language of a catalogue, or the English text if there is no translation.
+    """Return the reason's text in the language of a catalogue, or the English text if it is not translated.
 
     Like the panel, this finds a reason without parameters by its code, and one with parameters by its sentence.
     """
@@ -511,7 +511,7 @@ WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
     "first": lambda words, t: t(words)[:1].upper() + t(words)[1:],
     "bare": lambda words, t: t(words).removeprefix("a "),
 }
-"""How a parameter is written in the language of a catalogue. `own`: a name, or text written by a user or
+"""Formats of a parameter in the language of a catalogue. `own`: a name, or text written by a user or
 administrator. `foreign`: text that another program wrote (``sentence_pieces.py``). `first`: it begins the
 sentence. `bare`: without its article. `image`: "" if its name is not known.
 """

@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class Who(Enum):
-    """Who may call a route; everybody else gets 403, or the login on pages."""
+    """The callers of a route; everybody else gets 403, or the login on pages."""
 
     ANYBODY = "anybody"
     HUB = "the hub, by its signature"
@@ -112,7 +112,7 @@ class Auth:
 
     Attributes:
         hub_secret, metrics_token: fixed in configuration; an empty one gives no access.
-        hub: for tokens, and for who is an administrator.
+        hub: for tokens, and for the list of administrators.
         oauth: JupyterHub's own client, for browsers and users' API tokens.
     """
 
@@ -180,7 +180,7 @@ class Auth:
         A request that changes something, which is any but GET and HEAD, never relies on cached answers of the hub.
 
         Raises:
-            Forbidden: the caller is known, but has no access to this service.
+            Forbidden: the caller is known, but may not use this service.
             HubAway, HTTPError: the hub does not answer.
         """
         is_order = handler.request.method not in ("GET", "HEAD")
@@ -284,5 +284,5 @@ def cookie_secret(hub_secret: str) -> bytes:
 
 
 def _same(given: str, wanted: str) -> bool:
-    # an empty secret is no secret
+    # an empty secret never matches
     return bool(wanted) and hmac.compare_digest(given.encode(), wanted.encode())

@@ -19,7 +19,7 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 
 CALM_A_SECOND = 100
-"""Up to this many new connections per second are no flood; during one, this many strangers per second are served."""
+"""More new connections per second are a flood; during one, this many strangers per second are served."""
 TICK_SECONDS = 0.01
 WAITING = 256
 RECHECKED = 32

@@ -74,7 +74,7 @@ def raise_file_limit() -> int:
 
 
 class Connections:
-    """Decides which connection is closed when a limit is reached. Has no state of the sockets themselves."""
+    """Decides which connection is closed when a limit is reached. Does not touch the sockets themselves."""
 
     def __init__(self, room: Room | None = None) -> None:
         self.room = room or Room()
@@ -217,7 +217,7 @@ class BoundedServer(HTTPServer):
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         self._drop(self.connections.enter(stream, str(address[0]) if address else ""))
         self._streams[stream] = None
-        # what the system keeps of unread answers is as bounded as what we keep
+        # the system's buffer for unread answers is limited like our own
         stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         super().handle_stream(stream, address)
 

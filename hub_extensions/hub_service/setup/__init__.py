@@ -1,1 +1,1 @@
-"""What the service is started with: settings, folder, addresses and port."""
+"""The start of the service: settings, folder, addresses and port."""

@@ -46,7 +46,7 @@ def hold_port(settings: Settings, url: str) -> KeptPort:
             this one, no other port can stand in, because that machine would not know it.
     """
     if handed_over(settings.folder) is not None:
-        return KeptPort(settings)  # a hub that runs holds it
+        return KeptPort(settings)  # a running hub holds it
     held = PortHolder(settings.folder, settings.host, settings.port)
     named = urlsplit(url).hostname or ""
     try:
@@ -67,7 +67,7 @@ def hold_port(settings: Settings, url: str) -> KeptPort:
             f" c.GpuService.url ({url}) is no address of this machine, so nothing can stand in: the hub's proxy leads "
             "nobody to the service's pages until that port is free and the hub is started again."
         )
-        # hub and servers look at home, where they see whose it is
+        # hub and servers use the local address, where they can check the listener's account
         here = replace(settings, connect_url=reached_at(settings.host, settings.port)[0])
         return KeptPort(here, note + unreached, may_be_led_to=False)
     everywhere = settings.host in EVERYWHERE and named

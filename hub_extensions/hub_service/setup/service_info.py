@@ -1,7 +1,7 @@
 """The settings that the hub sends to a service that it does not start, in the service's field ``info``; no secrets.
 
 ``configuration.py`` writes it in the hub, ``settings_client.py`` reads it in the service. Secrets come from the
-service's environment. If the environment has no secret between hub and service, both derive it from the service's
+service's environment. Without a secret between hub and service in the environment, both derive it from the service's
 token.
 """
 
@@ -29,7 +29,7 @@ _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 @dataclass(frozen=True)
 class Own:
-    """What a service that the hub does not start knows before it asks: some fields of `Settings`, and secrets.
+    """The knowledge of a service that the hub does not start, before it asks: some fields of `Settings`, and secrets.
 
     Attributes:
         hub_api_url: the hub's API.
@@ -111,7 +111,7 @@ def to_info(settings: Settings) -> dict[str, Any]:
 
 
 def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return our part of a service's ``info``; `None` if the hub's configuration has none."""
+    """Return our part of a service's ``info``; `None` if the hub's configuration lacks it."""
     settings, needs = info.get("settings"), info.get("needs", [])
     if not isinstance(settings, dict) or not isinstance(needs, list):
         return None

@@ -1,6 +1,6 @@
 """The service's settings: one JSON file, written by ``configure(c)`` and read once at the service's start.
 
-A service that the hub does not start has no such file and asks the hub (``service_info.py``,
+A service that the hub does not start does not have this file and asks the hub (``service_info.py``,
 ``settings_client.py``). The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
 """
 

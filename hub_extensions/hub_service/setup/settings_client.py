@@ -22,13 +22,13 @@ log = logging.getLogger("hub_extensions.hub_service.setup.settings_client")
 ASK_AGAIN = 60.0  # seconds between two checks whether the hub has other settings
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 10.0
 TOKEN_SECONDS = 30.0
-"""How long the hub may refuse the token. A hub that was rolled back to a version without this package forgets the
+"""The hub may refuse the token for this long. A hub that was rolled back to a version without this package forgets the
 token, and the chart creates another one later. Whoever starts this service again then passes the new one.
 """
 EXIT_TOKEN_REFUSED = 77
 """As in sysexits.h: this process's environment has the old token, so its supervisor ends with it."""
 WITHHELD_SECONDS = 60.0
-"""How long the hub may accept the token without sending settings. A hub that starts the service itself does so for
+"""The hub may accept the token for this long without sending settings. A hub that starts the service itself does so for
 ever, and two services would manage its servers. A single refusal may come from a hub that is only starting.
 """
 
@@ -47,7 +47,7 @@ class RemoteSettings:
         self._withheld_since: float | None = None
 
     async def wait_for_settings(self) -> Settings | None:
-        """Return the settings as soon as the hub has valid ones; `None` if the service was told to stop first. Logs
+        """Return the settings as soon as the hub has valid ones; `None` if a stop came first. Logs
         each cause once.
         """
         pause, logged, began = FIRST_PAUSE, "", self._clock()

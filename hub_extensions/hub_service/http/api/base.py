@@ -1,4 +1,4 @@
-"""What all routes share: authentication, limits for the body, and how errors become answers.
+"""The base of all routes: authentication, limits for the body, and how errors become answers.
 
 A handler class names its callers in `who`. `prepare` asks `Auth` before anything else happens, and before a byte of
 the body is read.

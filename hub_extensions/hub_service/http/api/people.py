@@ -194,7 +194,7 @@ async def leave(engine: Engine, person: Person, ticket: str) -> None:
 
     Raises:
         Forbidden: the ticket is the caller's own, and the token's scopes do not allow it.
-        Refused: 404, if the caller has no such ticket.
+        Refused: 404, if it is not one of the caller's tickets.
     """
     owner = engine.owner_of(ticket)
     why = refusal(person, ApiAction.LEAVE, owner)

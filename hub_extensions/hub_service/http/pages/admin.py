@@ -23,7 +23,7 @@ from hub_extensions.hub_service.http.pages.pages import Form, Page
 
 LONGEST_SEARCH = 100
 RECEIPT_LASTS = timedelta(minutes=10)
-"""How long an administrator sees the result of the last order, unless another order follows."""
+"""An administrator sees the result of the last order for this long, unless another order follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Receipt:
     """The result of an administrator's order, in the administrator's language.
 
     Attributes:
-        notified: who is notified, and of what.
+        notified: the users who are notified, and the text.
         about: the lease or place concerned.
         stops: when the server stops because of the order; `None` for other orders.
         undo: the address and the field of the form that withdraws the order; `None` if it cannot be withdrawn.

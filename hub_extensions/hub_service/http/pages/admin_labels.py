@@ -9,7 +9,7 @@ from hub_extensions.core.text.translation import Catalogue
 from hub_extensions.core.text.wording import about
 
 SLICES, FINE = 7, 56
-"""A bar has this many equal parts: a card's compute slices, or eighths of them if a piece is no whole slice."""
+"""A bar has this many equal parts: a card's compute slices, or eighths of them if a piece is not a whole slice."""
 
 
 def parts(card: Card) -> int:
@@ -105,7 +105,7 @@ def hours(value: float, t: Catalogue) -> str:
 
 
 def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> tuple[str, str]:
-    """Return what an order did, and who is notified of what.
+    """Return the effect of an order, and the text about notifications.
 
     Args:
         order: the last part of the order's address in `ADMIN_PAGES`.

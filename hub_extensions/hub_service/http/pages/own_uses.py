@@ -13,7 +13,7 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import about
 
 SHOWN = 10
-LATELY = timedelta(hours=24)  # if the user has no server now, the page shows for this long how the last one ended
+LATELY = timedelta(hours=24)  # without a running server, the page shows for this long how the last one ended
 STARTS_ANEW = frozenset({"idle", "unopened", "lifetime", "failed", "lost", "node-lost", "hub-stopped", "signed-out"})
 """Ends that the user did not ask for."""
 

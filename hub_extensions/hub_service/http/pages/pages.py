@@ -244,7 +244,7 @@ class KeepOn(Form):
 
 
 class Nowhere(Page):
-    """A 404 page for every address without a route, which does not tell what might be there."""
+    """A 404 page for every address without a route, which does not reveal what might be there."""
 
     who = Who.ANYBODY
 

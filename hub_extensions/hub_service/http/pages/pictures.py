@@ -21,7 +21,7 @@ class Bar:
 
 
 def bars(values: Sequence[float | None], highest: float) -> tuple[Bar, ...]:
-    """Return a bar for each value, scaled to the height of the chart. Unknown and zero values have no bar; small ones
+    """Return a bar for each value, scaled to the height of the chart. Unknown and zero values get no bar; small ones
     are a line.
 
     Args:
