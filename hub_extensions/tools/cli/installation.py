@@ -170,6 +170,12 @@ class _FilesInOrder(click.Command):
 @click.option("--namespace", default="jhub", show_default=True, help="Where the release is, or will be.")
 @click.option("--release", default="jhub", show_default=True, help="Its name.")
 @click.option("--cluster", is_flag=True, help="Also look at the cluster of KUBECONFIG: offers that no node has.")
+@click.option(
+    "--evaluate",
+    is_flag=True,
+    help="Run hub.extraConfig and judge what the hub would load. With --chart the chart's own configuration runs "
+    "before it. The code runs in a process of its own for at most 20 s; it can read the files of this machine.",
+)
 @click.option("--strict", is_flag=True, help="Exit status 1 also where something is only to be looked at.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def helm_check(
@@ -179,10 +185,11 @@ def helm_check(
     namespace: str,
     release: str,
     cluster: bool,
+    evaluate: bool,
     strict: bool,
     as_json: bool,
 ) -> None:
-    """Say what of these values would not work, by key, and the fix. No Python in them is run."""
+    """Say what of these values would not work, by key, and the fix. Python in them is run with --evaluate only."""
     from hub_extensions.tools.helm_check.check import (  # jsonschema takes its time to load
         CheckOptions,
         check,
@@ -192,7 +199,7 @@ def helm_check(
     from hub_extensions.tools.helm_check.helm import HelmUnusable
 
     try:
-        report = check(CheckOptions(files, manifests, chart, namespace, release, cluster))
+        report = check(CheckOptions(files, manifests, chart, namespace, release, cluster, evaluate))
     except HelmUnusable as problem:
         refuse(str(problem))
     if as_json:

@@ -132,6 +132,12 @@ def _over_chart(chart: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str
     return merged | {key: value for key, value in values.items() if key not in chart}
 
 
+def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
+    """The name of one of the chart's Kubernetes objects in a release."""
+    reading = _Reading(values, release)
+    return reading.cluster_name(short) if short in ("user-scheduler", "priority") else reading.name(short)
+
+
 # ------------------------------------------------------------------ the hub's configuration
 
 

@@ -6,7 +6,6 @@ changes nothing, and runs no Python of the values. Not here: the rules (``rules/
 
 from __future__ import annotations
 
-import copy
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -20,27 +19,37 @@ from rich.console import Console
 from traitlets.config import Config
 
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
-from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, apply, dry_run, settings_of
+from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, settings_of
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.nodes import own_names
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.sign_on.provider_settings import SECTIONS
-from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
 from hub_extensions.tools.helm_check.chart_config import hub_config, merge
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
+from hub_extensions.tools.helm_check.evaluate import check_evaluation, evaluate, with_changes
 from hub_extensions.tools.helm_check.files import check_files, check_placeholders
 from hub_extensions.tools.helm_check.helm import (
     HelmUnusable,
     NotValues,
     ask_helm,
     read_chart,
+    read_hub_files,
     read_manifests,
     read_values,
 )
-from hub_extensions.tools.helm_check.model import ChartFacts, Finding, Release, ValuesFile, found, leaves, listed
+from hub_extensions.tools.helm_check.model import (
+    ChartFacts,
+    Evaluation,
+    Finding,
+    Release,
+    ValuesFile,
+    found,
+    leaves,
+    listed,
+)
+from hub_extensions.tools.helm_check.own_settings import APPS, key_of, report_own_settings
 from hub_extensions.tools.helm_check.rules.gate import check_gate
 from hub_extensions.tools.helm_check.rules.hub import check_hub, check_service_role
 from hub_extensions.tools.helm_check.rules.namespaces import check_namespaces
@@ -54,31 +63,6 @@ from hub_extensions.tools.helm_check.rules.use import who_measures
 
 NO_TOKEN = "0" * 64
 """Stands for the token that the chart makes for each service; nothing here is shown to anybody."""
-
-COVERED_BY_RULES = (
-    "concurrent_spawn_limit",
-    "active_server_limit",
-    "consecutive_failure_limit",
-    "server_token_scopes",
-    "spawner_class",
-    "stops idle servers too",
-    "your role",
-    "the name of this machine",
-    "has a url: the hub's proxy",
-)
-"""Notes of `configure` that a rule reports better, or that are about the machine this runs on."""
-
-MOST_SETTINGS = 25
-"""So many wrong settings of ours are reported at once."""
-
-APPS = "hub.config.SignOnGate.apps"
-SUBSTITUTES = {
-    "hub.config.JupyterHub.public_url": "https://hub.invalid/",
-    "hub.config.SignOnGate.url": "https://apps.invalid",
-    "hub.config.SignOnGate.connect_url": "http://gate:8192",
-    **{f"hub.config.{section}.issuer": "https://provider.invalid/" for section in SECTIONS},
-}
-"""Settings that others need -> what stands for a wrong one while the rest is checked."""
 
 MOST_DIFFERENCES = 6
 SIGNS = {"problem": ("wrong  ", "red"), "look at": ("look at", "yellow")}
@@ -94,6 +78,7 @@ class CheckOptions:
     namespace: str = "jhub"
     release: str = "jhub"
     cluster: bool = False
+    evaluate: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,6 +95,8 @@ class CheckReport:
     files: Sequence[str]
     rendered: int | None = None
     use: Mapping[str, str] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    lacks_helm: bool = False
 
     @property
     def problems(self) -> int:
@@ -131,6 +118,8 @@ class _CheckRun:
     findings: list[Finding] = field(default_factory=list)
     rendered: int | None = None
     use: Mapping[str, str] = field(default_factory=dict)
+    config: Config | None = None
+    unreadable: str = ""
 
 
 def check(options: CheckOptions) -> CheckReport:
@@ -147,11 +136,28 @@ def check(options: CheckOptions) -> CheckReport:
         return CheckReport(broken, keys, facts.version, options.files)
     values = merge([facts.defaults, *(file.values for file in files)])
     manifests = [_in(each, options.namespace) for each in read_manifests(options.manifests)]
-    run = _CheckRun(options, Release(files, values, facts, options.namespace, manifests, options.release), packed)
+    release = Release(files, values, facts, options.namespace, manifests, options.release)
+    run = _CheckRun(options, release, packed)
+    run.findings += check_shape(release)
+    misfits = bool(run.findings)
+    try:
+        run.config = _base_config(release)
+    except Exception as problem:  # noqa: BLE001  values of any shape: the rules report which are wrong
+        run.unreadable = str(problem)
+    if options.evaluate:
+        chart_files = {} if options.chart is None else read_hub_files(options.chart)
+        run.release = with_changes(release, evaluate(release, run.config or {}, chart_files))
     _by_rules(run)
+    if run.release.is_ours:
+        _by_own_sections(run, misfits)
     if options.chart is not None:
         _by_helm(run, options.chart)
-    return CheckReport(_sorted(run.findings), keys, facts.version, options.files, run.rendered, run.use)
+    lacks_helm = options.chart is not None and find_spec("helm_python") is None
+    evaluation = run.release.evaluation
+    findings = _sorted(run.findings)
+    return CheckReport(
+        findings, keys, facts.version, options.files, run.rendered, run.use, evaluation, lacks_helm=lacks_helm
+    )
 
 
 def _read(places: Sequence[str]) -> tuple[list[ValuesFile], list[Finding]]:
@@ -171,11 +177,21 @@ def _in(manifest: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     return manifest if metadata.get("namespace") else {**manifest, "metadata": {**metadata, "namespace": namespace}}
 
 
+def _base_config(release: Release) -> Config:
+    """What values set by themselves, before any code of the administrator runs."""
+    return hub_config(
+        release.values,
+        namespace=release.namespace,
+        release=release.name,
+        tokens=dict.fromkeys(release.tree("hub.services"), NO_TOKEN),
+        version=release.facts.version,
+    )
+
+
 def _by_rules(run: _CheckRun) -> None:
     release = run.release
     findings = run.findings
-    findings += check_shape(release)
-    misfits = bool(findings)
+    findings += check_evaluation(release)
     findings += check_files(release)
     findings += check_placeholders(release)
     findings += check_hub(release)
@@ -184,67 +200,57 @@ def _by_rules(run: _CheckRun) -> None:
     findings += check_rights(release)
     if not any(finding.rule == "wrong-type" for finding in findings):
         findings += check_network(release)
-    if not release.is_ours:
+    if release.is_ours:
+        scopes = (*SERVICE_SCOPES, SETTINGS_SCOPE) if is_apart(release) else SERVICE_SCOPES
+        findings += check_service_role(release, scopes)
+        findings += check_sign_on(release)
+        findings += check_gate(release)
+
+
+def _by_own_sections(run: _CheckRun, misfits: bool) -> None:
+    """What ``configure(c)`` reports, who measures the use, and the offers of a cluster."""
+    release, config = run.release, run.config
+    if config is None:
+        if not misfits and not any(finding.severity == "problem" for finding in run.findings):
+            run.findings.append(_about(release, "hub-start", run.unreadable, "Correct it: the hub would not start."))
         return
-    scopes = (*SERVICE_SCOPES, SETTINGS_SCOPE) if is_apart(release) else SERVICE_SCOPES
-    findings += check_service_role(release, scopes)
-    findings += check_sign_on(release)
-    findings += check_gate(release)
-    try:
-        config = hub_config(
-            release.values,
-            namespace=release.namespace,
-            release=run.options.release,
-            tokens=dict.fromkeys(release.tree("hub.services"), NO_TOKEN),
-            version=release.facts.version,
-        )
-    except Exception as problem:  # noqa: BLE001  values of any shape: the rules above have said which are wrong
-        if not misfits and not any(finding.severity == "problem" for finding in findings):
-            findings.append(_about(release, "hub-start", str(problem), "Correct it: the hub would not start."))
-        return
-    findings += list(_by_configure(run, config))
-    findings += list(_unchecked(release, config))
+    run.findings += list(_by_configure(run, config))
+    run.findings += list(_unchecked(release, config))
     run.use = who_measures(release)
     if run.options.cluster:
         offers, resources = _of_cluster(config)
-        findings += check_offers(release, {CPU, *(each.pool for each in offers), *offers}, resources)
+        run.findings += check_offers(release, {CPU, *(each.pool for each in offers), *offers}, resources)
         run.use = who_measures(release, offers)
 
 
 # ------------------------------------------------------------------ our own configure(c)
 
+FIXES = {
+    "own-settings": "Correct it: the hub does not start with it.",
+    "hub-start": "One of its values is of a wrong kind.",
+    "left-alone": "See the reference of settings.",
+}
+
 
 def _by_configure(run: _CheckRun, config: Config) -> Iterator[Finding]:
-    """What the hub itself would say of our sections, and of what `configure` leaves alone."""
-    release = run.release
+    """What the hub itself would report of our sections, and of what `configure` leaves alone."""
+    release, evaluation = run.release, run.release.evaluation
+    has_run = evaluation is not None and evaluation.configured
     reported = {finding.key for finding in run.findings if finding.severity == "problem"}
-    corrected: set[str] = set()
-    for _ in range(MOST_SETTINGS):
-        try:
-            with dry_run() as notes:
-                apply(copy.deepcopy(config))
-        except ValueError as problem:
-            finding = _about(
-                release, "own-settings", _as_values(str(problem)), "Correct it: the hub does not start with it."
-            )
-            is_known = "service-token" in _rules(run) and "token" in finding.text
-            if finding.key not in reported | corrected and not is_known:
-                yield finding
-            if not _corrected(config, finding):
-                return
-            if finding.key != APPS:  # of the apps those that were named are gone, and others may be wrong
-                corrected.add(finding.key)
+    is_token_known = any(finding.rule == "service-token" for finding in run.findings)
+    for rule, text in evaluation.sentences if evaluation and has_run else report_own_settings(config):
+        finding, named = _about(release, rule, text, FIXES[rule]), key_of(text)
+        is_known = named in reported or (is_token_known and rule == "own-settings" and "token" in text)
+        if is_known and rule != "hub-start":
             continue
-        except Exception as problem:  # noqa: BLE001  values of any shape: what the hub would trip over is a finding
-            text = f"The hub would not start: {type(problem).__name__}: {problem}"
-            yield Finding("hub-start", "problem", "hub.config", text, "One of its values is of a wrong kind.")
-            return
-        yield from (finding for finding in _of_notes(release, notes) if finding.key not in reported)
-        return
+        serious = "no server with a GPU starts" in text or "nobody can choose a GPU" in text
+        yield replace(finding, severity="look at" if rule == "left-alone" and not serious else "problem")
+        if rule == "own-settings" and named != APPS:  # each app that is wrong has a sentence
+            reported.add(named)
 
 
 def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
-    """Settings of our spawner's own section, where KubeSpawner is not there to say which there are."""
+    """Settings of our spawner's own section, if KubeSpawner is not there to tell which there are."""
     key = "hub.config.GpuKubeSpawner"
     if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
         text = (
@@ -254,51 +260,9 @@ def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
         yield found(release, "unchecked", key, text, fix, severity="look at")
 
 
-def _rules(run: _CheckRun) -> set[str]:
-    return {finding.rule for finding in run.findings}
-
-
-def _corrected(config: Config, finding: Finding) -> bool:
-    """Correct a wrong setting, to see what else is wrong; return whether something was changed."""
-    for key, right in SUBSTITUTES.items():
-        _, _, section, name = key.split(".")
-        if key in finding.text and config[section].get(name) != right:
-            config[section][name] = right
-            return True
-    if finding.key == APPS:
-        apps = config.SignOnGate.get("apps")
-        named = [name for name in apps if f"app {str(name)!r}" in finding.text] if isinstance(apps, Mapping) else []
-        if named:
-            config.SignOnGate.apps = {name: app for name, app in apps.items() if name not in named}
-            return True
-    parts = finding.key.split(".")
-    if parts[:2] != ["hub", "config"] or len(parts) < 3 or parts[2] not in config:
-        return False
-    if len(parts) == 3:
-        return config.pop(parts[2], None) is not None
-    name = parts[3]
-    return name in config[parts[2]] and config[parts[2]].pop(name, parts) is not parts
-
-
-def _of_notes(release: Release, notes: Iterable[str]) -> Iterator[Finding]:
-    for note in notes:
-        if not any(text in note for text in COVERED_BY_RULES):
-            finding = _about(release, "left-alone", _as_values(note), "See the reference of settings.")
-            serious = "no server with a GPU starts" in finding.text or "nobody can choose a GPU" in finding.text
-            yield replace(finding, severity="problem" if serious else "look at")
-
-
-def _as_values(text: str) -> str:
-    """A sentence about ``c.Class.trait``, by the keys of values; it begins with a capital letter."""
-    named = re.sub(r"\bc\.(?=[A-Z])", "hub.config.", text)
-    return named if named.startswith("hub.") else named[:1].upper() + named[1:]
-
-
 def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
     """A finding about the first key that a sentence names."""
-    named = re.search(r"\b(?:hub|singleuser|scheduling|proxy)\.[A-Za-z_][\w.]*\w", text)
-    key = "hub.services.gpu" if f"service {SERVICE_NAME!r}" in text else "hub.config"
-    return found(release, rule, named[0] if named else key, text, fix)
+    return found(release, rule, key_of(text), text, fix)
 
 
 # ------------------------------------------------------------------ the cluster
@@ -331,6 +295,8 @@ def _by_helm(run: _CheckRun, chart: Path) -> None:
     """What the chart's own schema and templates say, and where the chart differs from the packed facts."""
     release = run.release
     run.findings += _differences(run.packed, release.facts)
+    if find_spec("helm_python") is None:
+        return
     given = merge([{}, *(file.values for file in release.files)])
     refusals, manifests = ask_helm(chart, given, release=run.options.release, namespace=run.options.namespace)
     known = {finding.key for finding in run.findings if finding.severity == "problem"}
@@ -398,6 +364,7 @@ def as_dict(report: CheckReport, *, strict: bool) -> dict[str, Any]:
         "files": list(report.files),
         "keys": report.keys,
         "rendered": report.rendered,
+        "evaluated": report.evaluation is not None,
         "use": dict(report.use),
         "findings": [asdict(finding) for finding in report.findings],
     }
@@ -429,8 +396,12 @@ def _place(finding: Finding) -> str:
 def _closing(report: CheckReport) -> str:
     count = len(report.files)
     checked = f"{report.keys} keys of {count} file{'s' if count > 1 else ''}, chart {report.version}"
+    if report.evaluation is not None:
+        checked += ", your Python was run" + ("" if report.evaluation.isolated else " with this machine's network")
     if report.rendered is not None:
         checked += f", {report.rendered} manifests rendered by Helm"
+    if report.lacks_helm:
+        checked += ', not rendered (for that: pip install "jupyterhub-gpu[helm]")'
     warnings = len(report.findings) - report.problems
     if not report.findings:
         return f"All is well: {checked}."

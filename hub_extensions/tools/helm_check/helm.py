@@ -27,8 +27,6 @@ LARGEST_BYTES = 5_000_000
 DEEPEST = 10
 """So deep may kustomizations list each other."""
 
-_INSTALL = 'Install it: pip install "jupyterhub-gpu[helm]". Without --chart nothing of it is needed.'
-
 
 class HelmUnusable(Exception):
     """A file or chart that cannot be read; the text says which, why and what to do."""
@@ -212,6 +210,21 @@ def read_chart(place: Path) -> tuple[Mapping[str, Any], Mapping[str, Any], Mappi
     raise HelmUnusable(f"--chart {place} has no values.schema.json: nothing says which keys it takes.")
 
 
+HUB_FILES = ("files/hub/jupyterhub_config.py", "files/hub/z2jh.py")
+
+
+def read_hub_files(place: Path) -> dict[str, str]:
+    """The configuration of the hub that a chart brings, by the names of its files. Raises HelmUnusable."""
+    try:
+        texts = (_from_folder if place.is_dir() else _from_archive)(place, HUB_FILES)
+    except (OSError, tarfile.TarError, UnicodeDecodeError) as problem:
+        raise HelmUnusable(f"--chart {place} cannot be read: {problem}.") from None
+    for name in HUB_FILES:
+        if name not in texts:
+            raise HelmUnusable(f"--chart {place} has no {name}: --evaluate needs it.")
+    return {name.rpartition("/")[2]: text for name, text in texts.items()}
+
+
 def _from_folder(place: Path, names: Sequence[str]) -> dict[str, str]:
     return {name: (place / name).read_text(encoding="utf-8") for name in names if (place / name).is_file()}
 
@@ -220,10 +233,10 @@ def _from_archive(place: Path, names: Sequence[str]) -> dict[str, str]:
     texts = {}
     with tarfile.open(place) as archive:
         for member in archive:
-            parts = Path(member.name).parts
-            if len(parts) == 2 and parts[1] in names and member.isfile() and member.size <= LARGEST_BYTES:
+            name = "/".join(Path(member.name).parts[1:])
+            if name in names and member.isfile() and member.size <= LARGEST_BYTES:
                 stream = archive.extractfile(member)
-                texts[parts[1]] = stream.read().decode("utf-8") if stream else ""
+                texts[name] = stream.read().decode("utf-8") if stream else ""
     return texts
 
 
@@ -244,12 +257,10 @@ def ask_helm(
         values: of all files, merged, without the chart's own. release, namespace: as ``helm upgrade`` is given them.
 
     Raises:
-        HelmUnusable: Helm is not installed, or takes the chart for none.
+        HelmUnusable: Helm takes the chart for none.
     """
-    try:
-        from helm_python import Chart, HelmError
-    except ImportError as problem:
-        raise HelmUnusable(f"--chart needs Helm as a Python package ({problem}). {_INSTALL}") from None
+    from helm_python import Chart, HelmError
+
     try:
         with tempfile.TemporaryDirectory() as folder:
             chart = Chart.load(str(_with_schema(place, Path(folder))))

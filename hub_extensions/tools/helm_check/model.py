@@ -6,10 +6,16 @@ Plain values for the rules beside this module. A key is a path of names, for a n
 
 from __future__ import annotations
 
+import ast
+import base64
 import difflib
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+CONFIGURATION_FILE = re.compile(r"/usr/local/etc/jupyterhub/jupyterhub_config\.d/[^/]+\.py")
+"""A file that the chart's hub runs, after ``hub.config`` and before ``hub.extraConfig``."""
 
 Path = tuple[str, ...]
 Tree = Mapping[str, Any]
@@ -47,6 +53,52 @@ class ValuesFile:
 
 
 @dataclass(frozen=True)
+class Change:
+    """A setting that the administrator's code set. `path`: the key of the code. `before`: None if it was not set."""
+
+    path: Path
+    section: str
+    trait: str
+    value: Any
+    before: Any
+
+
+@dataclass(frozen=True)
+class HookGpu:
+    """A GPU resource that a hook gives to a server. `was_seen`: when it was called; else only its code names it."""
+
+    path: Path
+    section: str
+    hook: str
+    resource: str
+    was_seen: bool
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What the hub's configuration sets after the administrator's code has run (``evaluate.py``).
+
+    Attributes:
+        failed: key, name of the exception, line (0 if not known) and module that is missing ("" if none is).
+        missing: key and module of each import that was replaced by a stand-in.
+        configured: the keys whose code calls our ``configure(c)``.
+        sentences: rule and text of what ``configure(c)`` reports.
+        unfinished: the key of the code that was running when the process ended or was ended; None if all ran.
+        isolated: whether the code had no network.
+    """
+
+    changes: Sequence[Change] = ()
+    hooks: Sequence[HookGpu] = ()
+    failed: Sequence[tuple[Path, str, int, str]] = ()
+    missing: Sequence[tuple[Path, str]] = ()
+    configured: Sequence[Path] = ()
+    sentences: Sequence[tuple[str, str]] = ()
+    unfinished: Path | None = None
+    in_time: bool = True
+    isolated: bool = True
+
+
+@dataclass(frozen=True)
 class Release:
     """What is checked.
 
@@ -54,6 +106,7 @@ class Release:
         files: as given, in order. values: all of them over the chart's defaults. name: the release's.
         manifests: all Kubernetes objects that go beside the chart; with none given, the policies are taken to be
             those of ``helm-values/manifests``.
+        evaluation: None if the administrator's code was not run; then `values` has only what the files say.
     """
 
     files: Sequence[ValuesFile]
@@ -62,6 +115,7 @@ class Release:
     namespace: str = "jhub"
     manifests: Sequence[Tree] = ()
     name: str = "jhub"
+    evaluation: Evaluation | None = None
 
     def at(self, dotted: str, default: Any = None) -> Any:
         """The value at a key without dots in its names; None and `default` where there is none."""
@@ -131,6 +185,24 @@ class Release:
         entries = self.tree("hub.extraConfig")
         return tuple(sorted(key for key, code in entries.items() if calls_configure(code)))
 
+    @property
+    def python(self) -> Sequence[tuple[Path, str]]:
+        """Key and code of all Python in the values, in the order in which the hub runs it."""
+        files: list[tuple[str, Path, str]] = []
+        for name, file in self.tree("hub.extraFiles").items():
+            place = str(file.get("mountPath", "")) if isinstance(file, Mapping) else ""
+            if CONFIGURATION_FILE.fullmatch(place):
+                files.append((place, ("hub", "extraFiles", name), _text_of(file)))
+        codes = [(path, code) for _, path, code in sorted(files)]
+        entries = sorted(self.tree("hub.extraConfig").items())
+        return [*codes, *((("hub", "extraConfig", name), code) for name, code in entries if isinstance(code, str))]
+
+    def change_of(self, path: Sequence[str]) -> Change | None:
+        """The last change by code of a setting ``hub.config.SECTION.TRAIT``; None if code did not set it."""
+        changes = self.evaluation.changes if self.evaluation else ()
+        wanted = tuple(path[2:4]) if tuple(path[:2]) == ("hub", "config") else ()
+        return next((each for each in reversed(changes) if (each.section, each.trait) == wanted), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -154,8 +226,12 @@ class Finding:
 def found(
     release: Release, rule: str, path: str | Sequence[str], text: str, fix: str, *, severity: Severity = "problem"
 ) -> Finding:
-    """A finding about a key, with the file and line that set it."""
+    """A finding about a key, with the file and line that set it; of a setting that code set, about the code."""
     parts = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
+    if change := release.change_of(parts):
+        parts = change.path
+        if text.startswith("It "):
+            text = f"c.{change.section}.{change.trait}{text[2:]}"
     file, line = release.where(parts)
     return Finding(rule, severity, dotted(parts), text, fix, file, line)
 
@@ -222,8 +298,32 @@ def listed(names: Iterable[str]) -> str:
 
 
 def is_own_spawner(chosen: object) -> bool:
-    """Is this ``spawner_class`` ours on Kubernetes? A class of an admin's own is not known to be."""
+    """Is this ``spawner_class`` ours on Kubernetes? Of a class of an administrator's own only a run tells."""
+    if isinstance(chosen, Mapping):
+        return chosen.get("ours") is True or chosen.get("known") is False
     return chosen == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
+
+
+def _text_of(file: Tree) -> str:
+    """The content of one of ``hub.extraFiles``; "" if it is no text."""
+    if "binaryData" in file:
+        try:
+            return base64.b64decode("".join(str(file["binaryData"]).split()), validate=True).decode()
+        except ValueError:
+            return ""
+    text = file.get("stringData") or file.get("data")
+    return text if isinstance(text, str) else ""
+
+
+def is_only_configure(code: str) -> bool:
+    """Does this Python nothing but call our `configure(c)`, or nothing at all?"""
+    try:
+        statements = ast.parse(code).body
+    except (SyntaxError, ValueError, RecursionError):
+        return True  # reported as no Python
+    known = ("from hub_extensions import configure", "import hub_extensions")
+    calls = ("configure(c)", "hub_extensions.configure(c)", "pass")
+    return all(ast.unparse(each) in known + calls for each in statements)
 
 
 def calls_configure(code: object) -> bool:

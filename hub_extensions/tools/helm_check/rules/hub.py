@@ -13,22 +13,16 @@ from typing import Any, TypeGuard
 
 from hub_extensions.configuration import ACCESS_SCOPE
 from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, near_miss
-from hub_extensions.tools.helm_check.extra_config import (
-    last_set,
-    names_of,
-    names_our_spawner,
-    own_form,
-    python_of,
-)
 from hub_extensions.tools.helm_check.model import (
+    Change,
     Finding,
     Path,
     Release,
-    Severity,
     calls_configure,
     find,
     found,
     has,
+    is_only_configure,
     is_own_spawner,
     kind_of,
     leaves,
@@ -49,11 +43,8 @@ LONG_SPAWN_TIMEOUT = 10
 DATA_FILES = (".yaml", ".yml", ".json", ".toml")
 """What a file of ``extraFiles`` with ``data`` may be: the chart writes it by its ending."""
 
-_BREAKS_WIRING = re.compile(
-    r"c\.JupyterHub\.(?:services|load_roles|spawner_class|template_paths|concurrent_spawn_limit|tornado_settings)\s*="
-)
+_OF_OUR_WIRING = ("services", "load_roles", "spawner_class", "template_paths", "tornado_settings")
 _CULLER = re.compile(r"idle[-_]?culler|cull[-_]?idle")
-_SETS = re.compile(r"\bc\.[A-Z]\w*(?:\.\w+|\[)|\bc\[")
 
 
 def check_hub(release: Release) -> Iterator[Finding]:
@@ -117,7 +108,7 @@ def _services(release: Release) -> Iterator[Finding]:
 
 def _extra_config(release: Release) -> Iterator[Finding]:
     for name, code in release.tree("hub.extraConfig").items():
-        path = ("hub", "extraConfig", name)
+        path: Path = ("hub", "extraConfig", name)
         if not isinstance(code, str):
             text = f"It is {kind_of(code)}, where Python belongs: the chart takes it and the hub does not start."
             fix = "Write a block of text: | after the key, the code below it."
@@ -135,6 +126,12 @@ def _extra_config(release: Release) -> Iterator[Finding]:
             line = f" in its line {problem.lineno}" if isinstance(problem, SyntaxError) and problem.lineno else ""
             text = f"It is no Python{line}: the hub does not start."
             yield found(release, "extra-config-python", path, text, "Correct it; python -m py_compile shows the place.")
+    if release.evaluation is None:
+        for path, code in release.python:
+            if not is_only_configure(code):
+                text = "What this Python sets is not judged: it is not run."
+                fix = "Give --evaluate: it runs the code in a process of its own and judges what the hub would load."
+                yield found(release, "not-judged", path, text, fix, severity="look at")
 
 
 def _templates(release: Release) -> Iterator[Finding]:
@@ -197,7 +194,8 @@ def _wiring(release: Release) -> Iterator[Finding]:
     spawner = release.tree("hub.config.JupyterHub").get("spawner_class")
     misspelled = near_miss({"JupyterHub": {"spawner_class": spawner}})  # `configure` says it
     if spawner is not None and not is_own_spawner(spawner) and not misspelled:
-        text = f"It is {spawner}: servers start as before, without the choice of a GPU."
+        name = spawner.get("$class", "another") if isinstance(spawner, Mapping) else spawner
+        text = f"It is {name}: servers start as before, without the choice of a GPU."
         fix = "Set it to gpu. A class of yours that inherits from GpuKubeSpawner is right too."
         key = "hub.config.JupyterHub.spawner_class"
         yield found(release, "other-spawner", key, text, fix, severity="look at")
@@ -209,67 +207,55 @@ def _wiring(release: Release) -> Iterator[Finding]:
     if len(own) > 1:
         text = f"configure(c) is called more than once ({', '.join(own)}): the later call sees the earlier one's work."
         yield found(release, "wired-twice", ("hub", "extraConfig", own[0]), text, "Keep one.", severity="look at")
-    for path, code in python_of(release):
-        is_after = bool(own) and path[1] == "extraConfig" and path[2] > own[-1]
-        if is_after and _SETS.search(code):
-            yield _after(release, path, code, own[-1])
-        elif not is_after:
-            yield from _past_our_values(release, path, code)
+    yield from _after(release)
 
 
 def _configured_by_file(release: Release) -> bool:
-    files = release.tree("hub.extraFiles").values()
-    return any(
-        calls_configure(file.get("stringData") or file.get("data")) for file in files if isinstance(file, Mapping)
-    )
+    return any(path[1] == "extraFiles" and calls_configure(code) for path, code in release.python)
 
 
-def _after(release: Release, path: Path, code: str, own: str) -> Finding:
-    fix = f"Give it a key that sorts before {own}: the chart runs them in the order of their keys."
-    if broken := _BREAKS_WIRING.search(code):
-        what = broken[0].rstrip("= ")
-        text = f"It runs after {own} and sets {what} anew: what the GPU service needs there is lost."
-        return found(release, "after-ours", path, text, fix)
-    text = f"It runs after {own}, which does not see what it sets."
-    return found(release, "after-ours", path, text, fix, severity="look at")
+def _after(release: Release) -> Iterator[Finding]:
+    """Code that runs after our ``configure(c)``, which does not see what that code sets."""
+    evaluation = release.evaluation
+    if evaluation is None or not evaluation.configured:
+        return
+    order = [path for path, _ in release.python]
+    own = order.index(evaluation.configured[-1])
+    late: dict[Path, list[Change]] = {}
+    for change in evaluation.changes:
+        if order.index(change.path) > own:
+            late.setdefault(change.path, []).append(change)
+    for path, changes in late.items():
+        name = order[own][-1]
+        fix = f"Give it a key that sorts before {name}: the chart runs them in the order of their keys."
+        lost = next((each for each in changes if each.trait in _OF_OUR_WIRING and loses(each)), None)
+        if lost is not None:
+            what = f"c.JupyterHub.{lost.trait}"
+            text = f"It runs after {name} and sets {what} anew: what the GPU service needs there is lost."
+            yield found(release, "after-ours", path, text, fix)
+        else:
+            text = f"It runs after {name}, which does not see what it sets."
+            yield found(release, "after-ours", path, text, fix, severity="look at")
+
+
+def loses(change: Change) -> bool:
+    """Is something of the value before not in the value after?"""
+    before, after = change.before, change.value
+    if isinstance(before, list):
+        return any(each not in after for each in before) if isinstance(after, list) else True
+    if isinstance(before, Mapping):
+        return any(name not in after for name in before) if isinstance(after, Mapping) else True
+    return before is not None
 
 
 def _own_form(release: Release) -> Iterator[Finding]:
-    """Another form in the place of ours, from a value or from Python."""
+    """Another form in the place of ours."""
     fix = "Take it out; choices of your own go into singleuser.profileList, which stands above the offers."
-    for section in SPAWNERS:
+    for section in dict.fromkeys((*SPAWNERS, *(n for n in release.tree("hub.config") if n.endswith("Spawner")))):
         for name, does in FORM_SETTINGS.items():
             key = f"hub.config.{section}.{name}"
             if release.at(key) is not None:
                 yield found(release, "own-form", key, f"It {does}: nobody can choose a GPU.", fix)
-    codes = list(python_of(release))
-    names = names_of(code for _, code in codes)
-    for path, code in codes:
-        if own := own_form(code, names, FORM_SETTINGS):
-            text = f"c.{own[0]}.{own[1]} {FORM_SETTINGS[own[1]]}: nobody can choose a GPU."
-            yield found(release, "own-form", path, text, fix)
-
-
-def _past_our_values(release: Release, path: Path, code: str) -> Iterator[Finding]:
-    """Python runs after ``hub.config``, so what it sets of our base's settings beats them."""
-    spawner = last_set(code, "spawner_class")
-    if spawner is not None and not names_our_spawner(code, spawner):
-        text = (
-            "It sets c.JupyterHub.spawner_class after hub.config has: unless that class inherits from GpuKubeSpawner, "
-            "servers start as before, without the choice of a GPU."
-        )
-        fix = "Take that line out, or make your class from hub_extensions.spawner.kube.GpuKubeSpawner."
-        yield found(release, "other-spawner", path, text, fix, severity="look at")
-    limit = last_set(code, "concurrent_spawn_limit")
-    if limit is not None and limit != "0":
-        what, some = (f" to {limit}", limit) if limit.isdigit() else ("", "so many")
-        text = (
-            f"It sets c.JupyterHub.concurrent_spawn_limit{what}, past hub.concurrentSpawnLimit. It counts servers that "
-            f"wait in line: {some} of them keep everybody else from starting."
-        )
-        severity: Severity = "problem" if what else "look at"
-        fix = "Take that line out; hub.config.GpuQueue.max_starting limits the starts."
-        yield found(release, "concurrent-spawns", path, text, fix, severity=severity)
 
 
 # ------------------------------------------------------------------ cullers, limits, time-outs
@@ -283,6 +269,11 @@ def _cullers(release: Release) -> Iterator[Finding]:
     for name, service in release.tree("hub.services").items():
         if isinstance(service, Mapping) and _CULLER.search(f"{name} {service}"):
             others.append((("hub", "services", name), f"the service {name}", "Take it out"))
+    for change in release.evaluation.changes if release.evaluation else ():
+        if change.trait == "services" and isinstance(change.value, list):
+            new = [each for each in change.value if isinstance(each, Mapping) and each not in (change.before or ())]
+            named = [str(each.get("name")) for each in new if _CULLER.search(str(each))]
+            others += [(change.path, f"the service {name}", "Take it out") for name in named]
     for path, who, off in others:
         if release.at("hub.config.GpuCulling.enabled") is True:
             text = f"Both cullers are on: {who} stops servers that ours keeps, by what browsers do alone."
@@ -292,11 +283,6 @@ def _cullers(release: Release) -> Iterator[Finding]:
             text = f"T{who[1:]} is on: it stops servers whose GPU is busy, when no browser asks for them."
             fix = f"{off}, and set hub.config.GpuCulling.enabled to true when the service's log looks right."
             yield found(release, "stock-culler", path, text, fix, severity="look at")
-    for key, code in python_of(release):
-        if "idle_culler" in code:
-            text = "It names JupyterHub's idle culler, which stops servers whose GPU is busy, when no browser asks."
-            fix = "Where it starts one, take it out: hub.config.GpuCulling stops idle servers without a GPU too."
-            yield found(release, "stock-culler", key, text, fix, severity="look at")
 
 
 def _max_age(release: Release) -> Iterator[Finding]:

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
-from hub_extensions.tools.helm_check.extra_config import gpus_of_hooks, gpus_set, names_of, python_of, set_anew
 from hub_extensions.tools.helm_check.model import Finding, Path, Release, Severity, dotted, find, found, has
-from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
+from hub_extensions.tools.helm_check.rules.hub import SPAWNERS, loses
 
 _NVIDIA = re.compile(r"nvidia\.com/")
 _OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
@@ -28,7 +27,7 @@ def check_pods(release: Release) -> Iterator[Finding]:
     if release.is_ours:
         yield from _profiles(release)
         yield from _gpus_of_all(release)
-        yield from _gpus_by_python(release)
+        yield from _hooks(release)
         yield from _visible(release)
         yield from _schedulers(release)
         yield from _namespaces(release)
@@ -139,23 +138,19 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
                 yield found(release, "gpu-for-all", key, text, _OF_THE_OFFER)
 
 
-def _gpus_by_python(release: Release) -> Iterator[Finding]:
-    """The same, as the admin's own Python sets it, and what its hooks add."""
-    codes = list(python_of(release))
-    names = names_of(code for _, code in codes)
-    for path, code in codes:
-        for resource, count in gpus_set(code, SPAWNERS, _RESOURCES, is_gpu_resource, names).items():
-            text = f"Every server would ask for {resource}: {count}, whatever its user chose."
-            yield found(release, "gpu-for-all", path, text, _OF_THE_OFFER)
-        for resource in gpus_set(code, SPAWNERS, ("profile_list",), is_gpu_resource, names):
-            text = f"A profile of its profile_list asks for {resource} by itself: it is left out, as the GPU comes with"
-            fix = "Take it out: profiles choose image and size, users choose the GPU beside them."
-            yield found(release, "profile-gpu", path, f"{text} the offer.", fix)
-        for section, hook, resource in gpus_of_hooks(code, SPAWNERS, is_gpu_resource, names):
-            text = f"c.{section}.{hook} asks for {resource} by itself: it is left out, the GPU comes with the offer."
-            if hook == "modify_pod_hook":
-                text = f"c.{section}.{hook} adds {resource} after the offer has set its own: outside of every lease."
-            yield found(release, "gpu-of-a-hook", path, text, _OF_THE_OFFER)
+def _hooks(release: Release) -> Iterator[Finding]:
+    """GPUs that hooks of the administrator's own give to a server or to its pod."""
+    for hook in release.evaluation.hooks if release.evaluation else ():
+        name = f"c.{hook.section}.{hook.hook}"
+        if not hook.was_seen:
+            text = f"{name} names {hook.resource}; it did not give any to an invented user."
+            fix = f"Look whether it gives a server a GPU. {_OF_THE_OFFER}"
+            yield found(release, "gpu-of-a-hook", hook.path, text, fix, severity="look at")
+            continue
+        text = f"{name} asks for {hook.resource} by itself: it is left out, the GPU comes with the offer."
+        if hook.hook == "modify_pod_hook":
+            text = f"{name} adds {hook.resource} after the offer has set its own: outside of every lease."
+        yield found(release, "gpu-of-a-hook", hook.path, text, _OF_THE_OFFER)
 
 
 def _visible(release: Release) -> Iterator[Finding]:
@@ -172,20 +167,19 @@ def _visible(release: Release) -> Iterator[Finding]:
 
 def _replaced(release: Release) -> Iterator[Finding]:
     sections = SPAWNERS[:2]  # the chart sets c.KubeSpawner, which beats c.Spawner
-    given: list[tuple[Path, str, str]] = [
-        (("hub", "config", section, trait), section, trait)
-        for section in sections
-        for trait in _REPLACES
-        if trait in release.tree(f"hub.config.{section}")
-    ]
-    given += [(path, *each) for path, code in python_of(release) for each in set_anew(code, sections, _REPLACES)]
-    for path, section, trait in given:
+    given = [(section, trait) for section in sections for trait in _REPLACES]
+    for section, trait in given:
+        path = ("hub", "config", section, trait)
+        if trait not in release.tree(f"hub.config.{section}"):
+            continue
         if section == "KubeSpawner" and trait == "profile_list" and not release.is_ours:
+            continue
+        change = release.change_of(path)
+        if change is not None and not loses(change):
             continue
         instead, lost = _REPLACES[trait]
         gone = lost(release)
-        what = f"c.{section}.{trait}" if path[1] != "config" else "It"
-        text = f"{what} replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
+        text = f"It replaces {instead} whole{f', and {gone} would be gone' if gone else ''}."
         fix = f"Write it as {instead}, which adds to the chart's own."
         severity: Severity = "problem" if gone else "look at"
         yield found(release, "replaces-the-chart", path, text, fix, severity=severity)

@@ -7,7 +7,6 @@ Not here: settings that fit no hub, which `configure` names (``authenticator/set
 from __future__ import annotations
 
 import base64
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
@@ -16,7 +15,6 @@ from urllib.parse import urlsplit
 
 from hub_extensions.authenticator.setup_checks import is_single_sign_on
 from hub_extensions.core.sign_on.provider_settings import CALLBACK, CLASS, SECRET_VARIABLE, SECTIONS
-from hub_extensions.tools.helm_check.extra_config import python_of
 from hub_extensions.tools.helm_check.model import Finding, Release, found
 
 VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
@@ -24,7 +22,6 @@ KEYS = "hub.config.CryptKeeper.keys"
 KEY_BYTES = 32
 LETS_IN = ("allow_all", "allowed_users", "allowed_groups", "admin_users", "admin_groups", "allow_existing_users")
 """Settings by which JupyterHub lets people in."""
-_NO_KEYS = re.compile(r"(?m)^ *c\.CryptKeeper\.keys = (?:\[\]|None|'')$")
 _FROM_A_SECRET = (
     f"Put it into a Secret, and name that in {VARIABLE}.valueFrom.secretKeyRef, as helm-values/sign-on.yaml does."
 )
@@ -70,7 +67,7 @@ def _secret(release: Release) -> Iterator[Finding]:
     if variable and not is_a_reference:
         text = "The client's secret stands in plain values, as a variable's own text: `helm get values` prints it."
         yield found(release, "sign-on-secret", VARIABLE, text, f"{_FROM_A_SECRET} Have the provider make a new one.")
-    elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in python_of(release)):
+    elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in release.python):
         text = "Nothing brings the client's secret: the hub does not start."
         yield found(release, "sign-on-secret", VARIABLE, text, _FROM_A_SECRET)
 
@@ -79,7 +76,7 @@ def _nobody(release: Release) -> Iterator[Finding]:
     """JupyterHub lets in whom a setting names, and nobody else."""
     if any(provider_setting(release, name)[1] for name in LETS_IN):
         return
-    if any(f".{name}" in code for _, code in python_of(release) for name in LETS_IN):
+    if any(f".{name}" in code for _, code in release.python for name in LETS_IN):
         return
     key, said = provider_setting(release, "allow_all")
     how = "allow_all is false" if said is False else "allow_all is not set"
@@ -96,10 +93,10 @@ def _key(release: Release) -> Iterator[Finding]:
         text = f"One of its keys has not {KEY_BYTES} bytes: the hub does not start."
         fix = "Leave it out: the chart makes one and keeps it. Else write what `openssl rand -hex 32` prints."
         yield found(release, "sign-on-key", KEYS, text, fix)
-    for path, code in python_of(release):
-        if _NO_KEYS.search(code):
-            text = "It takes the key away that the chart makes (c.CryptKeeper.keys): sign-on keeps tokens with it."
-            yield found(release, "sign-on-key", path, text, "Take that line out.")
+    change = release.change_of(KEYS.split("."))
+    if change is not None and not change.value:
+        text = "It takes the key away that the chart makes (c.CryptKeeper.keys): sign-on keeps tokens with it."
+        yield found(release, "sign-on-key", change.path, text, "Take that line out.")
 
 
 def _is_key(given: object) -> bool:

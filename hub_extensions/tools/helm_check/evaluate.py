@@ -1,0 +1,202 @@
+"""``helm check --evaluate``: what the hub's configuration sets when the administrator's Python has run.
+
+``sandbox.py`` runs it in a process of its own: without a network where the kernel allows that, with an empty home and
+only the variables of ``hub.extraEnv``, for 20 s and in 512 MB. It is no prison: the files of this machine can be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hub_extensions.tools.helm_check import sandbox
+from hub_extensions.tools.helm_check.chart_config import object_name
+from hub_extensions.tools.helm_check.model import Change, Evaluation, Finding, HookGpu, Release, found
+from hub_extensions.tools.helm_check.model import Path as KeyPath
+
+SECONDS = 20
+MEMORY_BYTES = 512 * 1024 * 1024
+PLACE = "/usr/local/etc/jupyterhub"  # where the chart mounts the files that its configuration reads
+UNKNOWN = "unknown"  # the value of a variable that comes from a Secret, and of the chart's own secrets
+TOKEN = "0" * 64  # 32 bytes in hexadecimal, as the chart makes each token and key
+ENTRY_FIX = "Correct it, or try it where the hub runs."
+
+
+def evaluate(
+    release: Release, base: Mapping[str, Any], chart_files: Mapping[str, str], seconds: float = SECONDS
+) -> Evaluation:
+    """Run the chart's configuration and ``hub.extraConfig``.
+
+    Args:
+        base: what the values set by themselves; used if no chart is given.
+        chart_files: the chart's ``jupyterhub_config.py`` and ``z2jh.py``; empty if no chart is given.
+        seconds: how long the code may run after the imports of the sandbox.
+    """
+    labels = {".".join(path): path for path, _ in release.python}
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / "home").mkdir()
+        replaced = {label: code.replace(PLACE, made) for label, (_, code) in zip(labels, release.python, strict=True)}
+        config_file = ""
+        if chart_files:
+            _lay_out(folder, release, chart_files)
+            config_file = str(folder / "jupyterhub_config.py")
+        job = {
+            "path": [each or os.getcwd() for each in sys.path],
+            "entries": [{"label": label, "code": code} for label, code in replaced.items()],
+            "config_file": config_file,
+            "base": base,
+            "values": release.values,
+            "result": str(folder / "result.json"),
+            "memory_bytes": MEMORY_BYTES,
+            "seconds": SECONDS,
+        }
+        in_time = _run(job, folder, _environment(release), seconds)
+        try:
+            result = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            result = {}
+    return _evaluation(result, labels, in_time)
+
+
+def _lay_out(folder: Path, release: Release, chart_files: Mapping[str, str]) -> None:
+    """Write the files that the chart's configuration reads, as the chart mounts them in the hub's pod."""
+    for name, text in chart_files.items():
+        text = re.sub(
+            r"^AsyncHTTPClient\.configure.*$", "", text, flags=re.MULTILINE
+        )  # needs pycurl, sets nothing here
+        (folder / name).write_text(text.replace(PLACE, str(folder)), encoding="utf-8")
+    hub = {**release.tree("hub"), "extraConfig": {}}
+    facts = {"Name": release.facts.chart, "Version": release.facts.version}
+    values = {**release.values, "hub": hub, "Chart": facts, "Release": {"Name": release.name}}
+    secrets = {
+        "values.yaml": json.dumps(values),
+        "hub.config.JupyterHub.cookie_secret": TOKEN,
+    }
+    keys = release.at("hub.config.CryptKeeper.keys") or TOKEN
+    secrets["hub.config.CryptKeeper.keys"] = keys if isinstance(keys, str) else ";".join(map(str, keys))
+    for name, service in release.tree("hub.services").items():
+        own = service.get("apiToken") or service.get("api_token") if isinstance(service, Mapping) else None
+        secrets[f"hub.services.{name}.apiToken"] = str(own or TOKEN)
+    shorts = {name for text in chart_files.values() for name in re.findall(r'get_name(?:_env)?\("([\w-]+)"', text)}
+    for below, content in (
+        ("secret", secrets),
+        ("config", {short: object_name(release.values, release.name, short) for short in shorts}),
+    ):
+        (folder / below).mkdir()
+        for name, text in content.items():
+            (folder / below / name).write_text(text, encoding="utf-8")
+
+
+def _environment(release: Release) -> dict[str, str]:
+    """The variables that the hub's container has, as far as values give them."""
+    given = {
+        str(name): str(value.get("value", UNKNOWN)) if isinstance(value, Mapping) else str(value)
+        for name, value in release.variables("hub.extraEnv").items()
+        if value is not None and name and "=" not in str(name)
+    }
+    ports = {"proxy-api": "8001", "proxy-public": "80", "hub": "8081"}
+    names = {short: object_name(release.values, release.name, short) for short in ports}
+    services = {f"{names[short].upper().replace('-', '_')}_SERVICE_PORT": port for short, port in ports.items()}
+    return {**services, "POD_NAMESPACE": release.namespace, **given}
+
+
+def _run(job: Mapping[str, Any], folder: Path, environment: Mapping[str, str], seconds: float) -> bool:
+    """Run the sandbox; return whether it ended in time. Nothing that it starts outlives it."""
+    fixed = {"HOME": str(folder / "home"), "PATH": os.defpath, "LANG": "C.UTF-8", "OPENBLAS_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-B", sandbox.__file__],
+        env={**environment, **fixed},
+        cwd=folder / "home",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    assert process.stdin is not None and process.stdout is not None
+    try:
+        with suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(job, default=str).encode())
+            process.stdin.close()
+        process.stdout.read()  # closed when the imports are done: their time does not count
+        process.wait(seconds)
+        return True
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+
+
+def _evaluation(result: Mapping[str, Any], labels: Mapping[str, KeyPath], in_time: bool) -> Evaluation:
+    def path(label: str) -> KeyPath:
+        return labels.get(label, ("hub", "config"))
+
+    unfinished = "" if result.get("ended") else str(result.get("running") or "jupyterhub_config.py")
+    return Evaluation(
+        changes=[
+            Change(path(each["label"]), each["section"], each["trait"], each["value"], each["before"])
+            for each in result.get("changes", ())
+        ],
+        hooks=[HookGpu(path(label), *rest) for label, *rest in result.get("hooks", ())],
+        failed=[(path(label), *rest) for label, *rest in result.get("failed", ())],
+        missing=[(path(label), module) for label, module in result.get("missing", ())],
+        configured=[path(label) for label in result.get("configured", ())],
+        sentences=[(rule, text) for rule, text in result.get("sentences", ())],
+        unfinished=path(unfinished) if unfinished else None,
+        in_time=in_time,
+        isolated=bool(result.get("isolated")),
+    )
+
+
+def with_changes(release: Release, evaluation: Evaluation) -> Release:
+    """A release in whose ``hub.config`` stands what the administrator's code has set, so that all rules judge it."""
+    values: dict[str, Any] = {**release.values, "hub": {**release.tree("hub")}}
+    sections = values["hub"]["config"] = {
+        name: dict(section) if isinstance(section, Mapping) else section
+        for name, section in release.tree("hub.config").items()
+    }
+    for change in evaluation.changes:
+        section = sections.setdefault(change.section, {})
+        if isinstance(section, dict):
+            section[change.trait] = change.value
+    return replace(release, values=values, evaluation=evaluation)
+
+
+def check_evaluation(release: Release) -> Iterator[Finding]:
+    """What of the administrator's code was not judged, and why."""
+    evaluation = release.evaluation
+    if evaluation is None:
+        return
+    for path, module in evaluation.missing:
+        text = f"It imports {module}, which is not installed here: what it does with {module} is not judged."
+        fix = f"Install {module} where this command runs, to have it judged too."
+        yield found(release, "missing-module", path, text, fix, severity="look at")
+    for path, kind, line, module in evaluation.failed:
+        where = f" in its line {line}" if line else ""
+        if module:
+            text = f"It ends{where}, because {module} is not installed here: what comes after that is not judged."
+            fix = f"Install {module} where this command runs."
+            yield found(release, "missing-module", path, text, fix, severity="look at")
+        elif path[1] == "config":
+            text = f"The chart's configuration ends with {kind}{where} before any code of yours: the hub may not start."
+            yield found(release, "hub-start", path, text, "Correct the values.", severity="look at")
+        elif kind != "SyntaxError":  # reported by another rule, without --evaluate too
+            text = f"It ends with {kind}{where}: what comes after that is not judged, and the hub may not start."
+            yield found(release, "code-failed", path, text, ENTRY_FIX, severity="look at")
+    if evaluation.unfinished is not None:
+        why = "It ended this process by itself" if evaluation.in_time else f"It did not end within {SECONDS} s"
+        text = f"{why}, or needed more than {MEMORY_BYTES >> 20} MB: what comes after it is not judged."
+        yield found(release, "code-failed", evaluation.unfinished, text, ENTRY_FIX, severity="look at")

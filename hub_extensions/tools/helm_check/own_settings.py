@@ -1,0 +1,101 @@
+"""What our ``configure(c)`` would report of a configuration: every wrong setting, and what it would leave alone."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hub_extensions.configuration import apply, dry_run
+from hub_extensions.core.offers.pod_request import is_gpu_resource
+from hub_extensions.core.sign_on.provider_settings import SECTIONS
+from hub_extensions.hub_service.setup.settings import SERVICE_NAME
+from hub_extensions.spawner.config.spawner_classes import load_own_class
+
+__all__ = ["apply", "dry_run", "is_gpu_resource", "key_of", "load_own_class", "report_own_settings"]
+
+COVERED_BY_RULES = (
+    "concurrent_spawn_limit",
+    "active_server_limit",
+    "consecutive_failure_limit",
+    "server_token_scopes",
+    "spawner_class",
+    "stops idle servers too",
+    "your role",
+    "the name of this machine",
+    "has a url: the hub's proxy",
+)
+"""Notes of ``configure`` that a rule reports better, or that are about the machine on which the check runs."""
+
+MOST_SETTINGS = 25  # wrong settings that are reported in one run
+APPS = "hub.config.SignOnGate.apps"
+SUBSTITUTES = {
+    "hub.config.JupyterHub.public_url": "https://hub.invalid/",
+    "hub.config.SignOnGate.url": "https://apps.invalid",
+    "hub.config.SignOnGate.connect_url": "http://gate:8192",
+    **{f"hub.config.{section}.issuer": "https://provider.invalid/" for section in SECTIONS},
+}
+"""Settings that other settings need, and a right value that replaces a wrong one while the others are checked."""
+
+Sentence = tuple[str, str]
+
+
+def report_own_settings(given: Any) -> list[Sentence]:
+    """Return rule and sentence of everything that ``configure(c)`` would report; the configuration stays as it is.
+
+    ``configure`` stops at the first wrong setting, so each one is corrected in a copy until all are found.
+    """
+    config = copy.deepcopy(given)
+    found: list[Sentence] = []
+    for _ in range(MOST_SETTINGS):
+        try:
+            with dry_run() as notes:
+                apply(copy.deepcopy(config))
+        except ValueError as problem:
+            sentence = _as_values(str(problem))
+            found.append(("own-settings", sentence))
+            if not _correct(config, sentence):
+                break
+        except Exception as problem:  # noqa: BLE001  values of any shape: what stops the hub is a finding
+            found.append(("hub-start", f"The hub would not start: {type(problem).__name__}: {problem}"))
+            break
+        else:
+            kept = [note for note in notes if not any(text in note for text in COVERED_BY_RULES)]
+            return found + [("left-alone", _as_values(note)) for note in kept]
+    return found
+
+
+def key_of(sentence: str) -> str:
+    """The first key of values that a sentence names."""
+    named = re.search(r"\b(?:hub|singleuser|scheduling|proxy)\.[A-Za-z_][\w.]*\w", sentence)
+    return named[0] if named else "hub.services.gpu" if f"service {SERVICE_NAME!r}" in sentence else "hub.config"
+
+
+def _as_values(text: str) -> str:
+    """A sentence about ``c.Class.trait`` with the keys of values."""
+    named = re.sub(r"\bc\.(?=[A-Z])", "hub.config.", text)
+    return named if named.startswith("hub.") else named[:1].upper() + named[1:]
+
+
+def _correct(config: Any, sentence: str) -> bool:
+    """Correct the wrong setting that a sentence names; return whether something was changed."""
+    key = key_of(sentence)
+    for needed, right in SUBSTITUTES.items():
+        _, _, section, name = needed.split(".")
+        if needed in sentence and config[section].get(name) != right:
+            config[section][name] = right
+            return True
+    if key == APPS:
+        apps = config.SignOnGate.get("apps")
+        named = [name for name in apps if f"app {str(name)!r}" in sentence] if isinstance(apps, Mapping) else []
+        if named:
+            config.SignOnGate.apps = {name: app for name, app in apps.items() if name not in named}
+            return True
+    parts = key.split(".")
+    if parts[:2] != ["hub", "config"] or len(parts) < 3 or parts[2] not in config:
+        return False
+    if len(parts) == 3:
+        return config.pop(parts[2], None) is not None
+    name = parts[3]
+    return name in config[parts[2]] and config[parts[2]].pop(name, parts) is not parts
