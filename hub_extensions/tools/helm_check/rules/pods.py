@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
@@ -16,6 +16,17 @@ from hub_extensions.tools.helm_check.rules.hub import SPAWNERS, loses
 
 _NVIDIA = re.compile(r"nvidia\.com/")
 _OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
+_GPU_MACHINE = re.compile(
+    r"(?i)gpu|cuda|nvidia|tesla|\b[ahlvtp](?:4|40|40s|100|200|800)\b|"
+    r"^(?:p[2-6]|g[3-7])[a-z]*\.|^(?:p[2-6]|g[3-7])[a-z]*$|"  # AWS
+    r"^(?:standard_)?n[cdv]\d|"  # Azure
+    r"^(?:a[2-4]|g[2-4])(?:-|$)"  # Google
+)
+"""Machines with GPUs, by an instance type or by the name that people give a pool of nodes."""
+_OF_MACHINES = re.compile(
+    r"instance-(?:type|family)|machine-(?:type|family)|agentpool|node-?pool|node-?group|worker-?pool"
+)
+"""Labels that say which machines a node is one of."""
 _RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
 _VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
@@ -67,18 +78,52 @@ def _of_profile(release: Release, path: Path, name: str, profile: Mapping[str, A
                     "Take it out, or keep such profiles in a hub of their own: there are no offers of this kind of GPU."
                 )
             yield found(release, "profile-gpu", path, text, fix)
-        pinned = [] if any(_asked(override)) else sorted(filter(_OF_GPU_NODES.search, _selectors(override)))
+        claims = _claims(override)
+        if claims:
+            text = f"{who} has the claim {', '.join(claims)} by itself: a GPU that it brings is outside of every lease."
+            fix = "Take it out: the claim comes with the offer."
+            yield found(release, "profile-gpu", path, text, fix, severity="look at")
+        pinned = [] if any(_asked(override)) else sorted(set(_gpu_nodes(override)))
         if pinned:
             text = f"{who} is for nodes with {pinned[0]}: servers without a GPU take the room there too."
             fix = "Take it out: an offer brings its servers to the nodes that have its GPUs."
             yield found(release, "profile-on-gpu-nodes", path, text, fix, severity="look at")
 
 
-def _selectors(override: Mapping[str, Any]) -> Iterator[str]:
-    """Names of the labels that an override wants of a node."""
-    selector = override.get("node_selector")
-    yield from map(str, selector if isinstance(selector, Mapping) else ())
-    yield from re.findall(r"'key': '([^']+)'", str(override.get("node_affinity_required") or ""))
+def _gpu_nodes(override: Mapping[str, Any]) -> Iterator[str]:
+    """Labels by which an override wants nodes with GPUs; with their values if these say it."""
+    pod = override.get("extra_pod_config")
+    pod = pod if isinstance(pod, Mapping) else {}
+    for selector in (override.get("node_selector"), pod.get("nodeSelector"), pod.get("node_selector")):
+        for label, value in selector.items() if isinstance(selector, Mapping) else ():
+            yield from _label(str(label), [value])
+    todo: list[Any] = [override.get("node_affinity_required"), pod.get("affinity")]
+    for each in todo:  # it grows
+        if isinstance(each, list):
+            todo += each
+        elif isinstance(each, Mapping):
+            if isinstance(each.get("key"), str) and each.get("operator", "In") in ("In", "Exists"):
+                values = each.get("values")
+                yield from _label(each["key"], values if isinstance(values, list) else [])
+            todo += each.values()
+
+
+def _label(label: str, values: Iterable[object]) -> Iterator[str]:
+    if _OF_GPU_NODES.search(label):
+        yield label
+    elif _OF_MACHINES.search(label):
+        yield from (f"{label}: {value}" for value in values if _GPU_MACHINE.search(str(value)))
+
+
+def _claims(pod: object) -> list[str]:
+    """The names of the resource claims (DRA) in a pod's configuration, or in an override with one."""
+    if not isinstance(pod, Mapping):
+        return []
+    listed = pod.get("resourceClaims") or pod.get("resource_claims")
+    own = (
+        [str(each.get("name", "?")) for each in listed if isinstance(each, Mapping)] if isinstance(listed, list) else []
+    )
+    return own + _claims(pod.get("extra_pod_config"))
 
 
 def _overrides(profile: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -129,6 +174,11 @@ def _gpus_of_all(release: Release) -> Iterator[Finding]:
             if is_gpu_resource(str(resource)) and _is_some(count):
                 text = f"Every server would ask for {resource}: {count}, whatever its user chose."
                 yield found(release, "gpu-for-all", (*key.split("."), resource), text, _OF_THE_OFFER)
+    for key in ("singleuser.extraPodConfig", *(f"hub.config.{section}.extra_pod_config" for section in SPAWNERS)):
+        if claims := _claims(release.at(key)):
+            text = f"Every server would have the claim {', '.join(claims)}, whatever its user chose."
+            place = "resource_claims" if "resource_claims" in release.tree(key) else "resourceClaims"
+            yield found(release, "gpu-for-all", f"{key}.{place}", text, "Take it out: the claim comes with the offer.")
     for key in ("singleuser.initContainers", "singleuser.extraContainers"):
         for number, container in enumerate(release.items(key)):
             for resource, count in _asked({"extra_container_config": container}):

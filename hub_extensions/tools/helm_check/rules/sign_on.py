@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from hub_extensions.authenticator.setup_checks import is_single_sign_on
+from hub_extensions.core.sign_on.identity import MissingGroups
 from hub_extensions.core.sign_on.provider_settings import CALLBACK, CLASS, SECRET_VARIABLE, SECTIONS
-from hub_extensions.tools.helm_check.model import Finding, Release, found
+from hub_extensions.tools.helm_check.model import Finding, Release, found, kind_of
 
 VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
 KEYS = "hub.config.CryptKeeper.keys"
@@ -45,8 +46,46 @@ def provider_setting(release: Release, name: str) -> tuple[str, Any]:
     return f"hub.config.{CLASS}.{name}", None
 
 
+_CHOICES: Mapping[str, tuple[Any, ...]] = {"missing_groups": (None, *(each.value for each in MissingGroups))}
+_BOOLEANS = (
+    *("allow_all", "allow_existing_users", "any_allow_config", "auto_login", "enable_auth_state", "manage_groups"),
+    *("delete_invalid_users", "refresh_pre_spawn", "refresh_pre_stop", "ask_userinfo"),
+)
+_NAMES = ("allowed_users", "allowed_groups", "admin_users", "admin_groups", "blocked_users", "groups_kept")
+_CLAIMS = ("groups_claim", "username_claim")
+
+
+def check_kinds(release: Release) -> Iterator[Finding]:
+    """Settings of any authenticator of a kind with which JupyterHub does not start."""
+    for section, settings in release.tree("hub.config").items():
+        if not (section.endswith("Authenticator") and isinstance(settings, Mapping)):
+            continue
+        for name, value in settings.items():
+            wanted, fix = _wanted(name, value, is_ours=section == CLASS)
+            if wanted:
+                text = f"It is {kind_of(value)}, where {wanted} belongs: the hub does not start."
+                yield found(release, "sign-on-kind", ("hub", "config", section, name), text, fix)
+
+
+def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
+    """What a setting wants instead of this value, and the fix; empty texts if the value is of the right kind."""
+    if name in _BOOLEANS and not isinstance(value, bool):
+        is_written = isinstance(value, str) and value.lower() in ("true", "false")
+        return "true or false", "Write it without quotes." if is_written else "Write true or false."
+    if name in _NAMES and not isinstance(value, (list, Mapping)):
+        return "a list of names", "Write [one, another]."
+    if is_ours and name in _CHOICES and value not in _CHOICES[name]:
+        named = " or ".join(repr(each) for each in _CHOICES[name] if each)
+        return named, f"Write {named}, or leave it out."
+    is_function = isinstance(value, Mapping) and "$object" in value
+    if is_ours and name in _CLAIMS and not (isinstance(value, str) or is_function):
+        return "the name of one claim", "Write one name; a function in hub.extraConfig can join several claims."
+    return "", ""
+
+
 def check_sign_on(release: Release) -> Iterator[Finding]:
     """Every rule of this file, where people sign in at a provider."""
+    yield from check_kinds(release)
     if not has_single_sign_on(release):
         return
     yield from _secret(release)
