@@ -1,7 +1,7 @@
-"""GPUs for JupyterHub: offers, a line that is kept, live use, fair culling.
+"""GPUs for JupyterHub: a spawn form with offers, a persistent line, live GPU use and culling.
 
-Importing this package does nothing: no configuration is read, no driver is opened, no thread is started.
-An admin's ``jupyterhub_config.py`` calls :func:`configure`; everything else is found by entry points.
+Importing this package has no effect. An administrator's ``jupyterhub_config.py`` calls :func:`configure`; everything
+else is found by entry points.
 """
 
 from __future__ import annotations
@@ -16,19 +16,21 @@ __all__ = ["__version__", "configure"]
 def configure(c: Any) -> None:
     """Add the GPU service, its roles, the templates and the limits to a hub's configuration.
 
-    Call it on the last line of ``jupyterhub_config.py``, after your own settings: nothing you set is overwritten,
-    and what was left alone is printed.
+    Call it on the last line of ``jupyterhub_config.py``, after your own settings. Nothing that you set is overwritten,
+    and a note is printed for each setting that was left alone.
 
     Args:
         c: the configuration object of ``jupyterhub_config.py``.
 
     Raises:
-        WrongSetting: a setting of ours is unknown or out of range; the text names it and says what would be right. It
-            is a ValueError, and a TraitError: JupyterHub logs the sentence of such, without a traceback, and ends.
+        WrongSetting: a setting is unknown or out of range; the text names it and says what would be right. It is both
+            a ValueError and a TraitError, for which JupyterHub logs the text without a traceback and exits.
     """
-    from hub_extensions.configuration import WrongSetting, apply_in_hub
+    from hub_extensions.configuration import WrongSetting, apply
+    from hub_extensions.spawner.config.spawner_classes import load_own_class
 
     try:
-        apply_in_hub(c)
+        load_own_class(c)
+        apply(c)
     except ValueError as problem:
         raise WrongSetting(str(problem)) from None

@@ -1,7 +1,7 @@
-"""``configure(c)``: adds the GPU service, its roles, templates and limits to a hub's configuration.
+"""``configure(c)``: add the GPU service, its roles, pages, spawner and limits to a hub's configuration.
 
-It overwrites nothing an admin has set, and prints a line for each thing it left alone. Not here: our own settings
-(``spawner/config/traits.py``), how they are read (``spawner/config/loader.py``), and what they mean (``core``).
+There is one function for each subject. Nothing that an administrator has set is overwritten; what was left alone is
+collected as a list of notes and printed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
-from importlib.metadata import version
+from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from traitlets import TraitError
 from traitlets.config import Config
@@ -28,7 +29,6 @@ from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.authenticator.setup_checks import is_single_sign_on
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig, notice_hint
-from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
@@ -41,18 +41,14 @@ from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_e
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
 from hub_extensions.hub_service.setup.surroundings import chart_service_url, handed_down, own_hub_api
-from hub_extensions.spawner.config.hub_config import hub_base_url
-from hub_extensions.spawner.config.loader import Sections, check_together, read_sections
-from hub_extensions.spawner.config.notice_checks import check_notices
+from hub_extensions.spawner.config.loader import Sections, check_notices, check_together, read_sections
 from hub_extensions.spawner.config.pod_settings import cluster_config
 from hub_extensions.spawner.config.spawner_classes import (
     FORM_SETTINGS,
     OURS_BY_PLACE,
-    default_spawner,
     derives_from_kubespawner,
     how_to_derive,
     is_ours,
-    load_own_class,
     name_of,
     other_forms,
     servers_are_pods,
@@ -71,79 +67,94 @@ SERVICE_SCOPES = (
     "admin:server_state",
     "read:hub",
 )
-"""What the service may do at the hub's API. `servers` starts and stops on JupyterHub 5 and 6 alike; the narrower
-``start:servers`` does not exist on 5 (T13). `admin:server_state` shows processes and pods of
-servers that ran before."""
+"""Scopes of the service at the hub's API. `servers` starts and stops servers on JupyterHub 5 and 6; the narrower
+``start:servers`` does not exist on 5 (T13). `admin:server_state` shows the processes and pods of servers that were
+started before."""
 
 SETTINGS_SCOPE = f"read:services!service={SERVICE_NAME}"
-"""Only for a service that the hub does not start: to read what the hub tells it."""
+"""Additional scope of a service that the hub does not start: it reads its settings from the hub's API."""
 
 ACCESS_SCOPE = f"access:services!service={SERVICE_NAME}"
 DEFAULT_ROLE_SCOPES = {"user": ("self",), "server": ("users:activity!user", "access:servers!server")}
-"""JupyterHub's own scopes of the two roles that ours are added to."""
+"""JupyterHub's default scopes of the two roles that get `ACCESS_SCOPE`."""
 
-SLOW_SPAWN_SECONDS = 1
-"""A start that was refused at once is answered with its reason; one that waits shows the waiting page after this."""
-
+SLOW_SPAWN_SECONDS = 1  # a start that takes longer shows the waiting page; one refused earlier shows its reason
 CONNECT_SECONDS = 2
-"""How long JupyterHub 6 waits at its start for a service apart. It would wait 30 s, and the service may wait for it."""
+"""How long JupyterHub 6 waits at its start for a service that it does not start. JupyterHub's default is 30 s, and the
+service may be waiting for the hub."""
 
 COMMAND = ["-m", "hub_extensions.hub_service"]
-"""How the service is started, after the interpreter."""
+"""Arguments of the Python interpreter that start the service."""
 
-HUBS_EVENTS = r"The `version` property of an event schema .*https://schema\.jupyter\.org/jupyterhub/"
-"""How a warning begins that JupyterHub 5.5 gives of a file of its own, at each start: nobody here can mend it."""
+EVENT_SCHEMA_WARNING = r"The `version` property of an event schema .*https://schema\.jupyter\.org/jupyterhub/"
+"""Pattern of a warning that JupyterHub 5.5 gives about its own file at each start. Users cannot act on it."""
 
 TEMPLATES = Path(__file__).parent / "spawner" / "pages" / "templates"
 
 SectionT = TypeVar("SectionT", ServiceConfig, NoticeConfig)
 
 _dry_run_notes: ContextVar[list[str] | None] = ContextVar("_dry_run_notes", default=None)
-"""Where the notes of a dry run go; None: we configure for real."""
+"""The list that collects the notes of a dry run. None outside a dry run."""
 
 
 class WrongSetting(TraitError, ValueError):
-    """A setting with which the hub does not start; the text names it. JupyterHub shows a TraitError's text alone."""
+    """A setting with which the hub does not start. JupyterHub prints the text of a TraitError without a traceback."""
 
 
-def apply_in_hub(c: Any) -> None:
-    """As `apply`, where the admin's own spawner class may be imported, as the hub is going to do."""
-    load_own_class(c)
-    apply(c)
+class UnusableState(ValueError, TraitError):
+    """The state folder, or a file in it, cannot be used. JupyterHub prints the text without a traceback."""
 
 
 def apply(c: Any) -> None:
-    """Wire the product into a hub's configuration. See :func:`hub_extensions.configure`."""
+    """Add everything to a hub's configuration. See :func:`hub_extensions.configure`.
+
+    Unlike `configure`, this imports no spawner class of the administrator's.
+    """
     collected = _dry_run_notes.get()
+    is_dry_run = collected is not None
     notes: list[str] = [] if collected is None else collected
     sections = read_sections(c)
-    settings = build_settings(c, sections)
-    apart, may_be_led_to = not sections.service.started_by_hub, True
-    if collected is None and not apart and is_hub_starting():
-        settings, note, may_be_led_to = hold_port(settings, sections.service.connect_url)
-        notes += filter(None, [note])
-    if collected is None:
+    settings, is_reachable = build_settings(c, sections), True
+    if not is_dry_run:
+        if settings.started_by_hub and is_hub_starting():
+            settings, note, is_reachable = hold_port(settings, sections.service.connect_url)
+            notes += filter(None, [note])
         keep_secrets_out()
         raise_file_limit()
-    if collected is None and not apart:
-        settings.dump(settings.folder / "service.json")
-    _note_place(c, sections.service, apart, notes)
-    _add_service(c, settings, apart, notes, may_be_led_to)
-    _add_roles(c, apart, notes)
-    _add_templates(c, resolve=collected is None)
+        if settings.started_by_hub:
+            settings.dump(settings.folder / "service.json")
+    _add_service(c, sections.service, settings, notes, is_reachable=is_reachable)
+    _add_roles(c, settings, notes)
+    _add_pages(c, is_dry_run=is_dry_run)
     _add_spawner(c, settings, notes)
-    _add_limits(c, notes)
-    _note_other_cullers(c, sections.culling, notes)
-    _add_gate_and_sign_on(c, sections, settings, notes, is_dry_run=collected is not None)
-    if collected is None:
-        warnings.filterwarnings("ignore", HUBS_EVENTS, UserWarning)
-    for note in notes if collected is None else ():
-        print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
+    _add_limits(c, sections.culling, notes)
+
+    has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
+    around = GateSurroundings(
+        settings.folder,
+        settings.base_url,
+        settings.hub_secret,
+        gpu_service_url=settings.url,
+        gpu_servers_url=settings.servers_url,
+        namespace=os.environ.get("POD_NAMESPACE", ""),
+        hub_api_url=own_hub_api(c, settings.base_url),
+        environment=handed_down(),
+    )
+    sign_on = replace(sections.sign_on, enabled=has_sessions)
+    gate = add_gate(c, sections.gate, sign_on, around, notes, may_write=not is_dry_run)
+    # the hub reports ended sessions to the gate
+    address = GateAddress(gate.connect_url, gate.ended_secret) if gate is not None and gate.ended_secret else None
+    add_sign_on(c, sections.sign_on, notes, resolve=not is_dry_run, gate=address)
+
+    if not is_dry_run:
+        warnings.filterwarnings("ignore", EVENT_SCHEMA_WARNING, UserWarning)
+        for note in notes:
+            print(f"jupyterhub-gpu: {note}", file=sys.stderr, flush=True)
 
 
 @contextmanager
 def dry_run() -> Iterator[list[str]]:
-    """While it lasts, `apply` writes no file and prints nothing: its notes come into the list."""
+    """Within this context, `apply` writes no file and prints nothing. Its notes are appended to the list."""
     notes: list[str] = []
     token = _dry_run_notes.set(notes)
     try:
@@ -152,19 +163,57 @@ def dry_run() -> Iterator[list[str]]:
         _dry_run_notes.reset(token)
 
 
-def build_settings(c: Any, sections: Sections) -> Settings:
-    """The service's settings; makes the state folder and the secrets, but not in a dry run.
+def settings_of(config: Config) -> Settings:
+    """Return the settings that a complete configuration would give the service, without secrets. Writes nothing."""
+    with dry_run():
+        return replace(build_settings(config, read_sections(config)), hub_secret="", api_token="")
+
+
+def service_environment(c: Any) -> MutableMapping[str, str]:
+    """Return the environment of the GPU service in a configuration that `apply` has changed. It may be modified.
 
     Raises:
-        ValueError: the state folder cannot be used, or a section's values or a variable's do not fit; the text names
-            the setting or the variable.
+        LookupError: `apply` has not been called.
+    """
+    for service in c.JupyterHub.services:
+        if service["name"] == SERVICE_NAME:
+            environment: MutableMapping[str, str] = service.setdefault("environment", {})
+            return environment
+    raise LookupError("configure(c) has not been called on this configuration")
+
+
+# ------------------------------------------------------------------ the service's settings
+
+
+def build_settings(c: Any, sections: Sections) -> Settings:
+    """Return the service's settings. Creates the state folder and the secrets, except in a dry run.
+
+    Raises:
+        ValueError: the state folder cannot be used, or a value of a section or of an environment variable is wrong;
+            the text names the setting or the variable.
     """
     check_together(sections)
-    offers = _simulated(sections.offers)
+    offers = sections.offers
+    if offers.simulate is not None:
+        from hub_extensions.adapters.simulated.layouts import load_layout
+
+        try:
+            layout = load_layout(offers.simulate)
+        except (ValueError, OSError) as problem:
+            raise ValueError(f"c.GpuOffers.simulate is {offers.simulate!r}: {problem}") from None
+        # the service runs in another folder
+        place = str(Path(offers.simulate).absolute()) if Path(offers.simulate).is_file() else offers.simulate
+        offers = replace(offers, simulate=place, fractions={**layout.fractions, **offers.fractions})
     service, notices = _with_secrets(sections.service), _with_secrets(sections.notices)
     public_url = str(value_of(c, "JupyterHub", "public_url") or value_of(c, "JupyterHub", "subdomain_host") or "")
     check_notices(notices, public_url, whole=_dry_run_notes.get() is None, notify_url=sections.culling.notify_url)
-    NoticeTexts.of(notices)  # the service would end with it, too; here its sentence stands in the hub's log
+    NoticeTexts.of(notices)  # the service would end with this error too; here the text stands in the hub's log
+    path = value_of(c, "JupyterHub", "base_url") or urlsplit(str(value_of(c, "JupyterHub", "bind_url") or "")).path
+    inner = str(path).strip("/")
+    base_url = f"/{inner}/" if inner else "/"
+    spawners = [name for name in c if name.endswith("Spawner")]
+    start_timeout = max([60.0, *(float(value_of(c, name, "start_timeout", 0)) for name in spawners)])
+    http_timeout = max([30.0, *(float(value_of(c, name, "http_timeout", 0)) for name in spawners)])
     state_dir = Path(service.state_dir).expanduser().absolute()
     keys: dict[str, Any] = {**_keys(c, service, state_dir)}
     service = replace(
@@ -176,22 +225,20 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         **vars(service),
         **vars(notices),
         **keys,
-        base_url=hub_base_url(c),
-        hub_api_url=own_hub_api(c, hub_base_url(c)) if service.started_by_hub else "",
+        base_url=base_url,
+        hub_api_url=own_hub_api(c, base_url) if service.started_by_hub else "",
         public_url=public_url,
-        start_seconds=_start_seconds(c),
+        start_seconds=max(180.0, start_timeout + http_timeout + 30.0),
         allow_named_servers=bool(value_of(c, "JupyterHub", "allow_named_servers", False)),
         offers=offers,
         queue=sections.queue,
         culling=sections.culling,
-        cluster=cluster_config(c, sections.cluster, chart_service_url(hub_base_url(c)))
-        if servers_are_pods(c)
-        else None,
+        cluster=cluster_config(c, sections.cluster, chart_service_url(base_url)) if servers_are_pods(c) else None,
     )
 
 
 def _with_secrets(section: SectionT) -> SectionT:
-    """With what only the environment brings: in a chart it comes from a Secret of the admin's own."""
+    """Add the values that only the environment has: in a chart they come from a Secret of the administrator."""
     names = BY_ENVIRONMENT.keys() & settings_in(type(section))
     try:
         found: dict[str, Any] = {
@@ -203,13 +250,21 @@ def _with_secrets(section: SectionT) -> SectionT:
 
 
 def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
-    """``hub_secret`` and ``api_token``: kept in the state folder, or by the token of a service apart."""
+    """Return ``hub_secret`` and ``api_token``.
+
+    They are kept in the state folder, or derived from the token of a service that the hub does not start.
+    """
     is_dry_run = _dry_run_notes.get() is not None
     entry = next((each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE_NAME), None)
     token = str((entry or {}).get("api_token") or "")
     if service.started_by_hub:
-        kept = dict.fromkeys(NAMES, "") if is_dry_run else _kept(state_dir, c)
-        # the chart makes one with `hub.services.gpu`, and the hub knows the service by that
+        try:
+            # a secret that is the same at the hub's next start, if its configuration has one
+            lasting = value_of(c, "JupyterHub", "cookie_secret") or b""
+            kept = dict.fromkeys(NAMES, "") if is_dry_run else kept_secrets(state_folder(state_dir), lasting)
+        except ValueError as problem:
+            raise UnusableState(str(problem)) from None
+        # the chart makes a token for `hub.services.gpu`, by which the hub identifies the service
         return {**kept, "api_token": token} if token and _is_our_process(entry or {}) else kept
     if entry is None or (len(token) < SHORTEST_TOKEN and not is_dry_run):
         raise ValueError(
@@ -220,93 +275,57 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
     return {"hub_secret": "" if is_dry_run else hub_secret_of(token, service.shared_secret), "api_token": token}
 
 
-def _kept(state_dir: Path, c: Any) -> Mapping[str, str]:
-    try:
-        return kept_secrets(state_folder(state_dir), _lasting(c))
-    except ValueError as problem:
-        raise UnusableState(str(problem)) from None
-
-
-class UnusableState(ValueError, TraitError):
-    """The state folder, or what is in it, cannot be used. A hub ends with this sentence alone, without a traceback."""
-
-
-def _lasting(c: Any) -> str | bytes:
-    """A secret of the hub's own that is the same at its next start, where its configuration has one."""
-    return value_of(c, "JupyterHub", "cookie_secret") or b""
-
-
 def _is_our_process(entry: Mapping[str, Any]) -> bool:
-    """An entry of ``c.JupyterHub.services`` under our name is for the process that `apply` adds, not for another."""
+    """Whether an entry of ``c.JupyterHub.services`` with our name is for the process that `apply` adds."""
     command = entry.get("command")
     if not command:
         return not entry.get("url")
     return isinstance(command, list) and command[1:3] == COMMAND
 
 
-def _start_seconds(c: Any) -> float:
-    """How long a start may take: the admin's time-outs for the start and for the first answer, and a margin."""
-    sections = [name for name in c if name.endswith("Spawner")]
-    start = max([60.0, *(float(value_of(c, name, "start_timeout", 0)) for name in sections)])
-    answer = max([30.0, *(float(value_of(c, name, "http_timeout", 0)) for name in sections)])
-    return max(180.0, start + answer + 30.0)
+# ------------------------------------------------------------------ the hub's own settings, by subject
 
 
-def _simulated(offers: OfferConfig) -> OfferConfig:
-    """With the layout as the service finds it from any folder, and the fractions that the layout brings."""
-    simulate = offers.simulate
-    if simulate is None:
-        return offers
-    from hub_extensions.adapters.simulated.layouts import load_layout
+def _add_service(c: Any, service: ServiceConfig, settings: Settings, notes: list[str], *, is_reachable: bool) -> None:
+    """Add the GPU service to ``c.JupyterHub.services``.
 
-    try:
-        layout = load_layout(simulate)
-    except (ValueError, OSError) as problem:
-        raise ValueError(f"c.GpuOffers.simulate is {simulate!r}: {problem}") from None
-    place = str(Path(simulate).absolute()) if Path(simulate).is_file() else simulate
-    return replace(offers, simulate=place, fractions={**layout.fractions, **offers.fractions})
-
-
-# ------------------------------------------------------------------ the hub's own settings
-
-
-def _note_place(c: Any, service: ServiceConfig, apart: bool, notes: list[str]) -> None:
+    Args:
+        is_reachable: False if another program listens at the service's address; then the hub's proxy must not lead
+            browsers there.
+    """
     if not service.connect_url and (guess := reached_at(service.host, service.port)[1]):
         notes.append(guess)
-    if apart and value_of(c, "JupyterHub", "subdomain_host"):
-        notes.append(
-            "c.JupyterHub.subdomain_host is set and c.GpuService.started_by_hub is False: users cannot log in to the "
-            "GPU service's own page then. All else works."
-        )
-
-
-def _add_service(c: Any, settings: Settings, apart: bool, notes: list[str], may_be_led_to: bool) -> None:
-    services = list(value_of(c, "JupyterHub", "services", []))
     ours: dict[str, Any] = {
         "name": SERVICE_NAME,
         "api_token": settings.api_token,
-        **({"url": settings.origin, "oauth_no_confirm": True} if may_be_led_to else {}),  # no page, no login
+        **({"url": settings.origin, "oauth_no_confirm": True} if is_reachable else {}),
     }
-    file = str(settings.folder / "service.json")
-    if apart:
+    if settings.started_by_hub:
+        ours["command"] = [sys.executable, *COMMAND, "--config", str(settings.folder / "service.json")]
+        if environment := handed_down():
+            ours["environment"] = environment
+    else:
         ours["info"] = to_info(settings)
         if not version("jupyterhub").startswith("5."):
             ours["timeout"] = CONNECT_SECONDS
-    else:
-        ours["command"] = [sys.executable, *COMMAND, "--config", file]
-        if environment := handed_down():
-            ours["environment"] = environment
-    for place, service in enumerate(services):
-        if service.get("name") == SERVICE_NAME:
-            services[place] = (_service_apart if apart else _merged_service)(service, ours, notes)
+        if value_of(c, "JupyterHub", "subdomain_host"):
+            notes.append(
+                "c.JupyterHub.subdomain_host is set and c.GpuService.started_by_hub is False: users cannot log in to "
+                "the GPU service's own page then. All else works."
+            )
+    services = list(value_of(c, "JupyterHub", "services", []))
+    for place, theirs in enumerate(services):
+        if theirs.get("name") == SERVICE_NAME:
+            merge = _merged_service if settings.started_by_hub else _merged_service_apart
+            services[place] = merge(theirs, ours, notes)
             break
     else:
         services.append(ours)
     c.JupyterHub.services = services
 
 
-def _service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Of a service apart: what `to_info` gives is always ours."""
+def _merged_service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Merge the entry of a service that the hub does not start. The settings in ``info`` are always ours."""
     if theirs.get("command"):
         notes.append(
             f"your service {SERVICE_NAME!r} has a command and c.GpuService.started_by_hub is False: the hub starts a "
@@ -321,7 +340,7 @@ def _service_apart(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[
 
 def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list[str]) -> dict[str, Any]:
     if environment := {**ours.get("environment", {}), **(theirs.get("environment") or {})}:
-        ours["environment"] = environment  # both: theirs win
+        ours["environment"] = environment
         theirs = {**theirs, "environment": environment}
     if theirs.get("command") and "command" in ours and _is_our_process(theirs):
         return {**theirs, **ours}
@@ -334,87 +353,81 @@ def _merged_service(theirs: Mapping[str, Any], ours: dict[str, Any], notes: list
     return {**ours, **theirs}
 
 
-def _add_roles(c: Any, apart: bool, notes: list[str]) -> None:
+def _add_roles(c: Any, settings: Settings, notes: list[str]) -> None:
+    """Give users and servers access to the service, and the service its scopes."""
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
+    by_name = {role.get("name"): role for role in roles}
+    granted = ["user", "server"]
     extra = value_of(c, "JupyterHub", "extra_user_scopes")
-    if extra and not any(role.get("name") == "user" for role in roles):
-        # JupyterHub 6 ignores extra_user_scopes once a role `user` is defined: we add ours to the list instead.
+    if extra and "user" not in by_name:
+        # JupyterHub 6 ignores extra_user_scopes if a role `user` is defined, so the scope is added to the list
         c.JupyterHub.extra_user_scopes = [*extra, *({ACCESS_SCOPE} - set(extra))]
-        _grant(roles, "server")
-    else:
-        _grant(roles, "user")
-        _grant(roles, "server")
-    _grant_service(roles, (*SERVICE_SCOPES, SETTINGS_SCOPE) if apart else SERVICE_SCOPES, notes)
-    c.JupyterHub.load_roles = roles
-    for section, key in _set_in_spawners(c, "server_token_scopes"):
-        notes.append(
-            f"c.{section}.{key} is left alone: it has to include {ACCESS_SCOPE!r}, else JupyterLab's GPU panel "
-            "cannot ask when the server stops."
+        granted = ["server"]
+    for name in granted:
+        role = by_name.get(name)
+        scopes = list((role or {}).get("scopes", DEFAULT_ROLE_SCOPES[name]))
+        scopes = scopes if ACCESS_SCOPE in scopes else [*scopes, ACCESS_SCOPE]
+        if role is None:
+            roles.append({"name": name, "scopes": scopes})
+        else:
+            role["scopes"] = scopes
+    wanted = SERVICE_SCOPES if settings.started_by_hub else (*SERVICE_SCOPES, SETTINGS_SCOPE)
+    role = by_name.get(ROLE_NAME)
+    if role is None:
+        description = "What the GPU service may do: see who has servers, start those in line, stop idle ones."
+        roles.append(
+            {"name": ROLE_NAME, "description": description, "services": [SERVICE_NAME], "scopes": list(wanted)}
         )
-
-
-def _grant(roles: list[dict[str, Any]], name: str) -> None:
-    for role in roles:
-        if role.get("name") == name:
-            scopes = list(role.get("scopes", DEFAULT_ROLE_SCOPES[name]))
-            role["scopes"] = scopes if ACCESS_SCOPE in scopes else [*scopes, ACCESS_SCOPE]
-            return
-    roles.append({"name": name, "scopes": [*DEFAULT_ROLE_SCOPES[name], ACCESS_SCOPE]})
-
-
-def _grant_service(roles: list[dict[str, Any]], scopes: tuple[str, ...], notes: list[str]) -> None:
-    for role in roles:
-        if role.get("name") != ROLE_NAME:
-            continue
-        missing = sorted(set(scopes) - set(role.get("scopes", [])))
-        if missing:
+    else:
+        if missing := sorted(set(wanted) - set(role.get("scopes", []))):
             notes.append(
                 f"your role {ROLE_NAME!r} is left alone: it lacks {', '.join(missing)}, "
                 "so the GPU service cannot do its whole work."
             )
         if SERVICE_NAME not in role.get("services", []):
             role["services"] = [*role.get("services", []), SERVICE_NAME]
-        return
-    description = "What the GPU service may do: see who has servers, start those in line, stop idle ones."
-    roles.append({"name": ROLE_NAME, "description": description, "services": [SERVICE_NAME], "scopes": list(scopes)})
+    c.JupyterHub.load_roles = roles
+    for section in _spawners_with(c, "server_token_scopes"):
+        notes.append(
+            f"c.{section}.server_token_scopes is left alone: it has to include {ACCESS_SCOPE!r}, else JupyterLab's GPU "
+            "panel cannot ask when the server stops."
+        )
 
 
-def _add_templates(c: Any, *, resolve: bool) -> None:
-    """Ours come after an admin's own folders and before JupyterHub's: the hub takes the first that has a template."""
-    words = value_of(c, "JupyterHub", "template_vars", {})
-    c.JupyterHub.template_vars = {"gpu_away": away_page(f"/services/{SERVICE_NAME}"), **words}
-    if resolve:
-        _add_addresses(c)
+def _add_pages(c: Any, *, is_dry_run: bool) -> None:
+    """Add our templates, after an administrator's own and before JupyterHub's, and the handlers of our pages."""
+    variables = value_of(c, "JupyterHub", "template_vars", {})
+    c.JupyterHub.template_vars = {"gpu_away": away_page(f"/services/{SERVICE_NAME}"), **variables}
     folder = str(TEMPLATES)
-    value = c.JupyterHub.template_paths if "template_paths" in c.JupyterHub else []
-    if not isinstance(value, LazyConfigValue):
-        if folder not in value:
-            c.JupyterHub.template_paths = [*value, folder]
+    paths = c.JupyterHub.template_paths if "template_paths" in c.JupyterHub else []
+    if isinstance(paths, LazyConfigValue):
+        # `c.JupyterHub.template_paths.append(…)`: JupyterHub would put its own folder first and never find ours
+        c.JupyterHub.template_paths = [*paths.get_value([]), folder]
+    elif folder not in paths:
+        c.JupyterHub.template_paths = [*paths, folder]
+    if is_dry_run:
         return
-    # `c.JupyterHub.template_paths.append(…)`: JupyterHub would put its own folder first, and ours would never be found.
-    c.JupyterHub.template_paths = [*value.get_value([]), folder]
-
-
-def _add_addresses(c: Any) -> None:
-    """JupyterHub calls its setting deprecated, and has no other for an address of the hub's own."""
-    from hub_extensions.spawner.pages.page_frame import frame_handler  # JupyterHub's handlers take their time to load
+    from hub_extensions.spawner.pages.page_frame import frame_handler  # JupyterHub's handlers take long to import
     from hub_extensions.spawner.server_list import server_list_handler
 
+    # JupyterHub calls this setting deprecated, but has no other one for the hub's own handlers
     ours = (frame_handler(SERVICE_NAME), server_list_handler())
     others = value_of(c, "JupyterHub", "extra_handlers", [])
     c.JupyterHub.extra_handlers = [*(each for each in others if each[0] not in {mine[0] for mine in ours}), *ours]
 
 
 def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
+    """Choose our spawner if none is chosen, and set what it needs to know about the service."""
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
-        c.JupyterHub.spawner_class = default_spawner()
+        installed = any(entry.name == "gpu-local" for entry in entry_points(group="jupyterhub.spawners"))
+        c.JupyterHub.spawner_class = "gpu-local" if installed else "hub_extensions.spawner.local.GpuLocalSpawner"
     elif not is_ours(chosen):
         notes.append(
             f"c.JupyterHub.spawner_class is left alone ({name_of(chosen)}): servers start as before, without the "
             f"choice of a GPU. {how_to_derive(chosen) if derives_from_kubespawner(chosen) else OURS_BY_PLACE}"
         )
-    for section, key in other_forms(c) if is_ours(chosen) or chosen is None else ():
+    for section, key in other_forms(c) if chosen is None or is_ours(chosen) else ():
         notes.append(
             f"c.{section}.{key} is left alone: it {FORM_SETTINGS[key]}: nobody can choose a GPU. Take it out; on "
             "Kubernetes choices of your own go into c.KubeSpawner.profile_list, which stands above the offers."
@@ -427,27 +440,24 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
                 f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
                 "starts."
             )
-    here = settings.started_by_hub and settings.cluster is None and sys.platform == "linux"
-    if here and value_of(c, "GpuSpawnerMixin", "gpu_service_account") is None:
-        c.GpuSpawnerMixin.gpu_service_account = os.geteuid()
     if settings.servers_url != settings.url and not value_of(c, "GpuSpawnerMixin", "gpu_servers_url"):
         c.GpuSpawnerMixin.gpu_servers_url = settings.servers_url
-    culling = settings.culling
-    if culling.enabled and culling.unopened and value_of(c, "GpuSpawnerMixin", "gpu_unopened_minutes") is None:
-        c.GpuSpawnerMixin.gpu_unopened_minutes = culling.unopened.total_seconds() / 60
-    if value_of(c, "GpuSpawnerMixin", "gpu_notice_hint") is None:
-        c.GpuSpawnerMixin.gpu_notice_hint = notice_hint(settings)
-    if settings.cluster is not None:
-        same = {
-            "gpu_outside_seconds": settings.cluster.outside_after.total_seconds(),
-            "gpu_max_wait_hours": settings.queue.max_wait.total_seconds() / 3600,
-        }
-        for key, number in same.items():
-            if value_of(c, "GpuKubeSpawner", key) is None:
-                c.GpuKubeSpawner[key] = number
+    culling, cluster = settings.culling, settings.cluster
+    defaults: dict[tuple[str, str], Any] = {("GpuSpawnerMixin", "gpu_notice_hint"): notice_hint(settings)}
+    if settings.started_by_hub and cluster is None and sys.platform == "linux":
+        defaults["GpuSpawnerMixin", "gpu_service_account"] = os.geteuid()
+    if culling.enabled and culling.unopened:
+        defaults["GpuSpawnerMixin", "gpu_unopened_minutes"] = culling.unopened.total_seconds() / 60
+    if cluster is not None:
+        defaults["GpuKubeSpawner", "gpu_outside_seconds"] = cluster.outside_after.total_seconds()
+        defaults["GpuKubeSpawner", "gpu_max_wait_hours"] = settings.queue.max_wait.total_seconds() / 3600
+    for (section, key), value in defaults.items():
+        if value_of(c, section, key) is None:
+            c[section][key] = value
 
 
-def _add_limits(c: Any, notes: list[str]) -> None:
+def _add_limits(c: Any, culling: CullPolicy, notes: list[str]) -> None:
+    """Lift JupyterHub's limits that would count servers in line, and note other programs that stop servers."""
     limit = value_of(c, "JupyterHub", "concurrent_spawn_limit")
     if limit is None:
         c.JupyterHub.concurrent_spawn_limit = 0
@@ -456,67 +466,25 @@ def _add_limits(c: Any, notes: list[str]) -> None:
             f"c.JupyterHub.concurrent_spawn_limit is left alone ({limit}): it counts servers that wait in line, so "
             f"{limit} of them keep everybody else from starting. 0 and c.GpuQueue.max_starting are right."
         )
-    if value_of(c, "JupyterHub", "active_server_limit"):
+    if active := value_of(c, "JupyterHub", "active_server_limit"):
         notes.append(
-            f"c.JupyterHub.active_server_limit is left alone ({value_of(c, 'JupyterHub', 'active_server_limit')}): "
-            "servers that wait in line count against it."
+            f"c.JupyterHub.active_server_limit is left alone ({active}): servers that wait in line count against it."
         )
     tornado = value_of(c, "JupyterHub", "tornado_settings", {})
     if "slow_spawn_timeout" not in tornado:
         c.JupyterHub.tornado_settings = {**tornado, "slow_spawn_timeout": SLOW_SPAWN_SECONDS}
-    if not version("jupyterhub").startswith("5."):
-        return  # later versions do not count a refusal with a reason
-    for section, key in _set_in_spawners(c, "consecutive_failure_limit"):
-        notes.append(
-            f"c.{section}.{key} is left alone ({c[section][key]}): JupyterHub 5 counts every refused start, so that "
-            "many in a row end the hub. 0 switches it off."
-        )
-
-
-def _set_in_spawners(c: Any, key: str) -> list[tuple[str, str]]:
-    return [(name, key) for name in sorted(c) if name.endswith("Spawner") and value_of(c, name, key)]
-
-
-def _note_other_cullers(c: Any, culling: CullPolicy, notes: list[str]) -> None:
+    if version("jupyterhub").startswith("5."):  # later versions do not count a refusal with a reason
+        for section in _spawners_with(c, "consecutive_failure_limit"):
+            notes.append(
+                f"c.{section}.consecutive_failure_limit is left alone ({c[section].consecutive_failure_limit}): "
+                "JupyterHub 5 counts every refused start, so that many in a row end the hub. 0 switches it off."
+            )
     for service in value_of(c, "JupyterHub", "services", []):
-        if "idle_culler" not in " ".join(map(str, service.get("command") or [])):
-            continue
-        advice = "Take one of the two out." if culling.enabled else "It knows nothing about the GPU's use."
-        notes.append(f"your service {service.get('name')!r} stops idle servers too and is left alone. {advice}")
+        if "idle_culler" in " ".join(map(str, service.get("command") or [])):
+            advice = "Take one of the two out." if culling.enabled else "It knows nothing about the GPU's use."
+            notes.append(f"your service {service.get('name')!r} stops idle servers too and is left alone. {advice}")
 
 
-def _add_gate_and_sign_on(
-    c: Any, sections: Sections, settings: Settings, notes: list[str], *, is_dry_run: bool
-) -> None:
-    """The gate first: the hub's sessions tell it of each end."""
-    around = GateSurroundings(
-        settings.folder,
-        settings.base_url,
-        settings.hub_secret,
-        gpu_service_url=settings.url,
-        gpu_servers_url=settings.servers_url,
-        namespace=os.environ.get("POD_NAMESPACE", ""),
-        hub_api_url=own_hub_api(c, settings.base_url),
-        environment=handed_down(),
-    )
-    has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
-    gate = add_gate(
-        c, sections.gate, replace(sections.sign_on, enabled=has_sessions), around, notes, may_write=not is_dry_run
-    )
-    address = GateAddress(gate.connect_url, gate.ended_secret) if gate is not None and gate.ended_secret else None
-    add_sign_on(c, sections.sign_on, notes, resolve=not is_dry_run, gate=address)
-
-
-def settings_of(config: Config) -> Settings:
-    """The settings that a finished configuration would give the service, without secrets and without writing."""
-    with dry_run():
-        return replace(build_settings(config, read_sections(config)), hub_secret="", api_token="")
-
-
-def service_environment(c: Any) -> MutableMapping[str, str]:
-    """The environment of our service in a configuration that `apply` has seen; what is put in is given to it."""
-    for service in c.JupyterHub.services:
-        if service["name"] == SERVICE_NAME:
-            environment: MutableMapping[str, str] = service.setdefault("environment", {})
-            return environment
-    raise LookupError("configure(c) has not been called on this configuration")
+def _spawners_with(c: Any, key: str) -> list[str]:
+    """Return the sections of spawners in which an administrator has set a key."""
+    return [name for name in sorted(c) if name.endswith("Spawner") and value_of(c, name, key)]

@@ -1,7 +1,4 @@
-"""Reads our sections of a hub's configuration, and says what is wrong with one in an admin's words.
-
-Not here: the settings themselves (``traits.py``), and what is done with them (``hub_extensions/configuration.py``).
-"""
+"""Read our sections of a hub's configuration and check them. An error names the setting and says what is right."""
 
 from __future__ import annotations
 
@@ -9,15 +6,17 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from email.utils import parseaddr
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from traitlets import Bool, Callable, Dict, Enum, Float, Int, List, TraitError, TraitType, Unicode, Union
 from traitlets.config.loader import Config, LazyConfigValue
 
+from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.culling import CullPolicy, PolicyError, check_policy
-from hub_extensions.core.notices import NoticeConfig
+from hub_extensions.core.notices import MAIL, NoticeConfig, address_problem, channels_of
 from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import QueueLimits
@@ -26,21 +25,21 @@ from hub_extensions.core.settings import settings_in, spelled
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.core.tokens import token_problem
-from hub_extensions.spawner.config.spawner_classes import chosen_spawner, near_miss, spawner_traits
+from hub_extensions.spawner.config.spawner_classes import near_miss, spawner_traits
 from hub_extensions.spawner.config.traits import SECTIONS, section_of
 
 SECRET = ("token", "secret", "password", "key", "url")
-"""How the names of settings end whose value is never repeated: the sentence goes into the hub's log."""
+"""Endings of the names of settings whose value is never repeated in an error, because errors go into the hub's log."""
 
 RENAMED = {"GpuLine": "GpuQueue", "GpuQueue.max_line": "GpuQueue.max_waiting"}
-"""Names that sections and settings had in 0.1.0."""
+"""Earlier names of sections and settings -> their names now."""
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
 class Sections:
-    """Our sections of a configuration, as the values that `core` reads."""
+    """Our sections of a configuration, as values of `core`."""
 
     offers: OfferConfig
     queue: QueueLimits
@@ -66,7 +65,21 @@ def read_sections(c: Any) -> Sections:
             raise ValueError(
                 f"c.{name} is not a section of this product.{_nearest(name, known)} Known: {_listed(known)}."
             )
-    _check_spawners(c)
+    if right := near_miss(c):
+        chosen = value_of(c, "JupyterHub", "spawner_class")
+        raise ValueError(f"c.JupyterHub.spawner_class is {chosen!r}, which is no spawner: write {right!r}.")
+    # traitlets would ignore unknown keys without a message
+    for section, (traits, is_complete) in spawner_traits(c).items():
+        for key in c[section]:
+            if key in traits or isinstance(c[section][key], Config):
+                continue
+            nearest = _nearest(key, traits)
+            if not is_complete and not nearest:
+                continue  # a setting of the administrator's own class, which is not known here
+            raise ValueError(
+                f"c.{section}.{key} is not a setting of {section}.{nearest} Ours are in the reference "
+                "(docs/reference/configuration.md), the others in the documentation of JupyterHub and KubeSpawner."
+            )
     return Sections(
         read_section(c, OfferConfig),
         read_section(c, QueueLimits),
@@ -79,69 +92,30 @@ def read_sections(c: Any) -> Sections:
     )
 
 
-def _check_spawners(c: Any) -> None:
-    """A name that is nearly ours; and keys, which traitlets drops in silence where it does not know them."""
-    if right := near_miss(c):
-        raise ValueError(f"c.JupyterHub.spawner_class is {chosen_spawner(c)!r}, which is no spawner: write {right!r}.")
-    for section, (traits, whole) in spawner_traits(c).items():
-        for key in c[section]:
-            if key in traits or isinstance(c[section][key], Config):
-                continue
-            nearest = _nearest(key, traits)
-            if not whole and not nearest:
-                continue  # a setting of the admin's own class, which we do not know
-            raise ValueError(
-                f"c.{section}.{key} is not a setting of {section}.{nearest} Ours are in the reference "
-                "(docs/reference/configuration.md), the others in the documentation of JupyterHub and KubeSpawner."
-            )
-
-
 def check_together(sections: Sections) -> None:
-    """What only shows when several settings are looked at.
+    """Check what depends on several settings.
 
     Raises:
         ValueError: the text names the setting and says what would be right.
     """
-    _check_offers(sections.offers)
-    _check_ids("c.GpuCulling.idle_minutes_by_offer", sections.culling.idle_by_offer)
-    _check_place(sections.service)
-    _check_culling(sections.culling)
-    for each in (sections.service, sections.notices):
-        _check_tokens(each)
-    _check_prometheus(sections.service)
-    if sections.offers.memory_gib and sections.cluster.fractions_by != "kai":
-        raise ValueError(
-            "c.GpuOffers.memory_gib needs c.GpuCluster.fractions_by = 'kai': only KAI shares a GPU out by its memory."
-        )
-
-
-def check_cluster(cluster: ClusterConfig) -> None:
-    """What only matters where servers are pods.
-
-    Raises:
-        ValueError: the text names the setting and says what would be right.
-    """
-    _check_ids("c.GpuCluster.capacity", cluster.capacity)
-    if cluster.fractions_by == "kai" and not cluster.kai_queue:
-        raise ValueError("c.GpuCluster.fractions_by is 'kai', which needs kai_queue: KAI refuses pods without a queue.")
-
-
-def _check_offers(offers: OfferConfig) -> None:
+    offers, culling, service = sections.offers, sections.culling, sections.service
     try:
         check_config(offers)
     except ValueError as problem:
         raise ValueError(f"c.GpuOffers.{problem}") from None
+    _check_ids("c.GpuCulling.idle_minutes_by_offer", culling.idle_by_offer)
 
+    if service.connect_url and (not _is_address(service.connect_url) or _path(service.connect_url) not in ("", "/")):
+        raise ValueError(
+            "c.GpuService.url cannot be used: it has to be an address such as http://jupyterhub-gpu:8191, without a "
+            "path, a user, a password, a ? or a #."
+        )
+    if not service.started_by_hub and not service.connect_url:
+        raise ValueError(
+            "c.GpuService.url is empty, and c.GpuService.started_by_hub is False: it has to be the address at which "
+            "hub and proxy reach the service, such as http://jupyterhub-gpu:8191."
+        )
 
-def _check_ids(name: str, by_offer: Mapping[str, object]) -> None:
-    for offer in by_offer:
-        try:
-            OfferId(offer)
-        except OfferIdError as problem:
-            raise ValueError(f"{name}[{offer!r}]: {problem}") from None
-
-
-def _check_culling(culling: CullPolicy) -> None:
     shortest = min([culling.idle, *culling.idle_by_offer.values()])
     if culling.warn > shortest:
         warn, limit = (each.total_seconds() / 60 for each in (culling.warn, shortest))
@@ -152,55 +126,110 @@ def _check_culling(culling: CullPolicy) -> None:
     try:
         check_policy(culling)
     except PolicyError as problem:
-        field, bracket, offer = problem.field.partition("[")
-        raise ValueError(f"{spelled(CullPolicy, field)}{bracket}{offer}: {problem.text}.") from None
+        name, bracket, offer = problem.field.partition("[")
+        raise ValueError(f"{spelled(CullPolicy, name)}{bracket}{offer}: {problem.text}.") from None
 
-
-def _check_tokens(section: ServiceConfig | NoticeConfig) -> None:
-    for name, about in settings_in(type(section)).items():
-        value = getattr(section, name)
-        if about.token is not None and value and (problem := token_problem(value, about.token)):
-            raise ValueError(f"{spelled(type(section), name)} {problem}")
-
-
-def _check_prometheus(service: ServiceConfig) -> None:
+    for section in (service, sections.notices):
+        for name, about in settings_in(type(section)).items():
+            value = getattr(section, name)
+            if about.token is not None and value and (wrong := token_problem(value, about.token)):
+                raise ValueError(f"{spelled(type(section), name)} {wrong}")
     if service.prometheus_url and not _is_address(service.prometheus_url):
         raise ValueError(
             "c.GpuService.prometheus_url cannot be used: it has to be an address such as http://prometheus:9090, "
             "without a user, a password, a ? or a #."
         )
-
-
-def _check_place(service: ServiceConfig) -> None:
-    url = service.connect_url
-    if url and (not _is_address(url) or urlsplit(url).path not in ("", "/")):
+    if offers.memory_gib and sections.cluster.fractions_by != "kai":
         raise ValueError(
-            "c.GpuService.url cannot be used: it has to be an address such as http://jupyterhub-gpu:8191, without a "
-            "path, a user, a password, a ? or a #."
-        )
-    if not service.started_by_hub and not url:
-        raise ValueError(
-            "c.GpuService.url is empty, and c.GpuService.started_by_hub is False: it has to be the address at which "
-            "hub and proxy reach the service, such as http://jupyterhub-gpu:8191."
+            "c.GpuOffers.memory_gib needs c.GpuCluster.fractions_by = 'kai': only KAI shares a GPU out by its memory."
         )
 
 
-def _is_address(url: str) -> bool:
+def check_cluster(cluster: ClusterConfig) -> None:
+    """Check settings that matter only if servers are pods.
+
+    Raises:
+        ValueError: the text names the setting and says what would be right.
+    """
+    _check_ids("c.GpuCluster.capacity", cluster.capacity)
+    if cluster.fractions_by == "kai" and not cluster.kai_queue:
+        raise ValueError("c.GpuCluster.fractions_by is 'kai', which needs kai_queue: KAI refuses pods without a queue.")
+
+
+def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, notify_url: str = "") -> None:
+    """Check whether notices can be sent, and would not send a password in clear text.
+
+    Args:
+        public_url: the hub's own; "" if it is not set.
+        whole: the values that only the environment has are known too.
+        notify_url: ``c.GpuCulling.notify_url``.
+
+    Raises:
+        ValueError: the text names the setting and says what would be right.
+    """
+    channels = channels_of(notices)
+    if (channels or notify_url) and not public_url:
+        section = "c.GpuNotices" if channels else "c.GpuCulling.notify_url"
+        raise ValueError(
+            f"{section} is to tell users where their server is, and c.JupyterHub.public_url is empty: set it to the "
+            "address at which they open the hub, such as https://hub.example.org/."
+        )
+    for name, url in (("GpuNotices.webhook_url", notices.webhook_url), ("GpuCulling.notify_url", notify_url)):
+        if url and not _is_address(url, query=True):
+            raise ValueError(
+                f"c.{name} cannot be used: it has to be an address such as https://chat.example.org/hook, without a "
+                "user, a password or a #."
+            )
+    if MAIL in channels:
+        _check_mail(notices, whole)
+
+
+def _check_mail(notices: NoticeConfig, whole: bool) -> None:
+    if any(letter in notices.mail_from for letter in "\r\n") or address_problem(parseaddr(notices.mail_from)[1]):
+        raise ValueError(
+            f"c.GpuNotices.mail_from is {notices.mail_from!r}: with a mail server it has to be the sender's address, "
+            "such as GPUs <gpu@example.org>."
+        )
+    if notices.smtp_user and notices.smtp_security == "none":
+        raise ValueError(
+            "c.GpuNotices.smtp_security is 'none', and c.GpuNotices.smtp_user is set: its password would be readable "
+            "on the way. Use 'starttls' or 'tls'."
+        )
+    if whole and bool(notices.smtp_user) != bool(notices.smtp_password):
+        raise ValueError(
+            "c.GpuNotices.smtp_user and its password belong together: set both (the password by the environment "
+            "variable JUPYTERHUB_GPU_SMTP_PASSWORD), or neither."
+        )
+
+
+def _check_ids(name: str, by_offer: Mapping[str, object]) -> None:
+    for offer in by_offer:
+        try:
+            OfferId(offer)
+        except OfferIdError as problem:
+            raise ValueError(f"{name}[{offer!r}]: {problem}") from None
+
+
+def _is_address(url: str, *, query: bool = False) -> bool:
+    """Whether this is an HTTP address without user, password, fragment, and unless `query` is set, query."""
     try:
         parts = urlsplit(url)
         fits = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         return False
-    return (
-        fits and "@" not in parts.netloc and not {"?", "#"} & set(url) and all("!" <= letter <= "~" for letter in url)
-    )
+    forbidden = {"#"} if query else {"?", "#"}
+    return fits and "@" not in parts.netloc and not forbidden & set(url) and all("!" <= each <= "~" for each in url)
+
+
+def _path(url: str) -> str:
+    return urlsplit(url).path
 
 
 def read_section(c: Any, value: type[Value]) -> Value:
-    """The section of a configuration that is made from `value`, as that value.
+    """Read the section of a configuration that belongs to a class, and return an instance of it.
 
     Raises:
-        ValueError: a key is unknown or what stands there is wrong; the text names it and says what would be right.
+        ValueError: a key is unknown or a value is wrong; the text names it and says what would be right.
     """
     section = section_of(value)
     name = section.__name__
@@ -215,23 +244,23 @@ def read_section(c: Any, value: type[Value]) -> Value:
         trait = traits[key]
         if isinstance(written, LazyConfigValue):
             written = written.get_value(getattr(result, key))
-        if isinstance(written, bool) != isinstance(trait, Bool) or not _finite(written) or _lone_text(trait, written):
-            raise ValueError(f"{full} is {_shown(key, written)}: it has to be {wanted(trait)}.")
+        numbers = written.values() if isinstance(written, Mapping) else [written]
+        is_finite = all(math.isfinite(number) for number in numbers if isinstance(number, float))
+        is_lone_text = isinstance(trait, List) and isinstance(written, str)  # traitlets accepts it as a list of one
         try:
+            if isinstance(written, bool) != isinstance(trait, Bool) or not is_finite or is_lone_text:
+                raise TraitError
             setattr(result, key, written)
         except TraitError:
-            raise ValueError(f"{full} is {_shown(key, written)}: it has to be {wanted(trait)}.") from None
+            # a secret, or an address that may hold one, is described by its type alone
+            shown = f"of the type {type(written).__name__}" if key.endswith(SECRET) else repr(written)
+            raise ValueError(f"{full} is {shown}: it has to be {wanted(trait)}.") from None
     built: Value = result.build()
     return built
 
 
-def _shown(key: str, value: object) -> str:
-    """A wrong value as it was written; of a secret, or an address that may hold one, only what kind of value it is."""
-    return f"of the type {type(value).__name__}" if key.endswith(SECRET) else repr(value)
-
-
 def wanted(trait: TraitType[Any, Any]) -> str:
-    """What would be right for a setting, in words: "a whole number of at least 1"."""
+    """Describe the values that a setting accepts, such as "a whole number of at least 1"."""
     none = " or None" if trait.allow_none else ""
     if isinstance(trait, Bool):
         return "True or False"
@@ -262,16 +291,6 @@ def _range(trait: TraitType[Any, Any]) -> str:
     if low is not None and high is not None and math.isfinite(high):
         return f" from {low:g} to {high:g}"
     return f" of at least {low:g}" if low is not None and math.isfinite(low) else ""
-
-
-def _finite(value: object) -> bool:
-    values = value.values() if isinstance(value, Mapping) else [value]
-    return all(math.isfinite(number) for number in values if isinstance(number, float))
-
-
-def _lone_text(trait: TraitType[Any, Any], value: object) -> bool:
-    """traitlets would take the text for a list of one."""
-    return isinstance(trait, List) and isinstance(value, str)
 
 
 def _nearest(name: str, known: Any) -> str:

@@ -14,6 +14,8 @@ from typing import Any
 
 from traitlets.utils.importstring import import_item
 
+from hub_extensions.adapters.hub.hub_config import value_of
+
 FILES = {"GpuSpawnerMixin": "base", "GpuLocalSpawner": "local", "GpuDemoSpawner": "local", "GpuKubeSpawner": "kube"}
 """Our classes with settings -> the module of each, below ``hub_extensions.spawner``."""
 
@@ -35,14 +37,9 @@ OURS_BY_PLACE = (
 )
 
 
-def chosen_spawner(c: Any) -> Any:
-    """``c.JupyterHub.spawner_class`` as it stands there: a class, a text, or None for the default."""
-    return c.get("JupyterHub", {}).get("spawner_class")
-
-
 def servers_are_pods(c: Any) -> bool:
     """The chosen spawner is `GpuKubeSpawner` or made from it."""
-    chosen = chosen_spawner(c)
+    chosen = value_of(c, "JupyterHub", "spawner_class")
     if isinstance(chosen, type):
         return any(base.__name__ == "GpuKubeSpawner" for base in chosen.__mro__)
     return str(chosen) == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
@@ -53,7 +50,7 @@ def load_own_class(c: Any) -> None:
 
     A name that cannot be loaded stays: JupyterHub says what is wrong with it.
     """
-    chosen = chosen_spawner(c)
+    chosen = value_of(c, "JupyterHub", "spawner_class")
     if not isinstance(chosen, str) or chosen in ENTRY_POINTS or chosen.startswith("hub_extensions."):
         return
     try:
@@ -104,15 +101,9 @@ def other_forms(c: Any) -> Iterator[tuple[str, str]]:
             yield from ((section, key) for key in FORM_SETTINGS if key in c[section])
 
 
-def default_spawner() -> str:
-    """Ours for one machine, as ``c.JupyterHub.spawner_class`` takes it."""
-    installed = any(entry.name == "gpu-local" for entry in entry_points(group="jupyterhub.spawners"))
-    return "gpu-local" if installed else "hub_extensions.spawner.local.GpuLocalSpawner"
-
-
 def near_miss(c: Any) -> str:
     """Which of our spawners a `spawner_class` means that there is not: ``gpuu`` is ``gpu``; "" where none is meant."""
-    chosen = chosen_spawner(c)
+    chosen = value_of(c, "JupyterHub", "spawner_class")
     if not isinstance(chosen, str) or chosen in ENTRY_POINTS:
         return ""
     paths = [f"hub_extensions.spawner.{FILES[name]}.{name}" for name in ENTRY_POINTS.values()]
@@ -148,7 +139,7 @@ def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
 
 def _chosen(c: Any) -> tuple[Any, bool]:
     """The chosen class, None where it cannot be loaded; and whether it is known which one it is."""
-    chosen = chosen_spawner(c)
+    chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         return _load("GpuLocalSpawner"), True
     if isinstance(chosen, type):
