@@ -1,9 +1,8 @@
-"""Starts that the hub has accepted and the GPU service has not answered: kept in the hub's own database.
+"""Starts that the hub has accepted and the GPU service has not answered yet, kept in the hub's database.
 
-A record stands in the state of its spawner (``orm.Spawner.state``, which every JupyterHub keeps in its database, on one
-machine and on Kubernetes) from the moment of acceptance until the service has written the ticket, or has refused. What
-a hub leaves behind there, the next one asks for, in the order of acceptance. A file would need a volume that a hub with
-PostgreSQL does not have. Not here: sending (``adapters/service/outbox.py``), and waiting (``base.py``).
+A record is stored in the state of its spawner (``orm.Spawner.state``) from the moment of acceptance until the service
+has written the ticket or refused the start. After a restart, the hub asks for the remaining starts in the order in
+which they were accepted. A file would need a volume, which a hub with PostgreSQL does not have.
 """
 
 from __future__ import annotations
@@ -19,39 +18,40 @@ from jupyterhub import orm
 
 from hub_extensions.adapters.service.gpu_service import GpuServiceClient
 from hub_extensions.core.messages import Ask
-from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 
 KEY = "gpu_accepted"
 LATELY = timedelta(days=2)
-"""What is older is nobody's wish any more; a start and a stop are activity for the hub."""
+"""Records of spawners without activity for longer are ignored. A start and a stop count as activity."""
 ServerKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedStart:
-    """What has to be asked for again: the validated choice, and since when it is owed."""
+    """A start that the service has to be asked for again: the validated choice, and when the hub accepted it."""
 
     at: datetime
-    offers: tuple[OfferId, ...]
-    options: Mapping[str, Any]
+    options: UserOptions
 
     def to_state(self) -> dict[str, Any]:
-        """As it stands in a spawner's state."""
-        return {"at": self.at.isoformat(), "offers": list(self.offers), "options": dict(self.options)}
+        """Return the record as it is stored in the state of its spawner."""
+        options = self.options.to_dict()
+        # `offers` is for an earlier version of the hub, should the administrator go back to it
+        return {"at": self.at.isoformat(), "offers": list(self.options.offers), "options": options}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any] | None) -> AcceptedStart | None:
-        """The record in a spawner's state; None: there is none that can be read."""
+        """Return the record in a spawner's state, or None if the state has no readable record."""
         try:
             kept = (state or {})[KEY]
             at = datetime.fromisoformat(kept["at"])
-            return cls(at, tuple(OfferId(offer) for offer in kept["offers"]), kept["options"])
+            return cls(at, UserOptions.from_dict(kept["options"], also=None))
         except (KeyError, TypeError, ValueError):
             return None
 
 
 class AcceptedStarts:
-    """All of one hub process. Made by `of` when the hub makes its first spawner."""
+    """The records of one hub process. `of` creates it when the hub creates its first spawner."""
 
     def __init__(self, db: Any, service: GpuServiceClient) -> None:
         self._db = db
@@ -63,7 +63,7 @@ class AcceptedStarts:
 
     @classmethod
     def of(cls, spawner: Any) -> AcceptedStarts | None:
-        """Those of this spawner's hub; None: there is no hub around it, or nobody whom it could ask."""
+        """Return the records of this spawner's hub, or None outside a running hub or without a GPU service."""
         db = getattr(spawner.user, "db", None)
         if db is None or not spawner.gpu_service_url or spawner.orm_spawner is None or not _loop_runs():
             return None
@@ -72,14 +72,14 @@ class AcceptedStarts:
             _OF_HUBS[db]._resume()
         return _OF_HUBS[db]
 
-    def accept(self, spawner: Any, offers: tuple[OfferId, ...], options: Mapping[str, Any]) -> AcceptedStart:
-        """Write a start down. The hub commits it before its first answer: it does so as `Spawner.start` returns."""
+    def accept(self, spawner: Any, options: UserOptions) -> AcceptedStart:
+        """Record a start. The hub commits the record when `Spawner.start` returns, before it answers the request."""
         key = (spawner.user.name, spawner.name)
         asked = self._asked.pop(key, None)
         if asked is not None:
-            self._service.withdraw(asked)  # its user was quicker, and keeps the time
+            self._service.withdraw(asked)  # the user started the server again first, and keeps the earlier time
         before = self._records.get(key)
-        record = AcceptedStart(before.at if before else datetime.now(timezone.utc), offers, options)
+        record = AcceptedStart(before.at if before else datetime.now(timezone.utc), options)
         self._records[key] = record
         self._done.discard(key)
         self._findable.discard(key)  # the hub has made a server of its own
@@ -88,15 +88,18 @@ class AcceptedStarts:
 
     @property
     def owed(self) -> bool:
-        """Somebody's start is owed."""
+        """Whether any start has not been answered yet."""
         return bool(self._records)
 
     def record_of(self, user: str, server: str) -> AcceptedStart | None:
-        """The record of a start that is still owed."""
+        """Return the record of a start that has not been answered yet, or None."""
         return self._records.get((user, server))
 
     def make_findable(self, spawner: Any) -> None:
-        """After a stop, which may be the hub's own end: a hub that starts looks only at spawners that have a server."""
+        """Give a stopped spawner a server in the database, because a starting hub loads only spawners that have one.
+
+        The stop may be the hub's own shutdown.
+        """
         key = (spawner.user.name, spawner.name)
         if key in self._records and spawner.orm_spawner.server is None:
             spawner.orm_spawner.server = orm.Server()
@@ -104,13 +107,13 @@ class AcceptedStarts:
             self._db.commit()
 
     def settle(self, user: str, server: str, record: AcceptedStart) -> None:
-        """The service has answered, or the user has left: it is not owed any more."""
+        """Remove a record, because the service has answered or the user has left."""
         key = (user, server)
         if self._records.get(key) is not record:
-            return  # a newer one
+            return  # replaced by a newer start
         del self._records[key]
         if not self._done:
-            asyncio.get_running_loop().call_soon(self._write_off)  # those of one answer in one commit
+            asyncio.get_running_loop().call_soon(self._write_off)  # one commit for all starts of one answer
         self._done.add(key)
 
     def _write_off(self) -> None:
@@ -129,8 +132,8 @@ class AcceptedStarts:
         return rows.filter(orm.User.name == user, orm.Spawner.name == server).first()
 
     def _resume(self) -> None:
-        """Ask for what the hub before this one has left, before anything that this one accepts."""
-        lately = (datetime.now(timezone.utc) - LATELY).replace(tzinfo=None)  # as the hub writes it
+        """Ask for the starts that the previous hub left, before any start that this hub accepts."""
+        lately = (datetime.now(timezone.utc) - LATELY).replace(tzinfo=None)  # the hub stores naive UTC
         for row in self._db.query(orm.Spawner).filter(orm.Spawner.last_activity > lately):
             record = AcceptedStart.from_state(row.state)
             if record is not None and row.user is not None:
@@ -143,8 +146,8 @@ class AcceptedStarts:
         ask = Ask(
             user=user,
             server=server,
-            offers=record.offers,
-            options=record.options,
+            offers=record.options.offers,
+            options=record.options.to_dict(),
             groups=tuple(sorted(name for (name,) in groups)),
             accepted=record.at,
             kept=True,
@@ -153,7 +156,7 @@ class AcceptedStarts:
         asked.add_done_callback(lambda _: self._answered(user, server, record))
 
     def _answered(self, user: str, server: str, record: AcceptedStart) -> None:
-        """It has its ticket, and the service starts its server; or it was refused, and its user finds a notice."""
+        """Settle a start that now has a ticket, so the service starts the server, or was refused with a notice."""
         self._asked.pop((user, server), None)
         self.settle(user, server, record)
 

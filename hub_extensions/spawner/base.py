@@ -1,9 +1,7 @@
-"""What every spawner of ours does about GPUs: it asks before it starts, waits in line, and starts under its lease.
+"""The GPU part of every spawner: ask the service for admission, wait in line, and start the server under its lease.
 
-Sits in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and changes nothing of
-how that one starts a server. The service decides; this asks, shows and obeys. **Never a GPU without a lease.**
-Not here: what the user chose (``user_options.py``), the process itself (``local.py``), the rules of the line
-(``core/queue/admission.py``).
+The mixin stands in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and does not
+change how that one starts a server. The service decides. **A server never gets a GPU without a lease.**
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
@@ -33,7 +31,7 @@ from hub_extensions.adapters.service.gpu_service import (
 )
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
-from hub_extensions.core.offers.user_options import NOTIFY, others_of
+from hub_extensions.core.offers.user_options import NOTIFY, UserOptions, others_of
 from hub_extensions.core.text.reasons import Reason
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.accepted_starts import AcceptedStart
@@ -49,23 +47,22 @@ from hub_extensions.spawner.returns import refuse_return
 from hub_extensions.spawner.start_recovery import StartRecovery
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
-"""What the hub's own clock is set to while we wait: the limit of the start itself is kept by our clock."""
+"""The hub's `start_timeout` while a start waits in line. The launch itself is limited by `_gpu_timed`."""
 CONFIRM_SECONDS = 3.0
-"""A cancelled start is a user's stop only if the hub still lives this long after it."""
+"""A cancelled start counts as a user's stop only if the hub still runs this long after it."""
 RETRY_SECONDS = (0.0, 1.0, 3.0, 10.0, 30.0)
-"""When a message is tried again. The service looks for itself, so giving up loses nothing but time."""
+"""Pauses before each attempt to send a message. The service also checks the facts itself, so giving up is harmless."""
 CLAIM_SECONDS = 5.0
-"""So long a started process waits for the answer that its lease stands. The service itself ends what has none."""
+"""How long the start of a server waits for the confirmation of its lease. The service ends a server without a lease."""
 LAST_REPORT_SECONDS = 1.0
-"""So long a hub that ends waits for the service to take the report of a stop: what it leaves behind is cancelled."""
-POLL_SECONDS = 2.0
-"""So long the end of a stop waits for the spawner's poll."""
+"""How long a hub that shuts down waits until the report of a stop is accepted. After that the report is cancelled."""
+POLL_SECONDS = 2.0  # how long the end of a stop waits for the spawner's poll
 CPU_ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
 
 T = TypeVar("T")
 
 
-class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub has no types
+class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]  # jupyterhub is untyped
     """GPU offers, the line and the lease, for any spawner of JupyterHub 5.3 to 6."""
 
     gpu_service_url = Unicode(
@@ -114,7 +111,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     ).tag(config=True)
 
     gpu_ask_again_seconds = 60.0
-    """Who waits asks again this often, whatever was heard: no lost message costs more than this."""
+    """A start that waits asks again this often, so that a lost message never costs more time than this."""
     _gpu_start: Start | None = None
     _gpu_admin_timeout: int | None = None
     start_timeout: int
@@ -125,9 +122,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- start
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """As the real spawner does. In a start, hooks that take time come next: it is written down before them.
+        """Run the real spawner's hook. In a start, first record the start, because slow hooks may follow.
 
-        The hub commits the record as soon as this returns to it. A page calls this, too.
+        The hub commits the record as soon as this returns. The spawn page calls this too.
         """
         spawn = self._spawn_future
         if self._start_pending and spawn is not None:
@@ -137,13 +134,16 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         await super().run_auth_state_hook(auth_state)
 
     def _gpu_not_begun(self, record: AcceptedStart | None, done: asyncio.Future[Any]) -> None:
-        """The spawn is over; where a hook refused it, or it was cancelled in one, `start` has no record of its own."""
+        """Settle the record of a spawn that ended before `start` was called: a hook refused or was cancelled."""
         if record is not None and self._gpu_record is record:
-            start = Start(offers=record.offers, accepted=record)
+            start = Start(record.options, accepted=record)
             self._gpu_later(self._gpu_confirm_left(start)) if done.cancelled() else self._gpu_settle_accepted(start)
 
     def start(self) -> asyncio.Future[Any]:
-        """Wait in line, then start. Sync: the hub reads `start_timeout` as soon as this returns."""
+        """Wait in line, then start the server.
+
+        This is not a coroutine, because the hub reads `start_timeout` as soon as it returns.
+        """
         self._gpu_start = None
         spawn_errors.keep_ends_short(self.log)
         spawn = self._spawn_future
@@ -153,33 +153,33 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         except web.HTTPError as error:
             spawn_errors.spare_the_count(self, error)
             raise
-        start = self._gpu_start = Start(offers=self.gpu_offers_of(options))
+        start = self._gpu_start = Start(options)
         start.accepted = self._gpu_accept(options)
 
         if self._gpu_admin_timeout is None:
             self._gpu_admin_timeout = self.start_timeout
         limit, self.start_timeout = self._gpu_admin_timeout, NO_LIMIT_SECONDS
-        future = asyncio.ensure_future(self._gpu_run(start, options, limit))
+        future = asyncio.ensure_future(self._gpu_run(start, limit))
         future.add_done_callback(self._gpu_restore_timeout)
         hub_runs_it = spawn is not None and not spawn.done()
         whole = spawn if hub_runs_it else future
         whole.add_done_callback(functools.partial(self._gpu_settled, start, hub_runs_it))
         return future
 
-    async def _gpu_run(self, start: Start, options: Mapping[str, Any], limit: float) -> Any:
+    async def _gpu_run(self, start: Start, limit: float) -> Any:
         try:
-            await self._gpu_check_others(options)
-            start.grant = await self._gpu_admission(start, options)
+            await self._gpu_check_others(start.options)
+            start.grant = await self._gpu_admission(start)
         except web.HTTPError as error:
             spawn_errors.spare_the_count(self, error)
             raise
         if self._gpu_hub_ends():
-            await asyncio.Event().wait()  # nothing is started any more; the hub cancels us, the lease is kept
+            await asyncio.Event().wait()  # do not start a server now; the hub cancels this, and the lease is kept
         report_starting(start, self._gpu_service.titles)
         try:
             return await self._gpu_timed(start, limit)
         except asyncio.TimeoutError as error:
-            self._gpu_restore_timeout()  # the hub's log names it
+            self._gpu_restore_timeout()  # the hub logs this value
             if isinstance(error, spawn_errors.StartTookTooLong):
                 raise
             raise spawn_errors.StartTookTooLong(limit) from error
@@ -199,10 +199,10 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return address
 
     async def _gpu_claim(self, start: Start, message: Started) -> None:
-        """Report the process. Raises a refusal, which stops it, where its lease was taken away meanwhile."""
+        """Report the process to the service. Raises a refusal, which stops the server, if its lease is gone."""
         answer = self._gpu_report_started(start, message)
         if answer is None or start.grant is None or not start.grant.lease:
-            return  # CPU only waits for nobody
+            return  # CPU only needs no confirmation
         await self._gpu_await_claim(start, answer)
 
     async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
@@ -219,11 +219,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """The service was away when the process was started, and says only now that the lease is gone."""
+        """Stop the server if the service, which was away when the server was started, reports that its lease is gone."""
         if answer.cancelled() or not spawn_errors.takes_the_lease(answer.result()):
             return
         if self._gpu_start is not start or self.ready:
-            return  # a server that is ready has no ticket any more, and the service found it by itself
+            return  # the ticket of a ready server has ended, and the service has found the server itself
         start.over = True
         self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE.message, answer.result())
         self._gpu_later(self.stop(now=True))
@@ -233,18 +233,18 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self.start_timeout, self._gpu_admin_timeout = self._gpu_admin_timeout, None
 
     def _gpu_process(self) -> tuple[int | None, int | None]:
-        """Pid and start time of the server, where the spawner knows them."""
+        """Return pid and start time of the server, None for each that the spawner does not know."""
         return None, None
 
     def get_env(self) -> dict[str, Any]:
-        """The admin's environment with the lease's variables on top; without a lease no GPU is visible."""
+        """Return the administrator's environment and the lease's variables. Without a lease no GPU is visible."""
         env: dict[str, Any] = super().get_env()
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         if grant is None or grant.pod is None or not grant.lease:
             env.update(CPU_ENVIRONMENT)
         else:
             for name in CPU_ENVIRONMENT:
-                env.pop(name, None)  # whoever places the pod says which devices it sees
+                env.pop(name, None)  # the cluster determines which devices the pod sees
         env.update(grant.environment if grant is not None else {})
         env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_servers_url or self.gpu_service_url)
         if self.gpu_service_account is not None:
@@ -259,12 +259,12 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     @property
     def gpu_groups(self) -> tuple[str, ...]:
-        """The groups of the user whose server this is, whoever starts it."""
+        """Groups of the user who owns the server, even if an administrator starts it."""
         groups = getattr(self.user, "groups", ())
         return tuple(sorted(group.name for group in groups)) if isinstance(groups, Iterable) else ()
 
-    async def _gpu_admission(self, start: Start, options: Mapping[str, Any]) -> LeaseGrant | None:
-        """Wait until admitted. None: CPU only, without the service. Raises a refusal."""
+    async def _gpu_admission(self, start: Start) -> LeaseGrant | None:
+        """Wait until admitted. Returns None if a CPU-only server starts without the service. Raises a refusal."""
         if not self.gpu_service_url:
             self.log.warning("%s: no GPU, this hub has no GPU service: configure(c) was not called", self._log_name)
             return None
@@ -273,7 +273,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             user=self.user.name,
             server=self.name,
             offers=start.offers,
-            options=options,
+            options=start.options.to_dict(),
             groups=self.gpu_groups,
             accepted=start.accepted.at if start.accepted is not None else None,
             demands=await self._gpu_demands(start) if start.wants_gpu else None,
@@ -292,11 +292,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 state = await self._gpu_next(start, ask, updates)
 
     async def _gpu_demands(self, start: Start) -> PodDemands | None:
-        """What the pod of this start will demand of a node, where there are pods and it is known before they are."""
+        """Return what the pod of this start will require of a node. None if there is no pod or it is not known."""
         return None
 
     def _gpu_verdict(self, start: Start, state: TicketStatus) -> LeaseGrant | None:
-        """The grant of an admitted ticket, None for one that waits. Raises a refusal."""
+        """Return the grant of an admitted ticket, or None if the ticket waits. Raises a refusal."""
         if state.answer == "wait":
             return None
         if state.answer == "admit" and state.grant is not None:
@@ -305,9 +305,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         raise spawn_errors.place_ended(state, self._log_name)
 
     async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
-        """What the service says next about this start: heard, or asked for where something may have been missed."""
+        """Return the next status of this start, from the stream, or by asking if an update may have been missed."""
         while True:
-            # not everybody at once
+            # spread the requests of all waiting starts
             pause = self.gpu_ask_again_seconds * random.uniform(0.8, 1.0)
             try:
                 update = await with_timeout(pause, updates.get())
@@ -317,19 +317,23 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 if update.ticket == start.ticket and start.takes(update):
                     return update
             elif not isinstance(update, TicketList) or start.ticket not in update.tickets:
-                return await self._gpu_ask(start, ask)  # a short break of the stream alone is no news
+                return await self._gpu_ask(start, ask)  # after a short break the list shows that the ticket still waits
 
     async def _gpu_ask(self, start: Start, ask: Ask) -> TicketStatus | ServiceAway:
-        """Ask the service, with the ticket that we have, until it answers. ServiceAway: CPU only starts without it.
+        """Ask the service until it answers, with the ticket of this start if there is one.
 
-        Raises a refusal, also when nobody has answered for as long as patience lasts.
+        Returns:
+            The status. ServiceAway if the service does not answer and the start is CPU only, which needs no service.
+
+        Raises:
+            web.HTTPError: a refusal, also if the service has not answered for `gpu_patience_seconds`.
         """
         asked = self._gpu_service.ask(
             replace(ask, ticket=start.ticket or ""),
             hear=functools.partial(report_unanswered, start),
             patience=self.gpu_patience_seconds if start.wants_gpu else 0,
         )
-        # cancelled half-way, the ticket is known all the same and its end can be reported
+        # if this is cancelled meanwhile, the ticket is still remembered and its end can be reported
         asked.add_done_callback(functools.partial(self._gpu_answered, start))
         try:
             await asyncio.wait({asked}, timeout=None if start.wants_gpu else self.gpu_cpu_ask_seconds)
@@ -349,28 +353,28 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refused_by_service(error, self._log_name) from error
 
     def _gpu_answered(self, start: Start, asked: asyncio.Future[TicketStatus]) -> None:
-        """Also of a start that was cancelled meanwhile: from now on the service knows it."""
+        """Remember the ticket, also of a start that was cancelled meanwhile: from now on the service knows it."""
         if not asked.cancelled() and asked.exception() is None:
             start.takes(asked.result())
             self._gpu_settle_accepted(start)
 
     async def _gpu_learn_titles(self, state: TicketStatus) -> None:
-        """The admin's words for the offers, for the waiting page (a hub that just started has none yet)."""
+        """Load the administrator's titles of the offers for the waiting page, if this hub has not loaded them yet."""
         service = self._gpu_service
         if all(offer in service.titles for offer in state.offers):
             return
         try:
             await service.form(self.user.name, self.name, self.gpu_groups, admin=False)
         except (ServiceAway, ServiceRefused) as error:
-            self.log.debug("No titles of offers: %s", error)  # our own words are used
+            self.log.debug("No titles of offers: %s", error)  # the default titles are shown
 
     # ---------------------------------------------------------------- how it ended
 
     def _gpu_settled(self, start: Start, hub_runs_it: bool, done: asyncio.Future[Any]) -> None:
-        """The whole spawn is over: ready, cancelled or failed."""
+        """Report how the whole spawn ended: ready, cancelled or failed."""
         if done.cancelled():
             if not self._gpu_ran:
-                self.server = None  # else the hub takes a cancelled start for a ready server until its stop is done
+                self.server = None  # else the hub treats a cancelled start as a ready server until its stop is done
             self._gpu_later(self._gpu_confirm_left(start))
             return
         error = done.exception()
@@ -384,11 +388,14 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         self._gpu_report_ended(start, replace(failed, attempt=start.attempt, log=failed.log or self._gpu_log_tail()))
 
     def _gpu_log_tail(self) -> str:
-        """Of what the server wrote, where the spawner keeps it."""
+        """Return the last lines of the server's log; "" if the spawner does not keep it."""
         return ""
 
     async def _gpu_confirm_left(self, start: Start) -> None:
-        """A cancel is a user's stop, or the hub's own end, and both look the same: wait and see who is still here."""
+        """Report a cancelled start as left by its user, unless the hub itself is shutting down.
+
+        Both look the same at first, so this waits to see whether the hub still runs.
+        """
         await asyncio.sleep(CONFIRM_SECONDS)
         if self._gpu_hub_ends():
             return
@@ -397,7 +404,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self._gpu_report_ended(start, Ended(start.attempt, "left"))
 
     def _gpu_hub_ends(self) -> bool:
-        """Is this hub on its way down? Its clean-up stops the services long before it cancels us."""
+        """Whether this hub is shutting down. Its clean-up stops the services long before it cancels the spawns."""
         running = (getattr(task.get_coro(), "__qualname__", "") for task in asyncio.all_tasks())
         return self._gpu_service.going_down or any(name.endswith("shutdown_cancel_tasks") for name in running)
 
@@ -413,7 +420,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             start.reported = self._gpu_later(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
-        """Send it until it was taken; the refusal where it was not taken."""
+        """Send a message, with retries. Returns the refusal if the service refused it."""
         for pause in RETRY_SECONDS:
             await asyncio.sleep(pause)
             try:
@@ -427,14 +434,17 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return None
 
     def _gpu_later(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
-        """Run it beside us; kept until it is done, so that it is not collected half-way."""
+        """Run a coroutine in the background, and keep a reference so that it is not garbage collected."""
         task = asyncio.ensure_future(work)
         _LATER.add(task)
         task.add_done_callback(_LATER.discard)
         return task
 
     async def run_post_stop_hook(self) -> None:
-        """However the server ended: a hint to the service. No stop fails of it; only a hub that ends waits for it."""
+        """Report the end of the server to the service, however it ended.
+
+        The stop does not wait for the report, and does not fail with it, unless the hub is shutting down.
+        """
         if self._gpu_ran:
             self._gpu_ran = False
             asked, self._gpu_stop_asked = self._gpu_stop_asked, False
@@ -450,7 +460,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         await maybe_future(super().run_post_stop_hook())
 
     async def _gpu_is_over(self) -> bool | None:
-        """What the poll says after a stop, which may have failed; None: it does not answer in time."""
+        """Return whether the server is gone after its stop, which may have failed. None if the poll takes too long."""
         try:
             return await with_timeout(POLL_SECONDS, self.poll()) is not None
         except Exception as error:  # noqa: BLE001  any spawner's poll may raise anything
@@ -458,7 +468,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             return None
 
     def _gpu_ending(self) -> tuple[tuple[Reason, ...], str]:
-        """Why a server ended by itself, and a code for it; empty where somebody stopped it, or it is not known."""
+        """Return why a server ended by itself, and a code; empty if it was stopped or the reason is not known."""
         return (), ""
 
     async def _gpu_report_stopped(self, message: Stopped) -> None:
@@ -470,7 +480,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     # ---------------------------------------------------------------- what the waiting page shows
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """One event for each change of this start; the page reads ``gpu`` in it."""
+        """Yield one event for each change of this start. The waiting page reads its key ``gpu``."""
         start = self._gpu_start
         if start is None:
             return
@@ -479,37 +489,32 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     @property
     def gpu_page(self) -> dict[str, Any]:
-        """What ``spawn_pending.html`` shows before (or without) its script."""
+        """Variables of ``spawn_pending.html``, which the page shows before its script runs, or without it."""
         start = self._gpu_start
         event = start.latest if start is not None else None
-        # `event` None: the start was just asked for
+        # before its first event a start was just asked for, and hooks may still run
+        options = self.gpu_saved(self.user_options) or UserOptions()
         return {
             "event": event,
             "gpu": event["gpu"] if event else {},
             "wants_gpu": start is not None and start.wants_gpu,
             "now": utc(datetime.now(timezone.utc)),
             "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
-            "notify": NOTIFY if self._gpu_notifies else "",
-            "notice_hint": self.gpu_notice_hint if self._gpu_notifies else "",
-            "options": others_of(self.user_options),
+            "notify": NOTIFY if options.notify_when_ready else "",
+            "notice_hint": self.gpu_notice_hint if options.notify_when_ready else "",
+            "options": dict(options.others),
             "cpu_server": self.gpu_cpu_server_name
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name
             else "",
         }
 
-    @property
-    def _gpu_notifies(self) -> bool:
-        """Its user asked to be told when this start is ready."""
-        return isinstance(self.user_options, Mapping) and self.user_options.get(NOTIFY) is True
-
     async def stop(self, now: bool = False) -> None:
-        """As the real spawner does; the service is told in `run_post_stop_hook`, after it."""
-        self._gpu_stop_asked = True  # the hub asks only while the server runs
+        """Stop as the real spawner does. `run_post_stop_hook` reports it to the service."""
+        self._gpu_stop_asked = True  # the hub calls this only while the server runs
         await maybe_future(super().stop(now=now))
 
     async def poll(self) -> Any:
-        """As the real spawner does."""
         return await maybe_future(super().poll())
 
 
-_LATER: set[asyncio.Future[Any]] = set()
+_LATER: set[asyncio.Future[Any]] = set()  # background tasks that are not done

@@ -1,22 +1,20 @@
-"""Our spawner on Kubernetes: all of KubeSpawner, with a GPU lease before the pod and the offer's mechanism on it.
+"""The spawner for Kubernetes: KubeSpawner, with a GPU lease before the pod is made, and the offer's GPU in the pod.
 
-Uses KubeSpawner 7's extension points only (its manifest, options, form, state, start, stop, poll), so that its
-profiles, hooks, overrides, named servers and REST go on as they are. Profiles choose image and size, offers the GPU.
-Not here: the line (``base.py``), the launch and its words (``pods/launch.py``), the pod's changes
-(``pods/apply_request.py``).
+It uses only KubeSpawner 7's extension points (manifest, options, form, state, start, stop, poll), so that profiles,
+hooks, overrides, named servers and the REST API work as before. A profile chooses image and size, an offer the GPU.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Collection, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from jupyterhub.utils import maybe_future
 from kubernetes_asyncio.client import V1Pod
 from tornado import web
-from traitlets import Bool, CaselessStrEnum, Float, Unicode, default
+from traitlets import Bool, CaselessStrEnum, Float, Unicode
 
 from hub_extensions.adapters.linux.timeouts import unbroken
 from hub_extensions.core.cluster.placement import PodDemands
@@ -30,27 +28,29 @@ from hub_extensions.core.offers.pod_request import (
     PodAsk,
     gpu_differences,
 )
-from hub_extensions.core.offers.user_options import OWN_KEYS, UserOptionsError, others_of
+from hub_extensions.core.offers.user_options import ALSO, OWN_KEYS, UserOptions, UserOptionsError, others_of
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.text.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
-from hub_extensions.spawner.pages.overview import last_options
+from hub_extensions.spawner.pages.overview import last_user_options
 from hub_extensions.spawner.pages.profiles import Profile, check_profile, in_order, still_there
-from hub_extensions.spawner.pages.spawn_form import user_options_from_form
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
 from hub_extensions.spawner.pods.demands import pod_demands
 from hub_extensions.spawner.pods.launch import Launch
 from hub_extensions.spawner.pods.pod_events import events_of
-from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, START_ANNOTATION, PodManifest, PodSpawner, token_of
+from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodManifest, PodSpawner, token_of
 
-FORM_KEYS = (*OWN_KEYS, "also")
-LONGEST_KEY = 500
+FORM_KEYS = (*OWN_KEYS, ALSO)  # fields of the spawn form that are ours
+LONGEST_KEY = 500  # characters of a form field's name that are kept
 
 
 class ServersPod(V1Pod):
-    """KubeSpawner logs `to_str` of a pod that cannot be made, and we try for hours: no token goes into the log."""
+    """A pod whose log line has no secrets.
+
+    KubeSpawner logs `to_str` of a pod that cannot be made, which has the server's token, and a start retries for hours.
+    """
 
     def to_str(self) -> str:
         return f"the pod {self.metadata.name}"
@@ -104,30 +104,28 @@ class GpuKubeSpawner(PodSpawner):
 
     # ---------------------------------------------------------------- what the user chose
 
-    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
-        """A profile's keys have any name: they are checked against the profile, which may take time to find."""
-        mine = tuple(self.gpu_other_options)
-        if not isinstance(options, Mapping):
-            return mine
-        return (*mine, *(str(key) for key in options if key not in OWN_KEYS and key not in mine))
+    @property
+    def gpu_other_keys(self) -> Collection[str] | None:
+        """None: a profile's keys may have any name, and are checked against the profile, which takes time to find."""
+        return None
 
-    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
+    async def _gpu_check_others(self, options: UserOptions) -> None:
         if self.gpu_service_url:
             self._gpu_check_profile(await self._gpu_profiles(), options)
 
-    def _gpu_check_profile(self, profiles: list[Profile], options: Mapping[str, Any]) -> None:
+    def _gpu_check_profile(self, profiles: list[Profile], options: UserOptions) -> None:
         try:
-            check_profile(profiles, options, also=tuple(self.gpu_other_options))
+            check_profile(profiles, options.others, also=tuple(self.gpu_other_options))
         except UserOptionsError as error:
             raise self._gpu_bad_options(error) from error
 
     async def _gpu_profiles(self) -> list[Profile]:
-        """The admin's profiles as they are now."""
+        """Return the administrator's current profiles."""
         profiles = self.profile_list
         return in_order(await maybe_future(profiles(self)) if callable(profiles) else profiles)
 
     async def load_user_options(self) -> None:
-        """As KubeSpawner does; what a profile says of ``start_timeout`` is kept by our own clock (T10)."""
+        """Apply the chosen profile as KubeSpawner does. Its ``start_timeout`` limits the launch, not the wait (T10)."""
         try:
             await super().load_user_options()
         except (ValueError, KeyError, StopIteration) as error:
@@ -138,48 +136,49 @@ class GpuKubeSpawner(PodSpawner):
         if self._gpu_whole is not None and self.start_timeout != NO_LIMIT_SECONDS:
             self.gpu_limit_of_profile, self.start_timeout = float(self.start_timeout), NO_LIMIT_SECONDS
 
-    @default("options_from_form")
-    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], Any]:
-        return self._gpu_from_form
-
     def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
         return self._gpu_from_form(fields)
 
-    def _gpu_from_form(self, formdata: Mapping[str, list[Any]]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
-        """The profile as KubeSpawner reads it from its fields, and the offer. Raises a refusal.
+    def _gpu_from_form(self, fields: Mapping[str, list[Any]]) -> dict[str, Any] | Awaitable[dict[str, Any]]:
+        """Read the offer, and the profile as KubeSpawner reads it from its own fields.
 
-        To be waited for only where the profiles are. Without a service there are no offers: KubeSpawner's alone.
+        Returns:
+            The user options; an awaitable only if `profile_list` is a function, which may take time. Without a GPU
+            service there are no offers, and KubeSpawner's options are returned unchanged.
+
+        Raises:
+            web.HTTPError: a refusal that names the field.
         """
         if not self.gpu_service_url:
-            plain: dict[str, Any] = self._options_from_form(formdata)
+            plain: dict[str, Any] = self._options_from_form(fields)
             return plain
-        ours = user_options_from_form({key: value for key, value in formdata.items() if key in FORM_KEYS})
-        others = {key: formdata[key] for key in self.gpu_other_options if key in formdata}
-        rest = {key: v for key, v in formdata.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
+        ours = {key: fields[key] for key in FORM_KEYS if key in fields}
+        others = {key: fields[key] for key in self.gpu_other_options if key in fields}
+        rest = {key: v for key, v in fields.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
         theirs = {foreign(key, LONGEST_KEY): v for key, v in rest.items()}  # KubeSpawner logs those it does not know
-        options = self._gpu_checked({**self._options_from_form(theirs), **others, **ours})
+        others = {**self._options_from_form(theirs), **others}
+        options = self._gpu_parsed(UserOptions.from_form, ours, self.gpu_other_keys, others)
         if callable(self.profile_list):
             return self._gpu_checked_in_time(options)
         self._gpu_check_profile(in_order(self.profile_list), options)
-        return options
+        return options.to_dict()
 
-    async def _gpu_checked_in_time(self, options: dict[str, Any]) -> dict[str, Any]:
+    async def _gpu_checked_in_time(self, options: UserOptions) -> dict[str, Any]:
         await self._gpu_check_others(options)
-        return options
+        return options.to_dict()
 
     def gpu_form_without_offers(self) -> Any:
         return super()._options_form_default()
 
     async def gpu_profiles_form(self) -> str:
-        """KubeSpawner's own form of the profiles, with an old choice preselected only where it is still there (T7)."""
+        """Return KubeSpawner's form of the profiles. An earlier choice is preselected only if it still exists (T7)."""
         profiles = await self._gpu_profiles()
         if not profiles:
             return ""
-        saved = last_options(self)
-        if self.gpu_linked:  # a link to an offer alone, as "Start again", says nothing of the profile
-            saved = self.gpu_linked if others_of(self.gpu_linked) else {**saved, **self.gpu_linked}
+        # a link to an offer alone, such as "Start again", does not name a profile
+        saved = (self.gpu_linked.others if self.gpu_linked else {}) or others_of(last_user_options(self))
         before = self.profile_list, self.user_options
-        # nothing else runs until it is as it was: KubeSpawner renders at once from a list
+        # KubeSpawner renders a list without awaiting, so nothing else runs before the attributes are restored
         try:
             self.profile_list, self.user_options = profiles, still_there(profiles, saved)
             return str(super()._options_form_default())
@@ -189,7 +188,7 @@ class GpuKubeSpawner(PodSpawner):
     # ---------------------------------------------------------------- start
 
     def start(self) -> asyncio.Future[Any]:
-        """As the mixin's; ``_start_future`` is the whole of it, the wait included."""
+        """Start as the mixin does. KubeSpawner's ``_start_future`` is the whole start, including the wait in line."""
         self._gpu_end = self._gpu_last_pod = self._gpu_lease = None
         self._gpu_up, self._gpu_pod_uid, self.gpu_limit_of_profile = False, "", 0.0
         whole: asyncio.Future[Any] = super().start()
@@ -210,7 +209,7 @@ class GpuKubeSpawner(PodSpawner):
         try:
             address = await Launch(self, start, limit, max_wait, outside_after).run()
         except BaseException:
-            if self._gpu_token != before and not self._gpu_hub_ends():  # else the next hub sees to it
+            if self._gpu_token != before and not self._gpu_hub_ends():  # else the next hub deletes it
                 self._gpu_later(self.gpu_leave_no_pod(self._gpu_token, self.pod_name, self.namespace))
             raise
         self._gpu_up = True
@@ -218,19 +217,19 @@ class GpuKubeSpawner(PodSpawner):
         return address
 
     async def progress(self) -> AsyncIterator[dict[str, Any]]:
-        """As the mixin's; without a service there is nothing to say of a line, and the pod's own events are said."""
+        """Yield the events of the start: the mixin's, or without a GPU service the pod's own."""
         async for event in super().progress() if self.gpu_service_url else self.gpu_pod_progress():
             yield event
 
     async def stop(self, now: bool = False) -> None:
-        """As KubeSpawner does, but never by force.
+        """Stop the server as KubeSpawner does, but never delete its pod by force.
 
-        By force a pod is gone from the API server at once, and its lease with it, while its server may go on for as
-        long as its machine does not answer. One that has no machine yet, or that has ended, is gone at once anyway.
+        A forced deletion removes the pod from the API server at once, and ends its lease, while the server may keep
+        running on a node that does not answer. A pod without a node, or one that has ended, is removed at once anyway.
 
         Args:
-            now: KubeSpawner makes room for its new pod. Else, where the last server's pod was in the way of this one's,
-                there is nothing of this one to stop, and whoever started it is not kept waiting for the words.
+            now: KubeSpawner sets this to make room for a new pod. Otherwise, if the pod that is being deleted belongs
+                to the server's last start, this start has no pod to stop, and the error is shown without delay.
         """
         self._gpu_remember()  # KubeSpawner's poll removes a pod that has ended before it returns
         last = self.gpu_pod_being_ended()
@@ -239,10 +238,10 @@ class GpuKubeSpawner(PodSpawner):
         await super().stop(now=False)
 
     async def get_pod_manifest(self) -> V1Pod:
-        """KubeSpawner's pod, with what the offer asks.
+        """Return KubeSpawner's pod with the changes that the offer asks for.
 
         Raises:
-            web.HTTPError: a refusal: the offer cannot be had as it is set up.
+            web.HTTPError: a refusal, because the offer is not set up correctly.
         """
         pod = await self.gpu_plain_manifest()
         grant, ask = self._gpu_grant()
@@ -250,29 +249,35 @@ class GpuKubeSpawner(PodSpawner):
         if grant is not None and lease and grant.pod is None:
             raise self._gpu_not_set_up("the GPU service gave a GPU of its own machine; it was not set up for a cluster")
         try:
-            applied = apply(ask, pod, lease=lease, offer=grant.offer if grant else CPU, shm=self.gpu_shm_size)
+            applied = apply(
+                ask,
+                pod,
+                lease=lease,
+                offer=grant.offer if grant else CPU,
+                shm=self.gpu_shm_size,
+                start=self._gpu_token,
+            )
         except AskError as error:
             raise self._gpu_not_set_up(str(error)) from error
         for note in applied.notes:
             self.log.warning("%s: %s", self._log_name, note)
-        applied.pod.metadata.annotations[START_ANNOTATION] = self._gpu_token
         applied.pod.__class__ = ServersPod
         return applied.pod
 
     def _gpu_grant(self) -> tuple[LeaseGrant | None, PodAsk]:
-        """What this start was given, and what that asks of its pod."""
+        """Return the grant of this start, None before admission, and what its offer asks of the pod."""
         grant = self._gpu_start.grant if self._gpu_start is not None else None
         return grant, grant.pod if grant is not None and grant.pod is not None else CPU_ASK
 
     async def _make_create_pod_request(self, pod: V1Pod, request_timeout: float) -> bool:
-        """As KubeSpawner does, for a pod that has the GPUs of its lease: no hook changes it any more.
+        """Create the pod as KubeSpawner does, if it has the GPUs of its lease. All hooks have run by now.
 
         Raises:
-            web.HTTPError: it has others.
+            web.HTTPError: a refusal, because the pod has other GPUs.
         """
         described = self.api.api_client.sanitize_for_serialization(pod)
         if differences := gpu_differences(self._gpu_grant()[1], described):
-            # written here: JupyterHub 5 logs what the user reads
+            # logged here, because JupyterHub 5 logs the user's message instead of log_message
             log = f"{self._log_name}: other GPUs than its lease gives, by a hook or setting of yours"
             self.log.warning("%s: %s", log, "; ".join(differences))
             if self.foreign_gpus == "refuse":
@@ -286,9 +291,9 @@ class GpuKubeSpawner(PodSpawner):
         return spawn_errors.refusal(said, reason="bad-offer", log_message=log, status=409)
 
     async def poll(self) -> Any:
-        """As KubeSpawner does, and why it ended is remembered while there is something left to read.
+        """Poll as KubeSpawner does, and remember why the server ended while its pod can still be read.
 
-        While the cluster cannot be read, a server that ran is taken to run on.
+        While the cluster cannot be read, a server that was running counts as running.
         """
         if self.gpu_watch_broke():
             self.gpu_mend_watch()
@@ -303,7 +308,7 @@ class GpuKubeSpawner(PodSpawner):
             self.log.warning("%s: not known whether it runs, the cluster does not answer: %s", self._log_name, error)
             return None
         self._gpu_remember()
-        # a server that was up once and is to start anew on its machine (after a reboot) is left to it
+        # a server that was running and is restarted by its node, such as after a reboot, is left alone
         if status is None and self._gpu_start is None and not self._gpu_up and self._gpu_never_ran():
             await self._gpu_clear_unfinished()
             return 1
@@ -313,7 +318,7 @@ class GpuKubeSpawner(PodSpawner):
         return status
 
     async def _gpu_clear_unfinished(self) -> None:
-        """A pod that had no place yet when its hub ended is nobody's start: its ticket makes a new one."""
+        """Delete a pod that was not scheduled when the previous hub ended. Its ticket creates a new one."""
         self.log.info("%s: a start of the hub before this one is not finished: its pod is deleted", self._log_name)
         await self.gpu_delete_pod()
 
@@ -341,20 +346,20 @@ class GpuKubeSpawner(PodSpawner):
         if end is None:
             return (), ""
         if end.reason == "gone":
-            end = self._gpu_end_state()  # pods and events arrive apart: by now the event may be there
+            end = self._gpu_end_state()  # pods and events arrive separately: the event may have arrived by now
         return (end.reasons if end.reason in LOST_REASONS else ()), end.reason
 
     # ---------------------------------------------------------------- over a restart of the hub
 
     def get_state(self) -> dict[str, Any]:
-        """KubeSpawner's, and the lease of a server that runs ("" for CPU only)."""
+        """Return KubeSpawner's state and the lease of a running server, "" for CPU only."""
         state: dict[str, Any] = super().get_state()
         if self._gpu_ran and self._gpu_lease is not None:
             state["gpu_lease"] = self._gpu_lease
         return state
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """After a hub restart: a stop of this server is told to the service as any other."""
+        """Restore the state after a restart of the hub, so that a stop of this server is reported like any other."""
         super().load_state(state)
         if "gpu_lease" in state:
             self._gpu_lease = str(state["gpu_lease"])
@@ -367,6 +372,6 @@ class GpuKubeSpawner(PodSpawner):
 
 
 def _queue_of(pod: PodManifest | None) -> str:
-    """Whose line it waited in, by its own labels: a hub that was restarted meanwhile knows no more of it."""
+    """Return whose line a pod waited in, by its labels: ``Kueue``, ``KAI`` or "". A restarted hub knows only these."""
     labels = ((pod or {}).get("metadata") or {}).get("labels") or {}
     return next((who for who, label in (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL)) if label in labels), "")

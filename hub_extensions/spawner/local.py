@@ -1,8 +1,7 @@
-"""Our two spawners on one machine: for system users, and for the demo.
+"""The two spawners for one machine: one for system users, and one for the demo.
 
-They add one thing to the mixin: a server is a pid **and** its start time, so that neither a poll nor a signal ever
-meets another process that was given the same pid. They never run a server as root with ``--allow-root``.
-Not here: GPUs (``base.py``).
+They identify a server by its pid **and** start time, so that a poll or a signal never reaches another process that was
+given the same pid. They never run a server as root with ``--allow-root``.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 
-POLL_SECONDS = 1.0
-"""While the hub waits for a first answer the process is polled this often."""
+POLL_SECONDS = 1.0  # time between polls of the process while the hub waits for the server's first answer
 
 
 class _KnownProcess(GpuSpawnerMixin):
-    """A local process, known by pid and start time."""
+    """A server that is a local process, identified by pid and start time."""
 
     gpu_pid_started = Integer(0, help="When the server's process began, in clock ticks since boot; 0: not known.")
     gpu_log_folder = Unicode(
@@ -42,17 +40,17 @@ class _KnownProcess(GpuSpawnerMixin):
         "hub's log, as JupyterHub has it.",
     ).tag(config=True)
     gpu_lease = ""
-    """The lease it runs under; "" for CPU only."""
+    """The server's lease; "" for CPU only."""
 
     def get_env(self) -> dict[str, Any]:
-        """With the mark of this hub, which needs no answer of the service: what the hub never noted is found by it."""
+        """Add the mark of this hub, by which the service finds servers that the hub did not record."""
         env = super().get_env()
         if self.gpu_hub_secret:
             env[HUB_MARK] = mark_of(self.gpu_hub_secret)
         return env
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """After a hub restart. A state of the stock spawner has no start time: the pid is taken at its word, once."""
+        """Restore pid, start time and lease. The stock spawner stores no start time; then the pid is trusted once."""
         super().load_state(state)
         if not self.pid:
             return
@@ -61,7 +59,7 @@ class _KnownProcess(GpuSpawnerMixin):
         self._gpu_ran = True
 
     def get_state(self) -> dict[str, Any]:
-        """pid, start time and lease; the stock spawner reads its own ``pid`` from it."""
+        """Return the stock spawner's state, with start time and lease."""
         state: dict[str, Any] = super().get_state()
         if self.pid and self.gpu_pid_started:
             state["gpu_pid_started"] = self.gpu_pid_started
@@ -83,14 +81,17 @@ class _KnownProcess(GpuSpawnerMixin):
         return address
 
     def _gpu_end_with_its_process(self) -> None:
-        """The hub asks for a first answer as long as `http_timeout`, also of a server that has ended: not this one."""
+        """Let the hub stop waiting for the server's first answer when its process has ended.
+
+        JupyterHub would wait for the whole `http_timeout`.
+        """
         server: Any = self.server
         if server is None:
-            return  # no hub waits for it
+            return  # no hub waits for this server
         ask = server.wait_up
 
         async def wait_up(*args: Any, **named: Any) -> Any:
-            del server.wait_up  # for this start alone
+            del server.wait_up  # replaced for this start only
             answer = asyncio.ensure_future(ask(*args, **named))
             try:
                 while not answer.done():
@@ -106,12 +107,15 @@ class _KnownProcess(GpuSpawnerMixin):
 
     @contextmanager
     def _gpu_log_of_its_own(self) -> Iterator[None]:
-        """The process that is started meanwhile writes into its file, which the hub opens: its user cannot read it."""
+        """Have the process that is started in this context write into its own log file.
+
+        The hub opens the file, so the user cannot read it.
+        """
         out = self._gpu_open_log() if self.gpu_log_folder else None
         if out is None:
             yield
             return
-        before: dict[str, Any] = self.popen_kwargs  # type: ignore[has-type]  # jupyterhub has no types
+        before: dict[str, Any] = self.popen_kwargs  # type: ignore[has-type]  # jupyterhub is untyped
         try:
             self.popen_kwargs = {"stdout": out, "stderr": out, **before}
             yield
@@ -120,7 +124,7 @@ class _KnownProcess(GpuSpawnerMixin):
             os.close(out)
 
     def _gpu_open_log(self) -> int | None:
-        """None: it cannot be opened, and the server starts all the same and writes into the hub's log."""
+        """Open the server's log file. Returns None if that fails; the server then writes into the hub's log."""
         file = self._gpu_log_file()
         try:
             file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -153,7 +157,7 @@ class _KnownProcess(GpuSpawnerMixin):
         return self.pid, self.gpu_pid_started or None
 
     async def poll(self) -> int | None:
-        """None while it runs. A pid that belongs to another process now is a server that ended."""
+        """Return None while the server runs. If its pid belongs to another process now, the server has ended."""
         if self.proc is None and self.pid and not self._gpu_is_ours():
             self.clear_state()
             return 0
@@ -177,17 +181,20 @@ class _KnownProcess(GpuSpawnerMixin):
 
 
 def _end_earlier_attempts(lease: str) -> None:
-    """A hub killed between a start and its note of it left a server nobody knows, under our lease: end it."""
+    """Kill servers of this lease that a hub started and was killed before it could record them."""
     for process in procfs.marked():
         if process.lease == lease:
             procfs.send_signal(process.pid, process.started, signal.SIGKILL)
 
 
-class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types
+class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]  # jupyterhub is untyped
     """Servers as processes of the system's own accounts, under a GPU lease."""
 
     def start(self) -> asyncio.Future[Any]:
-        """Refused where its user has no account: the hub's own start would end in a KeyError, its GPU held."""
+        """Start the server, unless its user does not exist on this machine.
+
+        The stock spawner would raise a KeyError after the line, while the lease is held.
+        """
         try:
             pwd.getpwnam(self.user.name)
         except KeyError:
@@ -199,5 +206,5 @@ class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]
         return super().start()
 
 
-class GpuDemoSpawner(_KnownProcess, SimpleLocalProcessSpawner):  # type: ignore[misc]  # jupyterhub has no types
-    """Servers as processes of the hub's own account, for the demo: for trying, not for use."""
+class GpuDemoSpawner(_KnownProcess, SimpleLocalProcessSpawner):  # type: ignore[misc]  # jupyterhub is untyped
+    """Servers as processes of the hub's own account. For the demo only: users are not separated."""

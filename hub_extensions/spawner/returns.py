@@ -1,7 +1,7 @@
-"""A server that comes back unasked, after its GPU was taken back: the hub knows who is signed in, the service does not.
+"""Refuse to restart a server on CPU, after its GPU was taken back, if its user has signed out meanwhile.
 
-A sign-out between the stop and the start finds no server, so nothing of it reaches the service.
-Not here: which servers come back, and when (``core/culling/returns.py``).
+Only the hub knows who is signed in: a sign-out between the stop and the restart finds no server, so the service does
+not hear of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hub_extensions.spawner import spawn_errors
 
 
 def refuse_return(spawner: Any) -> None:
-    """Raises a refusal where this start is such a return, sessions are kept, and its person has none."""
+    """Raise a refusal if the service restarts this server, sessions are enabled, and its user has no session."""
     request = getattr(spawner.handler, "request", None)
     ask = getattr(spawner.authenticator, "sign_on_return_problem", None)
     if request is None or ask is None or RETURNS_HEADER not in request.headers:

@@ -1,8 +1,7 @@
-"""All servers of the hub that are not stopped, in one answer, with the fields that the GPU service reads and no others.
+"""A REST handler that returns all active servers of the hub in one answer, with the fields that the GPU service reads.
 
-JupyterHub's own list makes the whole model of every user and server, 200 users a page, and counts all of them again for
-each page. This one says the same of the same servers, to whom JupyterHub's would say it of everybody; whoever may see
-less reads that. Between two parts of it others have their turn.
+JupyterHub's own list builds the complete model of every user and server, 200 users per page, and counts all of them
+again for each page. This handler answers only clients who may read all servers. It yields to the event loop regularly.
 """
 
 from __future__ import annotations
@@ -23,14 +22,12 @@ from tornado import web
 from hub_extensions.adapters.bounded_body import BoundedBody
 
 SCOPES = ("list:users", "read:users:name", "read:users:groups", "read:servers", "admin:server_state")
-STATE = ("pid", "pod_name")
-"""What is told of a spawner's state."""
-PART = 250
-"""So many servers are read without a break: some milliseconds."""
+STATE = ("pid", "pod_name")  # keys of a spawner's state in the answer
+PART = 250  # servers that are read without yielding to the event loop, which takes some milliseconds
 
 
 class _ServerRow(NamedTuple):
-    """What the hub's database says of a server."""
+    """A server in the hub's database."""
 
     id: int
     name: str
@@ -41,14 +38,13 @@ class _ServerRow(NamedTuple):
     admin: bool
 
 
-class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
+class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub is untyped
     """GET: ``{"items": …}`` as in ``/users?state=active``, with an item for each server."""
 
     _accept_cookie_auth = False
 
     @needs_scope("list:users")  # type: ignore[untyped-decorator]
     async def get(self) -> None:
-        """See the class."""
         lacking = [scope for scope in SCOPES if self.parsed_scopes.get(scope) is not Scope.ALL]
         if lacking:
             raise web.HTTPError(403, f"This needs {', '.join(lacking)}, of everybody.")
@@ -65,7 +61,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub h
         self.finish('{"items": [' + ", ".join(parts) + "]}")
 
     def _log(self) -> None:
-        """An answer, twice a minute, is for debugging only, as of the hub's health check; anything else is a line."""
+        """Log a successful answer, twice a minute, at debug level, as JupyterHub does for its health check."""
         if self.get_status() != 200:
             super()._log()
             return
@@ -73,14 +69,14 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub h
         prometheus_log_method(self)
 
     def _rows_after(self, last: int) -> list[_ServerRow]:
-        """The next that have an address, for which JupyterHub looks too; by number, so that none is missed."""
+        """Return the next servers that have an address, as in JupyterHub's list. They are ordered by id."""
         columns = (orm.Spawner.id, orm.Spawner.name, orm.Spawner.started, orm.Spawner.last_activity)
         query = self.db.query(*columns, orm.User.id, orm.User.name, orm.User.admin).join(orm.Spawner.user)
         query = query.filter(orm.Spawner.server_id.is_not(None), orm.Spawner.id > last)
         return [_ServerRow(*row) for row in query.order_by(orm.Spawner.id).limit(PART)]
 
     def _without_address(self, seen: dict[int, dict[str, _ServerRow]]) -> list[_ServerRow]:
-        """The other servers of these users that begin or end, which have no address yet or no more."""
+        """Return servers of these users that are starting or stopping and have no address."""
         found = []
         for user_id, rows in seen.items():
             its = next(iter(rows.values()))
@@ -91,7 +87,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub h
         return found
 
     def _items(self, rows: Sequence[_ServerRow]) -> list[str]:
-        """As JSON. Whether one begins, runs or ends is known to the hub's process alone."""
+        """Return active servers as JSON. Only the hub's process knows which servers are starting, running or stopping."""
         groups = self._groups_of({row.user_id for row in rows})
         items = []
         for row in rows:
@@ -103,7 +99,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub h
         return items
 
     def _spawners_of(self, user_id: int) -> dict[str, Any]:
-        """Those that the hub's process has, without asking the database for a user whom it has not."""
+        """Return the spawners that the hub's process has loaded. Loads no further users from the database."""
         spawners: dict[str, Any] = self.users[user_id].spawners if user_id in self.users else {}
         return spawners
 
@@ -117,7 +113,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub h
 
 
 def _server_model(row: _ServerRow, spawner: Any) -> dict[str, Any]:
-    """Of a server that is active: it is ready, or something is pending."""
+    """Return the model of an active server, which is ready or has a pending action."""
     pending, state = spawner.pending, spawner.get_state()
     return {
         "ready": not pending,
@@ -131,5 +127,5 @@ def _server_model(row: _ServerRow, spawner: Any) -> dict[str, Any]:
 
 
 def server_list_handler() -> tuple[str, type[ServerList]]:
-    """The address, as ``c.JupyterHub.extra_handlers`` takes it."""
+    """Return the handler with its path, for ``c.JupyterHub.extra_handlers``."""
     return (r"/api/gpu/servers", ServerList)

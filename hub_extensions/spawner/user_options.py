@@ -1,11 +1,13 @@
-"""What the user chose, by the form, by a link or by REST: read, checked and put into its plain form.
+"""Read a user's choice from the spawn form, a link or the REST API, and check it.
 
-Not here: the form itself (``pages/spawn_form.py``), what a choice is (``core/offers/user_options.py``).
+A choice goes through three steps. It is *parsed* here into one `UserOptions` value
+(``core/offers/user_options.py``), *checked* against what the real spawner offers (`_gpu_check_others`), and *applied*
+when the server starts (``base.py``, and ``pods/apply_request.py`` on Kubernetes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from jupyterhub.spawner import Spawner
@@ -14,28 +16,27 @@ from tornado import web
 from traitlets import default
 from traitlets.config import LoggingConfigurable
 
-from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify, parse_user_options
+from hub_extensions.core.offers.user_options import UserOptions, UserOptionsError
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.pages.spawn_form import render_form, user_options_from_form
+from hub_extensions.spawner.pages.spawn_form import render_form
 
 NOT_OPTIONS = ("next", "display_name")
-"""What the address of the form may have besides options."""
+"""Query parameters of the form's URL that are no options."""
 
 
-class UserOptions(LoggingConfigurable):
-    """The part of a spawner that reads user options. Refuses what is unknown, and names the field."""
+class UserOptionsMixin(LoggingConfigurable):
+    """The part of a spawner that reads user options. It refuses unknown options and names the field."""
 
     handler: Any
-    """The hub's, while it makes the form."""
+    """The hub's request handler, while the hub renders the form."""
     _log_name: str
 
     gpu_service_url: str
     gpu_other_options: list[str]
     """Settings; see the class that inherits from this one."""
 
-    gpu_linked: Mapping[str, Any] = {}
-    """What the link that led to the form chose: the form preselects it, once."""
+    gpu_linked: UserOptions | None = None
+    """Options of the link that led to the form, which preselects them once. None if there was no such link."""
     _gpu_refused_link: web.HTTPError | None = None
 
     @default("options_form")
@@ -43,15 +44,21 @@ class UserOptions(LoggingConfigurable):
         return render_form if self.gpu_service_url else self.gpu_form_without_offers()
 
     def gpu_form_without_offers(self) -> Any:
-        """The real spawner's own `options_form`, for a hub without a GPU service; "" for none."""
+        """Return the real spawner's own `options_form`, for a hub without a GPU service; "" if it has none."""
         return ""
 
     @default("options_from_form")
-    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], dict[str, Any]]:
-        return lambda formdata: self._gpu_checked(user_options_from_form(formdata))
+    def _gpu_options_from_form(self) -> Callable[[Mapping[str, list[Any]]], Any]:
+        return self._gpu_from_form
+
+    def _gpu_from_form(self, fields: Mapping[str, list[Any]]) -> Any:
+        return self._gpu_parsed(UserOptions.from_form, fields, self.gpu_other_keys).to_dict()
 
     def options_from_query(self, query_data: Mapping[str, list[Any]]) -> Any:
-        """``?opt-offer=mig-1g.5gb``: the same check as form and REST. JupyterHub 5 leaves the ``opt-`` on."""
+        """Read a link such as ``?opt-offer=mig-1g.5gb``, with the same checks as form and REST API.
+
+        JupyterHub 6 removes the prefix ``opt-``, JupyterHub 5 does not.
+        """
         refused, self._gpu_refused_link = self._gpu_refused_link, None
         if refused is not None:
             raise refused
@@ -59,16 +66,17 @@ class UserOptions(LoggingConfigurable):
         return self._gpu_from_link(prefixed or query_data)
 
     def _gpu_from_link(self, fields: Mapping[str, list[Any]]) -> Any:
-        return self._gpu_checked(fields)
+        return self._gpu_checked(fields).to_dict()
 
     async def run_auth_state_hook(self, auth_state: Any) -> None:
-        """As the real spawner does. A page calls it just before it looks for a start in its own address.
+        """Run the real spawner's hook, then take the options of a link out of the URL and keep them for the form.
 
-        A GET starts nothing, for anybody's link can be one: its options are taken out of the address and preselect.
-        Those that are refused stay, so that JupyterHub shows the form with the reason.
+        JupyterHub calls this just before it looks for options in the URL of a GET request, with which it would start
+        the server at once. A GET must not start a server, because anybody can send a user a link. Options that are
+        refused stay in the URL, so that JupyterHub shows the form with the reason.
         """
         await maybe_future(super().run_auth_state_hook(auth_state))  # type: ignore[misc]  # the spawner's
-        self.gpu_linked, self._gpu_refused_link = {}, None
+        self.gpu_linked, self._gpu_refused_link = None, None
         request = self.handler.request if self.handler is not None else None
         if request is None or request.method != "GET":
             return
@@ -79,7 +87,7 @@ class UserOptions(LoggingConfigurable):
         if not fields:
             return
         try:
-            self.gpu_linked = await maybe_future(self.options_from_query(fields))
+            self.gpu_linked = self._gpu_checked(await maybe_future(self.options_from_query(fields)))
         except web.HTTPError as error:
             self._gpu_refused_link = error
         else:
@@ -89,34 +97,40 @@ class UserOptions(LoggingConfigurable):
     def _gpu_apply_user_options(self) -> Callable[[Spawner, Mapping[str, Any]], None]:
         return lambda spawner, options: None  # start() reads them; without this the hub logs them as unhandled
 
-    def _gpu_checked(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The options in their plain form. Raises a refusal that names the field and what would be right."""
-        others = self.gpu_other_keys(options)
+    def _gpu_checked(self, user_options: object) -> UserOptions:
+        """Parse ``user_options``.
+
+        Raises:
+            web.HTTPError: a refusal that names the field and what would be right.
+        """
+        return self._gpu_parsed(UserOptions.from_dict, user_options, self.gpu_other_keys)
+
+    def _gpu_parsed(self, parse: Callable[..., UserOptions], *arguments: Any) -> UserOptions:
         try:
-            offers, notify = self.gpu_offers_of(options), parse_notify(options)
+            return parse(*arguments)
         except UserOptionsError as error:
             raise self._gpu_bad_options(error) from error
-        chosen: dict[str, Any] = {"offer": offers[0]} if len(offers) == 1 else {"offers": list(offers)}
-        if notify:
-            chosen[NOTIFY] = True
-        return {**{key: options[key] for key in others if key in options}, **chosen}
 
-    def gpu_offers_of(self, options: object) -> tuple[OfferId, ...]:
-        """The offers that user options name, in the user's order. Raises UserOptionsError."""
-        return parse_user_options(options, also=self.gpu_other_keys(options))
+    def gpu_saved(self, user_options: object) -> UserOptions | None:
+        """Parse options of an earlier start. None if nothing was chosen, or if they cannot be read any more."""
+        try:
+            return UserOptions.from_dict(user_options, self.gpu_other_keys) if user_options else None
+        except UserOptionsError:
+            return None
 
     def _gpu_bad_options(self, error: UserOptionsError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
         spawn_errors.keep_ends_short(self.log)
         return spawn_errors.refusal(error.reasons, reason="bad-choice", log_message=log)
 
-    def gpu_other_keys(self, options: object) -> tuple[str, ...]:
-        """Keys of the user options that are not ours to judge here."""
+    @property
+    def gpu_other_keys(self) -> Collection[str] | None:
+        """Keys of ``user_options`` that are accepted beside our own. None if they are checked later."""
         return tuple(self.gpu_other_options)
 
-    async def _gpu_check_others(self, options: Mapping[str, Any]) -> None:
-        """What can only be checked with time: the real spawner's own choices. Raises a refusal."""
+    async def _gpu_check_others(self, options: UserOptions) -> None:
+        """Check options of the real spawner that take time to check. Raises a refusal."""
 
     async def gpu_profiles_form(self) -> str:
-        """HTML of the real spawner's own choices, which stand above ours; "" for none."""
+        """Return the HTML of the real spawner's own choices, which stand above the offers; "" if it has none."""
         return ""

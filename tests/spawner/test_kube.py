@@ -28,12 +28,13 @@ from hub_extensions.adapters.service.gpu_service import GpuServiceClient, Servic
 from hub_extensions.core.messages import Ask, LeaseGrant
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAsk
-from hub_extensions.core.offers.user_options import UserOptionsError, parse_user_options
+from hub_extensions.core.offers.user_options import UserOptions, UserOptionsError
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS, GpuSpawnerMixin
-from hub_extensions.spawner.kube import START_ANNOTATION, GpuKubeSpawner
+from hub_extensions.spawner.kube import GpuKubeSpawner
 from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.api_rejections import rejection_of
+from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
 from tests.examples import many
 from tests.fakes.service import SECRET, AwayService, GpuServiceInATest
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
@@ -109,7 +110,7 @@ def a_spawner(*, url: str = NOWHERE, options: Any = None, kind: type[KubeSpawner
 
 
 def granted(spawner: Any, grant: LeaseGrant | None) -> Any:
-    spawner._gpu_start = Start(offers=(grant.offer if grant else CPU,), grant=grant)
+    spawner._gpu_start = Start(UserOptions((grant.offer if grant else CPU,)), grant=grant)
     return spawner
 
 
@@ -154,8 +155,8 @@ async def test_a_service_without_an_address_is_away_and_cpu_only_starts_without_
     spawner = a_spawner(url="")
     with pytest.raises(ServiceAway, match="its address is not set"):
         await spawner._gpu_service.form("ada", "", (), admin=False)
-    start = Start(offers=(CPU,))
-    assert await spawner._gpu_admission(start, {}) is None
+    start = Start(UserOptions())
+    assert await spawner._gpu_admission(start) is None
     assert spawner._gpu_service.titles == {}
 
 
@@ -178,8 +179,8 @@ async def test_who_wants_to_be_told_says_so_beside_a_profile_too() -> None:
     spawner = a_spawner(profile_list=PROFILES)
     fields = {"profile": ["small"], "offer": [ONE], "notify_when_ready": ["1"]}
     options = {"profile": "small", "offer": ONE, "notify_when_ready": True}
-    assert spawner.options_from_form(fields) == spawner._gpu_checked(options) == options
-    await spawner._gpu_check_others(options)
+    assert spawner.options_from_form(fields) == spawner._gpu_checked(options).to_dict() == options
+    await spawner._gpu_check_others(spawner._gpu_checked(options))
     with pytest.raises(web.HTTPError, match="notify_when_ready is true or false"):
         spawner._gpu_checked({**options, "notify_when_ready": "soon"})
 
@@ -337,7 +338,7 @@ async def test_a_link_to_an_offer_alone_leaves_the_profile_of_the_last_start(
     linked: dict[str, str], checked: str
 ) -> None:
     spawner = a_spawner(profile_list=PROFILES, options={"profile": "big-one", "image": "torch", "offer": "cpu"})
-    spawner.gpu_linked = linked
+    spawner.gpu_linked = UserOptions.from_dict(linked, also=None)
     html = await spawner.gpu_profiles_form()
     assert re.findall(r'name="profile"[^>]*value="([^"]*)"[^>]*checked', " ".join(html.split())) == [checked]
 
@@ -354,11 +355,11 @@ async def test_a_link_preselects_profile_and_offer_and_leaves_nothing_to_start(
     await spawner.run_auth_state_hook(None)
     if slug == "small":
         assert request.query_arguments == {"next": [b"/hub/home"]}
-        assert spawner.gpu_linked == {"profile": slug, "offer": ONE}
+        assert spawner.gpu_linked.to_dict() == {"profile": slug, "offer": ONE}
         html = await spawner.gpu_profiles_form()
         assert re.search(r'value="small"[^>]*checked', html)
         return
-    assert request.query_arguments == given and spawner.gpu_linked == {}
+    assert request.query_arguments == given and spawner.gpu_linked is None
     with pytest.raises(web.HTTPError, match="zzz"):
         await maybe_future(spawner.options_from_query({"profile": ["small"]}))  # whatever it says by now
     assert await maybe_future(spawner.options_from_query({"profile": ["small"]}))
@@ -371,7 +372,7 @@ async def test_a_key_of_a_strangers_link_breaks_no_line_of_the_hubs_log(caplog: 
     evil = "x\n[E 2026 JupyterHub] all is lost" + "y" * 5000
     spawner.options_from_query({"opt-profile": ["small"], "opt-offer": [ONE], f"opt-{evil}": ["1"]})
     with pytest.raises(web.HTTPError) as refused:
-        await spawner._gpu_check_others({"profile": "small", evil: 1, "offer": ONE})
+        await spawner._gpu_check_others(spawner._gpu_checked({"profile": "small", evil: 1, "offer": ONE}))
     said = [record.getMessage() for record in caplog.records] + [refused.value.gpu_log_message]
     assert any("all is lost" in line for line in said), "it is told, escaped"
     assert all("\n" not in line and len(line) < 1000 for line in said)
@@ -384,7 +385,7 @@ async def test_a_question_that_fails_after_its_start_was_cancelled_is_no_news(mo
     with AwayService({ONE: 1}) as away:
         service = GpuServiceClient(away.url, SECRET)
         monkeypatch.setattr(GpuSpawnerMixin, "_gpu_service", service)
-        start = Start(offers=(OfferId(ONE),))
+        start = Start(UserOptions((OfferId(ONE),)))
         asking = asyncio.ensure_future(a_spawner()._gpu_ask(start, Ask("ada", "", start.offers)))
         await asyncio.sleep(0)
         asking.cancel()
@@ -503,10 +504,6 @@ async def test_the_lease_survives_a_restart_of_the_hub_and_an_end_clears_it() ->
     assert after.get_state()["gpu_lease"] == "l1"
     after.clear_state()
     assert "gpu_lease" not in after.get_state()
-
-
-def test_the_keys_of_a_profile_are_left_to_the_profile() -> None:
-    assert parse_user_options({"profile": "x", "image": "y", "offer": "cpu"}, also=("profile", "image")) == ("cpu",)
 
 
 # ------------------------------------------------------------------ what a cluster refuses

@@ -189,10 +189,17 @@ def test_a_bad_choice_is_a_refusal_with_a_reason_and_never_counts(tmp_path: Path
         ({"offer": "mig-9g.99gb"}, "there is no mig-9g.99gb"),
         ({"offer": "jupyter/x:y\nevil"}, "offer"),
         ({"profile": "gpu"}, "profile"),
+        ({"user_options": "gpu"}, "user_options"),
+        ({"user_options": ["gpu"]}, "user_options"),
+        ({"offer": None}, "offer"),
+        ({"offer": "x" * 100_000}, "offer"),
+        ({"offer": ONE, "y" * 100_000: 1}, "y" * 60),
+        ({"offers": [ONE] * 10_000}, "offers"),
+        ({"notify_when_ready": {}}, "notify_when_ready"),
         ({"offers": [ONE, ONE]}, "offers"),
     ]
     with hub_with(tmp_path, service, f"c.Spawner.consecutive_failure_limit = 3\n{PATIENT}") as hub:
-        for options, words in bad * 2:
+        for options, words in bad:
             answer = hub.spawn("ada", options)
             assert answer.status_code == 400, answer.text
             assert words in answer.json()["message"]

@@ -1,12 +1,13 @@
-"""What a user chose: one reading of ``user_options`` for the form, the REST API and ``?opt-`` links alike.
+"""What a user chose for a server: one value, read from ``user_options`` of the form, a link, the REST API or the store.
 
-Says whether a choice is well written. Not here: whether such an offer exists or is for this user
-(``queue/admission.py``).
+Only the form of a choice is checked here. Whether the offer exists, and whether this user may have it, is decided at
+admission (``queue/admission.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hub_extensions.core.offers.offer_id import CPU, OfferId, OfferIdError
@@ -14,19 +15,21 @@ from hub_extensions.core.text.reasons import Reason, as_text, explain
 from hub_extensions.core.text.wording import foreign
 
 NOTIFY = "notify_when_ready"
-"""The key by which a user asks to be told when the server is ready, with the page closed."""
+"""Key of ``user_options`` by which a user asks to be notified when the server is ready, with the page closed."""
 OWN_KEYS = ("offer", "offers", NOTIFY)
-"""Keys of ``user_options`` that are ours."""
+"""Keys of ``user_options`` that this package reads. All others belong to KubeSpawner or to a site's own hooks."""
+ALSO = "also"
+"""Field of the form that names further acceptable offers; it never stands in ``user_options``."""
 MOST_OFFERS = 8
-"""How many acceptable offers one choice can list."""
+"""Maximum number of acceptable offers in one choice."""
 
 
 class UserOptionsError(ValueError):
-    """A choice that cannot be followed.
+    """User options that are not well formed.
 
     Attributes:
-        field: the key of ``user_options`` it is about.
-        reasons: what is wrong and what would be right, naming the field; `text` is that in English.
+        field: the key of ``user_options`` that is wrong.
+        reasons: what is wrong and what would be right, naming the field; `text` is the same in English.
     """
 
     def __init__(self, field: str, *reasons: Reason) -> None:
@@ -34,64 +37,92 @@ class UserOptionsError(ValueError):
         super().__init__(self.text)
 
 
-def parse_user_options(user_options: object, also: Collection[str] = ()) -> tuple[OfferId, ...]:
-    """The acceptable offer ids in order of preference; without any option CPU only.
+@dataclass(frozen=True, slots=True)
+class UserOptions:
+    """What a user chose for a server, validated.
 
-    Args:
-        user_options: ``{"offer": id}`` or ``{"offers": [id, ...]}``; from a form or a link every value comes as a list,
-            and ``{"offer": [id]}`` is read as ``{"offer": id}``. None is no option.
-        also: keys of others that are left alone, e.g. KubeSpawner's ``profile``.
-
-    Raises:
-        UserOptionsError: an unknown key, both keys, no text, not an offer's id, one twice, none or more than 8.
+    Attributes:
+        offers: acceptable offers in order of preference, at least one.
+        notify_when_ready: the user wants a notification when the server is ready.
+        others: options that this package does not read: KubeSpawner's ``profile`` and its choices, a site's own keys.
     """
-    if user_options is None:
-        return (CPU,)
-    if not isinstance(user_options, Mapping):
-        raise UserOptionsError("user_options", explain("choice-is-an-object", example='{"offer": "mig-1g.5gb"}'))
-    for key in user_options:
-        if key not in OWN_KEYS and key not in also:
-            name = foreign(key)
-            raise UserOptionsError(name, explain("choice-unknown-key", key=name))
-    if "offer" in user_options and "offers" in user_options:
-        raise UserOptionsError("offers", explain("choice-by-both"))
-    if "offers" in user_options:
-        return _several(user_options["offers"])
-    if "offer" in user_options:
-        return (_one(user_options["offer"]),)
-    return (CPU,)
+
+    offers: tuple[OfferId, ...] = (CPU,)
+    notify_when_ready: bool = False
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, user_options: object, also: Collection[str] | None = ()) -> UserOptions:
+        """Parse ``user_options`` as the REST API, a link or the hub's database gives them.
+
+        Args:
+            user_options: ``{"offer": id}`` or ``{"offers": [id, ...]}``, and ``{"notify_when_ready": true}``. A link
+                gives every value as a list, so ``{"offer": [id]}`` and ``{"notify_when_ready": ["1"]}`` are accepted
+                too. Without an offer, or if it is None, the choice is CPU only.
+            also: keys that are kept in `others`; any other unknown key is refused. None keeps every key.
+
+        Raises:
+            UserOptionsError: a key is unknown, or a value is not of the form above.
+        """
+        if user_options is None:
+            return cls()
+        if not isinstance(user_options, Mapping):
+            raise UserOptionsError("user_options", explain("choice-is-an-object", example='{"offer": "mig-1g.5gb"}'))
+        others = others_of(user_options)
+        for key in user_options:
+            if key not in OWN_KEYS and also is not None and key not in also:
+                name = foreign(key)
+                raise UserOptionsError(name, explain("choice-unknown-key", key=name))
+        if "offer" in user_options and "offers" in user_options:
+            raise UserOptionsError("offers", explain("choice-by-both"))
+        offers: tuple[OfferId, ...] = (CPU,)
+        if "offers" in user_options:
+            offers = _several(user_options["offers"])
+        elif "offer" in user_options:
+            offers = (_one(user_options["offer"]),)
+        return cls(offers, _notify(user_options.get(NOTIFY, False)), others)
+
+    @classmethod
+    def from_form(
+        cls,
+        fields: Mapping[str, Sequence[Any]],
+        also: Collection[str] | None = (),
+        others: Mapping[str, Any] | None = None,
+    ) -> UserOptions:
+        """Parse the fields of the spawn form: the chosen offer, then the offers under *More choices*, in order.
+
+        Args:
+            others: options that the real spawner has read from its own fields.
+
+        Raises:
+            UserOptionsError: as `from_dict`.
+        """
+        options: dict[str, Any] = {
+            key: values for key, values in fields.items() if key not in ("_xsrf", ALSO) and list(values) != [""]
+        }
+        if more := [value for value in fields.get(ALSO, ()) if value]:
+            options["offers"] = list(dict.fromkeys([*options.pop("offer", ()), *more]))
+        return cls.from_dict({**(others or {}), **options}, also)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the options as ``user_options``, in the form that the hub stores and REST clients send."""
+        chosen: dict[str, Any] = {"offer": self.offers[0]} if len(self.offers) == 1 else {"offers": list(self.offers)}
+        if self.notify_when_ready:
+            chosen[NOTIFY] = True
+        return {**self.others, **chosen}
 
 
 def others_of(user_options: object) -> dict[str, Any]:
-    """What of ``user_options`` is not ours: KubeSpawner's ``profile`` and its choices, a site's own keys."""
+    """Return the part of ``user_options`` that this package does not read."""
     found = user_options if isinstance(user_options, Mapping) else {}
     return {str(key): value for key, value in found.items() if key not in OWN_KEYS}
 
 
-def parse_notify(user_options: object) -> bool:
-    """Does its user want to be told when the server is ready? Not asked for is no.
-
-    Args:
-        user_options: ``{"notify_when_ready": true}``; a form or a link brings ``["1"]`` or ``["0"]``.
-
-    Raises:
-        UserOptionsError: it is neither.
-    """
-    value = user_options.get(NOTIFY, False) if isinstance(user_options, Mapping) else False
-    if isinstance(value, list | tuple) and len(value) == 1:
-        (value,) = value
-    if value in ("0", "1"):
-        return bool(value == "1")
-    if not isinstance(value, bool):
-        raise UserOptionsError(NOTIFY, explain("choice-yes-or-no", field=NOTIFY))
-    return value
-
-
 def check_several(offers: Sequence[object]) -> None:
-    """Refuse what is no list of acceptable offers.
+    """Check the length of a list of acceptable offers, and that no offer is repeated.
 
     Raises:
-        UserOptionsError: none, more than 8, or one twice.
+        UserOptionsError: the list is empty, has more than `MOST_OFFERS` offers, or names one twice.
     """
     if not 1 <= len(offers) <= MOST_OFFERS:
         raise UserOptionsError("offers", explain("choice-of-so-many", most=MOST_OFFERS, count=len(offers)))
@@ -124,3 +155,13 @@ def _id(value: object, field: str) -> OfferId:
         return OfferId(value)
     except OfferIdError as error:
         raise UserOptionsError(field, explain("choice-of", field=field), error.reason) from error
+
+
+def _notify(value: object) -> bool:
+    if isinstance(value, list | tuple) and len(value) == 1:
+        (value,) = value
+    if value in ("0", "1"):
+        return bool(value == "1")
+    if not isinstance(value, bool):
+        raise UserOptionsError(NOTIFY, explain("choice-yes-or-no", field=NOTIFY))
+    return value

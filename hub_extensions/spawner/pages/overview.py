@@ -16,7 +16,7 @@ from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceRefu
 from hub_extensions.core.messages import FailedStart, Notice, ServerState, TicketStatus, UserOverview
 from hub_extensions.core.messages.offer_texts import at_most_text, default_title, likely_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.offers.user_options import NOTIFY, OWN_KEYS, UserOptionsError
+from hub_extensions.core.offers.user_options import ALSO, NOTIFY, UserOptions
 from hub_extensions.core.queue.failed_starts import sentence
 from hub_extensions.core.text.reasons import Reason, as_text, translated
 from hub_extensions.core.text.sentence_pieces import Pieces, SentencePiece, in_pieces, joined, plain_pieces
@@ -102,22 +102,13 @@ async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
 
 def last_offers(spawner: Any) -> tuple[OfferId, ...]:
     """The offers of this server's last start, in the user's order; none where there was none that can be read."""
-    return offers_in(last_options(spawner), spawner)
+    options = spawner.gpu_saved(last_user_options(spawner))
+    return () if options is None else options.offers
 
 
-def last_options(spawner: Any) -> Any:
-    """The user options of this server's last start; nothing where there was none."""
+def last_user_options(spawner: Any) -> Any:
+    """Return the ``user_options`` of this server's last start as the hub stored them; empty if there was none."""
     return spawner.user_options or getattr(spawner.orm_spawner, "user_options", None) or {}
-
-
-def offers_in(options: object, spawner: Any) -> tuple[OfferId, ...]:
-    """The offers that user options name; of those that cannot be read any more none."""
-    if not options:
-        return ()
-    try:
-        return tuple(spawner.gpu_offers_of(options))
-    except UserOptionsError:
-        return ()
 
 
 def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
@@ -131,7 +122,7 @@ def failed_view(
     known: Iterable[FailedStart],
     server: str,
     hub_message: str,
-    options: object,
+    options: UserOptions | None,
     t: Catalogue = ENGLISH,
     *,
     hub_reasons: Sequence[Reason] = (),
@@ -139,7 +130,7 @@ def failed_view(
     """The failed start of a server; None: nobody knows of one.
 
     Args:
-        known: starts that failed, of all servers. options: of the last start.
+        known: starts that failed, of all servers. options: of the last start; None: not known.
         hub_message: this hub's own sentence, of a start of its time; "": it knows none.
         hub_reasons: what that sentence was made of, or its beginning; none: it has no code.
     """
@@ -232,13 +223,13 @@ def _moment(at: datetime) -> tuple[str, str]:
     return utc(at.astimezone(timezone.utc)), clock(at)
 
 
-def _fields(options: object) -> tuple[tuple[str, str], ...]:
-    """The form's fields of the last start; none where it has others than ours, which only the form can give."""
-    if not isinstance(options, Mapping) or not set(options) <= set(OWN_KEYS):
+def _fields(options: UserOptions | None) -> tuple[tuple[str, str], ...]:
+    """Return the form's fields for these options; none if they have options of others, which only the form can give."""
+    if options is None or options.others:
         return ()
-    several = options.get("offers") or [options.get("offer")]
-    offers = [each for each in ([several] if isinstance(several, str) else several) if isinstance(each, str)]
-    if not offers:
-        return ()
-    fields = [("offer", offers[0]), *(("also", offer) for offer in offers[1:])]
-    return (*fields, *([(NOTIFY, "1")] if options.get(NOTIFY) is True else []))
+    first, *rest = options.offers
+    return (
+        ("offer", first),
+        *((ALSO, offer) for offer in rest),
+        *([(NOTIFY, "1")] if options.notify_when_ready else []),
+    )

@@ -17,7 +17,7 @@ from tornado import web
 from hub_extensions.adapters.bounded_body import BoundedBody
 
 
-class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub is untyped
     """GET: a page of the hub without contents, as ``?user=`` sees it; for one service and its token alone."""
 
     _accept_cookie_auth = False

@@ -58,7 +58,7 @@ class PageReader:
         if spawner._gpu_record is not None:
             return NotRunningView(KEPT)
         known = await overview_of(spawner)
-        starts, options = known.failed if known is not None else (), spawner.user_options or {}
+        starts, options = known.failed if known is not None else (), spawner.gpu_saved(spawner.user_options)
         reasons = spawn_errors.spawn_reasons(spawner._spawn_future)
         failed = failed_view(starts, spawner.name, hub_message or "", options, t, hub_reasons=reasons)
         ended = None if failed else ended_view(known, spawner.name, t)

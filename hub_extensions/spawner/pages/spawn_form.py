@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -34,13 +34,13 @@ from hub_extensions.core.messages.offer_texts import (
 )
 from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, UNTOLD_CARD, OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.offers.user_options import NOTIFY, UserOptionsError, parse_notify
+from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.text import glossary
 from hub_extensions.core.text.reasons import Reason, explain, translated
 from hub_extensions.core.text.sentence_pieces import Pieces
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
-from hub_extensions.spawner.pages.overview import failed_view, last_offers, last_options, offers_in
+from hub_extensions.spawner.pages.overview import failed_view, last_user_options
 from hub_extensions.spawner.pages.reader import spoken_by
 from hub_extensions.spawner.pages.texts import (
     clock,
@@ -114,19 +114,6 @@ class NothingFree:
     join: tuple[OfferId, str] | None
 
 
-def user_options_from_form(formdata: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """The form's fields as user options: the chosen offer, then those named under *More choices*, in order."""
-    options: dict[str, Any] = {
-        key: values for key, values in formdata.items() if key not in ("_xsrf", "also") and list(values) != [""]
-    }
-    also = [value for value in formdata.get("also", ()) if value]
-    if not also:
-        return options
-    first = list(options.pop("offer", ()))
-    options["offers"] = list(dict.fromkeys([*first, *also]))
-    return options
-
-
 async def render_form(spawner: Any) -> str:
     """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
     handler = getattr(spawner, "handler", None)
@@ -143,19 +130,19 @@ async def render_form(spawner: Any) -> str:
     except ServiceRefused as error:
         spawner.log.warning("No figures for the form of %s: %s", spawner.user.name, error)
         away, state = utc(datetime.now(timezone.utc)), None
-    linked = bool(spawner.gpu_linked)
-    saved = offers_in(spawner.gpu_linked, spawner) if linked else last_offers(spawner)
-    notify = _wants_notice(spawner)
+    linked = spawner.gpu_linked
+    last = spawner.gpu_saved(last_user_options(spawner))
+    chosen = linked or last
     profiles = await spawner.gpu_profiles_form()
-    spawner.gpu_linked = {}
+    spawner.gpu_linked = None
     above = f'<fieldset class="gpu-profiles text-start mb-3">{profiles}</fieldset>' if profiles else ""
     return above + form_html(
         state,
-        saved=saved,
-        linked=linked,
+        saved=() if chosen is None else chosen.offers,
+        linked=linked is not None,
         away_since=away,
         notice_hint=spawner.gpu_notice_hint,
-        notify=notify,
+        notify=any(each.notify_when_ready for each in (linked, last) if each is not None),
         help_url=f"{urlsplit(spawner.gpu_service_url).path}/help",
         server=spawner.name,
         t=t,
@@ -210,7 +197,7 @@ def form_html(
         halves=halves,
         notices=[_notice(each, t) for each in (state.notices if state else ())],
         notify_key=NOTIFY,
-        failed=failed_view(state.failed, server, "", {}, t) if state else None,
+        failed=failed_view(state.failed, server, "", None, t) if state else None,
         gone=_gone(() if away_since else [each for each in saved if each not in listed], t, linked=linked),
         notice_hint=notice_hint,
         notify=notify,
@@ -386,15 +373,6 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -
 def _latest(offer: OfferState) -> float:
     """By when it has started in nine of ten cases."""
     return math.inf if offer.wait.p90_seconds is None else offer.wait.p90_seconds
-
-
-def _wants_notice(spawner: Any) -> bool:
-    """As the link says that led here, else as at the last start."""
-    linked = spawner.gpu_linked if NOTIFY in spawner.gpu_linked else None
-    try:
-        return parse_notify(linked or last_options(spawner))
-    except UserOptionsError:
-        return False
 
 
 @functools.cache

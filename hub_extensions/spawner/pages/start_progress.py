@@ -31,6 +31,7 @@ from hub_extensions.core.messages.offer_texts import (
     when_text,
 )
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 from hub_extensions.core.text.reasons import Reason, as_text, translated
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.core.text.wording import ordinal
@@ -55,7 +56,7 @@ class Start:
     """One start.
 
     Attributes:
-        offers: the validated choice, in the user's order.
+        options: what the user chose, validated.
         ticket, attempt: as the service last reported; None before it answered.
         grant: the lease, once admitted.
         over: the service knows already that this start ended (it refused, or ended the ticket): report nothing.
@@ -63,7 +64,7 @@ class Start:
         begun: when the server itself was begun to be started. reported: the report of its end, under way.
     """
 
-    offers: tuple[OfferId, ...]
+    options: UserOptions
     ticket: str | None = None
     attempt: int = 0
     grant: LeaseGrant | None = None
@@ -87,6 +88,11 @@ class Start:
             return False
         self.ticket, self.attempt, self.last = state.ticket, state.attempt, state
         return True
+
+    @property
+    def offers(self) -> tuple[OfferId, ...]:
+        """Acceptable offers, in the user's order."""
+        return self.options.offers
 
     @property
     def wants_gpu(self) -> bool:

@@ -1,14 +1,15 @@
-"""What an offer does to a server's pod: a pure change of the pod that KubeSpawner made, and nothing else.
+"""Change the pod that KubeSpawner made as an offer asks: a list of functions, one for each part of the pod.
 
-On KubeSpawner's own models (``kubernetes_asyncio``). What is asked stands in ``core/offers/pod_request.py``; when the
-pod is made, and what becomes of it, in ``kube.py``.
+The functions work on KubeSpawner's own models (``kubernetes_asyncio``). What an offer asks is described in
+``core/offers/pod_request.py``.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kubernetes_asyncio.client import (
@@ -48,136 +49,146 @@ from hub_extensions.core.offers.pod_request import (
 
 SHM = "/dev/shm"
 SHM_VOLUME = "jupyterhub-gpu-shm"
+START_ANNOTATION = "jupyterhub-gpu/start"
+"""Annotation of every pod that names its launch, so that an earlier pod of the same name is not mistaken for it."""
 CPU_ASK = PodAsk(Mechanism.CPU, environment=dict.fromkeys(VISIBLE, "void"))
-"""What CPU only asks, also where the service could not be asked."""
+"""What CPU only asks of a pod, also if the service could not be asked."""
+
+
+PodChange = Callable[[V1Pod], V1Pod]
+"""One change of a server's pod: takes the manifest and returns the changed one. It may modify the manifest it is given,
+whose containers are all of the type `V1Container`."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The pod as it is to be made, and what was taken from the admin's own settings: one line of the log each."""
+    """The changed pod, and what was removed of the administrator's own settings, one line of the log each."""
 
     pod: V1Pod
     notes: tuple[str, ...] = ()
 
 
-def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str) -> Applied:
-    """The pod with what the offer asks; `pod` itself is left as it was.
+def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str, start: str | None = None) -> Applied:
+    """Return the pod with everything that an offer asks for.
 
     Args:
-        lease: its id; "" for CPU only.
-        shm: size of ``/dev/shm``, e.g. ``1Gi``; "" leaves it alone.
+        ask: what the offer asks of a pod.
+        pod: KubeSpawner's manifest, which is not modified.
+        lease: id of the lease; "" for CPU only.
+        shm: size of ``/dev/shm``, such as ``1Gi``; "" leaves the container's own.
+        start: identifies the launch that creates the pod; None sets no annotation.
 
     Raises:
-        AskError: the offer itself is wrong; the cluster would refuse it, or take it and never serve it.
+        AskError: the offer itself is wrong; the cluster would refuse the pod, or accept and never schedule it.
     """
     check_ask(ask)
-    pod = copy.deepcopy(pod)
-    container = server_container(pod)
-    notes = [
-        *_take_gpus_out(ask, container),
-        *_take_shares_out(ask, pod),
-        *_note_other_containers(pod, container),
+    notes: list[str] = []
+    changes: list[PodChange] = [
+        partial(remove_own_gpus, ask=ask, note=notes.append),
+        partial(keep_last_log_lines, lease=lease),
+        partial(set_resources, ask=ask),
+        partial(set_environment, ask=ask),
+        partial(add_affinity, labels=ask.node_labels),
+        partial(add_tolerations, keys=ask.tolerations),
+        partial(set_metadata, ask=ask, lease=lease, offer=offer, start=start),
+        partial(set_scheduler, ask=ask),
+        partial(set_shared_memory, ask=ask, size=shm, note=notes.append),
     ]
-    if lease:  # the last lines of a server that ends come with its pod's status: no right to read logs is needed
-        container.termination_message_policy = container.termination_message_policy or "FallbackToLogsOnError"
-    _set_resources(ask, pod, container)
-    _set_environment(ask, container)
-    _add_affinity(ask.node_labels, pod)
-    _add_tolerations(ask.tolerations, pod)
-    _add_metadata(ask, pod, lease, offer)
-    if ask.scheduler:
-        # a webhook such as HAMi's names its own scheduler only where nobody else did
-        named = ask.scheduler != "default-scheduler"
-        pod.spec.scheduler_name = ask.scheduler if named else None  # type: ignore[assignment]  # None is no field
-    if ask.runtime_class:
-        pod.spec.runtime_class_name = ask.runtime_class
-    notes.extend(_set_shm(ask, pod, container, shm))
-    return Applied(pod, tuple(notes))
+    return Applied(changed(pod, changes), tuple(notes))
+
+
+def changed(pod: V1Pod, changes: Iterable[PodChange]) -> V1Pod:
+    """Return a copy of the pod with every change made to it, in order."""
+    pod = copy.deepcopy(pod)
+    pod.spec.containers = [get_k8s_model(V1Container, container) for container in pod.spec.containers]
+    for change in changes:
+        pod = change(pod)
+    return pod
 
 
 def server_container(pod: V1Pod) -> V1Container:
-    """The container of the server itself, which KubeSpawner names ``notebook``."""
-    pod.spec.containers = [get_k8s_model(V1Container, container) for container in pod.spec.containers]
-    named = [container for container in pod.spec.containers if container.name == CONTAINER]
-    return (named or pod.spec.containers)[0]
+    """Return the container of the server itself, which KubeSpawner names ``notebook``."""
+    return next((each for each in pod.spec.containers if each.name == CONTAINER), pod.spec.containers[0])
 
 
-# ------------------------------------------------------------------ what an admin's settings had there
+def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> V1Pod:
+    """Remove limits, requests and annotations for GPUs that the administrator set and that are not the offer's.
 
-
-def _take_gpus_out(ask: PodAsk, container: V1Container) -> list[str]:
-    """Limits and guarantees of GPUs that are not the offer's own."""
+    Other containers are left as they are: a GPU of theirs is outside every lease, which is only noted.
+    """
+    container = server_container(pod)
     resources = container.resources = get_k8s_model(V1ResourceRequirements, container.resources or {})
-    notes = []
     for kind in ("limits", "requests"):
         values: dict[str, Any] = dict(getattr(resources, kind) or {})
         for resource in [name for name in values if is_gpu_resource(name)]:
-            taken = values.pop(resource)
-            if ask.limits.get(resource) != str(taken):
-                notes.append(f"{resource}={taken} of your own {kind} is left out: the GPU comes with the offer")
+            removed = values.pop(resource)
+            if ask.limits.get(resource) != str(removed):
+                note(f"{resource}={removed} of your own {kind} is left out: the GPU comes with the offer")
         setattr(resources, kind, values)
-    return notes
-
-
-def _take_shares_out(ask: PodAsk, pod: V1Pod) -> list[str]:
     annotations: dict[str, str] = dict(pod.metadata.annotations or {})
-    mine = [name for name in (KAI_FRACTION, KAI_MEMORY) if name in annotations and name not in ask.annotations]
-    for name in mine:
-        del annotations[name]
+    for name in (KAI_FRACTION, KAI_MEMORY):
+        if name in annotations and name not in ask.annotations:
+            del annotations[name]
+            note(f"your own annotation {name} is left out: the GPU comes with the offer")
     pod.metadata.annotations = annotations
-    return [f"your own annotation {name} is left out: the GPU comes with the offer" for name in mine]
-
-
-def _note_other_containers(pod: V1Pod, container: V1Container) -> list[str]:
-    """An admin's own side containers are left as they are, but a GPU of theirs is outside every lease."""
-    notes = []
     for other in (*pod.spec.containers, *(pod.spec.init_containers or ())):
         if other is container:
             continue
-        resources = _field(other, "resources") or {}
-        asked = {**(_field(resources, "requests") or {}), **(_field(resources, "limits") or {})}
+        wanted = _field(other, "resources") or {}
+        asked = {**(_field(wanted, "requests") or {}), **(_field(wanted, "limits") or {})}
         if any(is_gpu_resource(name) for name in asked):
-            notes.append(f"container {_field(other, 'name')} asks for a GPU of its own, outside of every lease")
-    return notes
+            note(f"container {_field(other, 'name')} asks for a GPU of its own, outside of every lease")
+    return pod
 
 
-# ------------------------------------------------------------------ what the offer asks
+def keep_last_log_lines(pod: V1Pod, *, lease: str) -> V1Pod:
+    """Have the last lines of a GPU server's log in its pod's status, which needs no right to read logs."""
+    container = server_container(pod)
+    if lease:
+        container.termination_message_policy = container.termination_message_policy or "FallbackToLogsOnError"
+    return pod
 
 
-def _set_resources(ask: PodAsk, pod: V1Pod, container: V1Container) -> None:
+def set_resources(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
+    """Add the offer's limits, and with DRA its resource claim."""
+    container = server_container(pod)
     container.resources.limits.update(ask.limits)
-    if not ask.claim_template:
-        return
-    claims = [claim for claim in (pod.spec.resource_claims or ()) if _field(claim, "name") != CLAIM]
-    template = V1PodResourceClaim(name=CLAIM, resource_claim_template_name=ask.claim_template)
-    pod.spec.resource_claims = [*claims, template]
-    named = [claim for claim in (container.resources.claims or ()) if _field(claim, "name") != CLAIM]
-    container.resources.claims = [*named, CoreV1ResourceClaim(name=CLAIM)]
+    if ask.claim_template:
+        claims = [claim for claim in (pod.spec.resource_claims or ()) if _field(claim, "name") != CLAIM]
+        template = V1PodResourceClaim(name=CLAIM, resource_claim_template_name=ask.claim_template)
+        pod.spec.resource_claims = [*claims, template]
+        named = [claim for claim in (container.resources.claims or ()) if _field(claim, "name") != CLAIM]
+        container.resources.claims = [*named, CoreV1ResourceClaim(name=CLAIM)]
+    return pod
 
 
-def _set_environment(ask: PodAsk, container: V1Container) -> None:
-    """What the ask names; with a GPU nobody but the cluster says which devices are visible."""
+def set_environment(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
+    """Set the variables that the offer asks for. With a GPU, only the cluster determines which devices are visible."""
+    container = server_container(pod)
     wanted = {**(CPU_ASK.environment if ask.mechanism is Mechanism.CPU else {}), **ask.environment}
     ours = {*wanted, *VISIBLE}
     kept = [variable for variable in (container.env or ()) if _field(variable, "name") not in ours]
     container.env = [*kept, *(V1EnvVar(name=name, value=value) for name, value in wanted.items())]
+    return pod
 
 
-def _add_affinity(labels: Mapping[str, Collection[str]], pod: V1Pod) -> None:
+def add_affinity(pod: V1Pod, *, labels: Mapping[str, Collection[str]]) -> V1Pod:
+    """Require nodes with these labels. Without values, the label must be absent."""
     if not labels:
-        return
+        return pod
     affinity = pod.spec.affinity = get_k8s_model(V1Affinity, pod.spec.affinity or {})
     of_node = affinity.node_affinity = get_k8s_model(V1NodeAffinity, affinity.node_affinity or {})
     field = "required_during_scheduling_ignored_during_execution"
     required = getattr(of_node, field)
     selector = V1NodeSelector([]) if required is None else get_k8s_model(V1NodeSelector, required)
     setattr(of_node, field, selector)
-    # terms are or-ed, what stands in one term is and-ed: so ours goes into every one of them
+    # terms are ORed, and the expressions of one term are ANDed: so ours are added to every term
     terms = [get_k8s_model(V1NodeSelectorTerm, term) for term in selector.node_selector_terms or ()]
     for term in terms:
-        if term.match_expressions or term.match_fields:  # an empty one matches nothing, and has to go on doing so
+        if term.match_expressions or term.match_fields:  # an empty term matches no node, and must stay empty
             term.match_expressions = [*(term.match_expressions or ()), *_requirements(labels)]
     selector.node_selector_terms = terms or [V1NodeSelectorTerm(match_expressions=_requirements(labels))]
+    return pod
 
 
 def _requirements(labels: Mapping[str, Collection[str]]) -> list[V1NodeSelectorRequirement]:
@@ -189,13 +200,15 @@ def _requirements(labels: Mapping[str, Collection[str]]) -> list[V1NodeSelectorR
     ]
 
 
-def _add_tolerations(keys: Iterable[str], pod: V1Pod) -> None:
+def add_tolerations(pod: V1Pod, *, keys: Iterable[str]) -> V1Pod:
+    """Tolerate taints with these keys and the effect NoSchedule, as far as the pod does not do so already."""
     tolerations = list(pod.spec.tolerations or ())
     for key in keys:
         if not any(_tolerates(toleration, key) for toleration in tolerations):
             tolerations.append(V1Toleration(key=key, operator="Exists", effect="NoSchedule"))
     if tolerations:
         pod.spec.tolerations = tolerations
+    return pod
 
 
 def _tolerates(toleration: object, key: str) -> bool:
@@ -206,31 +219,44 @@ def _tolerates(toleration: object, key: str) -> bool:
     )
 
 
-def _add_metadata(ask: PodAsk, pod: V1Pod, lease: str, offer: OfferId) -> None:
+def set_metadata(pod: V1Pod, *, ask: PodAsk, lease: str, offer: OfferId, start: str | None) -> V1Pod:
+    """Add the labels and annotations that the offer asks for, and label the pod with its offer and lease."""
     labels: dict[str, str] = {**(pod.metadata.labels or {}), **ask.labels, OFFER_LABEL: label_value(offer)}
     labels.pop(LEASE_LABEL, None)
     if lease:
         labels[LEASE_LABEL] = label_value(lease)
     pod.metadata.labels = labels
-    pod.metadata.annotations = {**(pod.metadata.annotations or {}), **ask.annotations}
+    mark = {} if start is None else {START_ANNOTATION: start}
+    pod.metadata.annotations = {**(pod.metadata.annotations or {}), **ask.annotations, **mark}
+    return pod
 
 
-# ------------------------------------------------------------------ /dev/shm
+def set_scheduler(pod: V1Pod, *, ask: PodAsk) -> V1Pod:
+    """Name the scheduler and the runtime class that the offer asks for."""
+    if ask.scheduler:
+        # a webhook such as HAMi's names its own scheduler only if the pod names none
+        named = ask.scheduler != "default-scheduler"
+        pod.spec.scheduler_name = ask.scheduler if named else None  # type: ignore[assignment]  # None is no field
+    if ask.runtime_class:
+        pod.spec.runtime_class_name = ask.runtime_class
+    return pod
 
 
-def _set_shm(ask: PodAsk, pod: V1Pod, container: V1Container, size: str) -> list[str]:
+def set_shared_memory(pod: V1Pod, *, ask: PodAsk, size: str, note: Callable[[str], None]) -> V1Pod:
+    """Mount ``/dev/shm`` with this size, unless the administrator mounts one; remove theirs if the offer forbids it."""
+    container = server_container(pod)
     mounts = list(container.volume_mounts or ())
     there = [mount for mount in mounts if _path(mount) == SHM]
     if ask.forbids_shm:
         container.volume_mounts = [mount for mount in mounts if mount not in there]
         _drop_unused_volumes(pod, {_field(mount, "name") for mount in there})
-        return [f"your own mount of {SHM} is left out: this offer brings one" for _ in there]
-    if there or not size:
-        return []
-    empty = V1EmptyDirVolumeSource(medium="Memory", size_limit=size)
-    pod.spec.volumes = [*(pod.spec.volumes or ()), V1Volume(name=SHM_VOLUME, empty_dir=empty)]
-    container.volume_mounts = [*mounts, V1VolumeMount(name=SHM_VOLUME, mount_path=SHM)]
-    return []
+        for _ in there:
+            note(f"your own mount of {SHM} is left out: this offer brings one")
+    elif size and not there:
+        empty = V1EmptyDirVolumeSource(medium="Memory", size_limit=size)
+        pod.spec.volumes = [*(pod.spec.volumes or ()), V1Volume(name=SHM_VOLUME, empty_dir=empty)]
+        container.volume_mounts = [*mounts, V1VolumeMount(name=SHM_VOLUME, mount_path=SHM)]
+    return pod
 
 
 def _drop_unused_volumes(pod: V1Pod, names: set[Any]) -> None:

@@ -20,9 +20,8 @@ from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.spawner.base import CONFIRM_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
+from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
 
-START_ANNOTATION = "jupyterhub-gpu/start"
-"""On every pod: which launch made it, so that no state of an earlier pod of that name is taken for its own."""
 MEND_SECONDS = 5.0
 DELETE_SECONDS = 15.0
 """So long a pod that failed is given to be gone. It is never deleted by force: see ``GpuKubeSpawner.stop``."""
@@ -33,7 +32,7 @@ CLUSTER_ERRORS = (ApiException, ClientError, ConnectionError, asyncio.TimeoutErr
 PodManifest = Mapping[str, Any]
 
 
-class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # neither jupyterhub nor kubespawner has types
+class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyterhub and kubespawner are untyped
     """What a launch needs of KubeSpawner."""
 
     gpu_limit_of_profile = 0.0

@@ -56,7 +56,7 @@ def test_the_id_of_cpu_only_is_written_once() -> None:
 
 @pytest.mark.parametrize(
     ("code", "file"),
-    [(r'partition\("@"\)', "offer_id.py"), (r"(?<!def )parse_user_options\(", "user_options.py")],
+    [(r'partition\("@"\)', "offer_id.py"), (r'user_options\["offer"\]', "user_options.py")],
 )
 def test_an_id_and_a_choice_are_read_in_one_place(code: str, file: str) -> None:
     found = [path.name for path in SOURCES for _ in re.finditer(code, path.read_text(), re.MULTILINE)]

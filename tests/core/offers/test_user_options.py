@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import UserOptionsError, parse_notify, parse_user_options
+from hub_extensions.core.offers.user_options import UserOptions, UserOptionsError
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ from hub_extensions.core.offers.user_options import UserOptionsError, parse_noti
     ],
 )
 def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected: tuple[str, ...]) -> None:
-    assert parse_user_options(options) == expected
+    assert UserOptions.from_dict(options).offers == expected
 
 
 @pytest.mark.parametrize(
@@ -39,14 +39,13 @@ def test_a_good_choice_is_read_from_form_api_and_link(options: object, expected:
     ],
 )
 def test_who_wants_to_be_told_says_so_by_form_api_and_link(options: object, expected: bool) -> None:
-    assert parse_user_options(options) in (("cpu",), ("gpu",))
-    assert parse_notify(options) is expected
+    assert UserOptions.from_dict(options).notify_when_ready is expected
 
 
 @pytest.mark.parametrize("value", [None, 1, "yes", [], ["1", "1"], [True, False], {"by": "mail"}])
 def test_anything_else_is_a_sentence_with_the_field(value: object) -> None:
     with pytest.raises(UserOptionsError, match="notify_when_ready is true or false") as wrong:
-        parse_notify({"notify_when_ready": value})
+        UserOptions.from_dict({"notify_when_ready": value})
     assert wrong.value.field == "notify_when_ready"
 
 
@@ -87,7 +86,7 @@ def test_anything_else_is_a_sentence_with_the_field(value: object) -> None:
 )
 def test_a_bad_choice_names_the_field_and_what_would_be_right(options: object, field: str, words: str) -> None:
     with pytest.raises(UserOptionsError) as caught:
-        parse_user_options(options)
+        UserOptions.from_dict(options)
     assert caught.value.field == field
     assert words in caught.value.text
     assert field in caught.value.text
@@ -96,9 +95,26 @@ def test_a_bad_choice_names_the_field_and_what_would_be_right(options: object, f
 
 
 def test_keys_of_others_are_left_alone_only_when_they_are_named() -> None:
-    assert parse_user_options({"profile": "x", "offer": "gpu"}, also=("profile",)) == ("gpu",)
+    options = {"profile": "x", "offer": "gpu"}
+    for also in (("profile",), None):
+        assert UserOptions.from_dict(options, also=also) == UserOptions((OfferId("gpu"),), False, {"profile": "x"})
     with pytest.raises(UserOptionsError, match="'profile' is not known here"):
-        parse_user_options({"profile": "x", "offer": "gpu"})
+        UserOptions.from_dict(options)
+
+
+def test_the_fields_of_the_form_become_one_choice_in_order() -> None:
+    read = UserOptions.from_form
+    assert read({"offer": ["mig-1g.5gb"], "also": ["", ""], "_xsrf": ["x"]}).offers == ("mig-1g.5gb",)
+    several = read({"offer": ["mig-2g.10gb"], "also": ["mig-1g.5gb", "mig-2g.10gb"]})
+    assert several.offers == ("mig-2g.10gb", "mig-1g.5gb")
+    assert read({}) == UserOptions()
+
+
+def test_the_form_of_a_choice_stays_when_it_is_written_and_read_again() -> None:
+    """The hub stores `to_dict`, and an administrator may take a key away from those that are accepted."""
+    for options in ({"offer": "gpu"}, {"offers": ["gpu", "cpu"], "notify_when_ready": True, "profile": "x"}):
+        read = UserOptions.from_dict(options, also=None)
+        assert read.to_dict() == options and UserOptions.from_dict(read.to_dict(), also=None) == read
 
 
 offers = st.sampled_from(["cpu", "gpu", "gpu-0.5", "mig-1g.5gb", "", "gpu-2", "x"]) | st.text(max_size=12)
@@ -112,7 +128,7 @@ anything = st.recursive(
 @given(anything | st.dictionaries(st.sampled_from(["offer", "offers"]), anything | st.lists(offers)))
 def test_arbitrary_json_is_a_choice_or_a_sentence(options: object) -> None:
     try:
-        found = parse_user_options(options)
+        found = UserOptions.from_dict(options).offers
     except UserOptionsError as error:
         assert error.field
         assert error.text.endswith(".")

@@ -18,6 +18,8 @@ from typing import Any
 import jinja2
 from jupyterhub._data import DATA_FILES_PATH
 
+from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import NotRunningView, failed_view
 from hub_extensions.spawner.pages.spawn_form import TEMPLATES
@@ -130,7 +132,7 @@ def _render(name: str, *, place: str = "", **more: Any) -> str:
     """As JupyterHub renders it: asynchronously, ours before its own."""
 
     async def gpu_not_running(hub_message: str, t: Catalogue) -> NotRunningView:
-        return NotRunningView(place, failed_view((), "", hub_message, {"offer": "mig-1g.5gb"}))
+        return NotRunningView(place, failed_view((), "", hub_message, UserOptions((OfferId("mig-1g.5gb"),))))
 
     spawner = SimpleNamespace(
         name="",

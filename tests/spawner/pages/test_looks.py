@@ -40,6 +40,7 @@ from hub_extensions.core.messages import (
 )
 from hub_extensions.core.offers.model import cpu_offer
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.text import glossary
 from hub_extensions.core.text.reasons import explain
@@ -114,7 +115,7 @@ def form(*offers: OfferState, **more: Any) -> FormState:
 
 
 def waiting(position: int) -> Start:
-    start = Start((OfferId("mig-2g.10gb"),))
+    start = Start(UserOptions((OfferId("mig-2g.10gb"),)))
     start.ticket = "t"
     report_waiting(start, ticket(position), TITLES)
     return start
@@ -127,7 +128,7 @@ def ticket(position: int, server: str = "", answer: str = "wait") -> TicketStatu
 
 
 def starting(usual: float = 20.0) -> Start:
-    start = Start((OfferId("mig-2g.10gb"),))
+    start = Start(UserOptions((OfferId("mig-2g.10gb"),)))
     start.last = replace(ticket(0, answer="admit"), usual_start_seconds=usual)
     start.grant = SimpleNamespace(offer=OfferId("mig-2g.10gb"))  # type: ignore[assignment]
     report_starting(start, TITLES)
@@ -135,7 +136,7 @@ def starting(usual: float = 20.0) -> Start:
 
 
 def away(kept: bool) -> Start:
-    start = Start((OfferId("mig-2g.10gb"),), ticket="t" if kept else None)
+    start = Start(UserOptions((OfferId("mig-2g.10gb"),)), ticket="t" if kept else None)
     report_unanswered(start, ServiceAway("no answer", NOW))
     return start
 
@@ -218,7 +219,7 @@ def pending(start: Start | None) -> Callable[[], str]:
 
 
 def failed() -> str:
-    view = failed_view((FAILURE,), "", "", {"offer": "mig-2g.10gb"})
+    view = failed_view((FAILURE,), "", "", UserOptions((OfferId("mig-2g.10gb"),)))
     return page_of("not_running.html", failed=True, failed_message="", **a_user(None, NotRunningView("", view)))
 
 

@@ -13,6 +13,7 @@ from hub_extensions.adapters.service.gpu_service import ServiceRefused
 from hub_extensions.core.messages import FailedStart, FormState, Notice, Problem, UserOverview
 from hub_extensions.core.messages.offer_texts import enough_text
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.spawner.pages.overview import (
     KEPT,
@@ -87,12 +88,14 @@ def test_a_failed_start_reads_alike_whoever_knows_of_it(
     known: FailedStart | None, hub_message: str, text: str, kept: bool
 ) -> None:
     starts = () if known is None else (known,)
-    options = {"offers": ["mig-2g.10gb", "cpu"], "notify_when_ready": True}
+    options = UserOptions((OfferId("mig-2g.10gb"), CPU), notify_when_ready=True)
     view = failed_view(starts, "", hub_message, options)
     assert view is not None and view.text == text and bool(view.kept) == kept
     assert view.again == (("offer", "mig-2g.10gb"), ("also", "cpu"), ("notify_when_ready", "1"))
-    assert failed_view(starts, "", text, {"profile": "torch"}).again == (), "only the form has its fields"  # type: ignore[union-attr]
-    assert failed_view((), "", "", {}) is None
+    assert failed_view(starts, "", text, UserOptions(others={"profile": "torch"})).again == (), (
+        "only the form has its fields"
+    )  # type: ignore[union-attr]
+    assert failed_view((), "", "", None) is None
 
 
 def test_a_server_that_was_stopped_says_so_on_its_own_page_too() -> None:
@@ -115,7 +118,7 @@ def test_a_start_that_a_cluster_ended_is_told_in_its_readers_language_and_by_who
     why = explain("image-not-there", image="lab:1")
     start = FailedStart(NOW, "ada", "", OfferId("gpu"), "Whole GPU", why, then=(explain("choose-another"),))
     live = "The image lab:1 cannot be pulled: there is no such image. Choose another one, or tell an admin."
-    view = failed_view((start,), "", live, {}, catalogue_for("fi"))
+    view = failed_view((start,), "", live, None, catalogue_for("fi"))
     said = "Konttikuvaa lab:1 ei voi noutaa: sellaista kuvaa ei ole. Valitse toinen tai kerro ylläpitäjälle."
     assert view is not None and view.at and view.text == f"{said} GPU:si palautettiin."
 
@@ -149,7 +152,7 @@ async def test_a_start_of_which_the_hub_alone_knows_is_told_in_its_readers_langu
     spawn.set_exception(error)
     message = error.jupyterhub_message  # type: ignore[attr-defined]
     for language, text in (("en", message), ("fi", finnish)):
-        view = failed_view((), "", message, {}, catalogue_for(language), hub_reasons=spawn_reasons(spawn))
+        view = failed_view((), "", message, None, catalogue_for(language), hub_reasons=spawn_reasons(spawn))
         assert view is not None and view.text == text
 
 
@@ -168,7 +171,7 @@ async def test_the_hubs_pages_tell_what_a_cluster_did_in_finnish_and_mark_its_ow
         parts["spawner"].gpu_catalogue, parts["spawner"].gpu_home = lambda _: t, gpu_home
         return page_of(name, **parts, **more)
 
-    failed = page("not_running.html", NotRunningView("", failed_view((start,), "", "", {}, t)), failed=True)
+    failed = page("not_running.html", NotRunningView("", failed_view((start,), "", "", None, t)), failed=True)
     assert f'id="gpu-refused-text">{told} GPU:si palautettiin.</p>' in failed
     assert f"{told} GPU:si palautettiin." in page("home.html", NotRunningView(""))
     assert '<span lang="en">It failed.</span>' in page("home.html", NotRunningView(""))

@@ -12,12 +12,11 @@ from hub_extensions.adapters.files.catalogues import catalogues
 from hub_extensions.core.culling import CullPolicy, culling_sentence
 from hub_extensions.core.messages import FailedStart, FormState, Notice, OfferClosing, OfferState, Wait
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.offers.user_options import parse_user_options
 from hub_extensions.core.queue.failed_starts import failure
 from hub_extensions.core.text.glossary import SENTENCES, WORDS
 from hub_extensions.core.text.reasons import explain
 from hub_extensions.core.text.translation import ENGLISH
-from hub_extensions.spawner.pages.spawn_form import form_html, user_options_from_form
+from hub_extensions.spawner.pages.spawn_form import form_html
 from hub_extensions.spawner.pages.texts import culling_text
 from tests.fakes.reasons import because
 from tests.fakes.service import an_offer
@@ -234,15 +233,6 @@ def test_why_the_last_start_of_this_server_failed_stands_on_top() -> None:
     kept = form_html(state(SMALL, CPU, failed=(replace(failed, kept_until=NOW),)))
     assert "Your place is kept until <time" in kept
     assert text not in form_html(state(SMALL, CPU, failed=(failed,)), server="exam")
-
-
-def test_the_fields_become_one_choice_in_order() -> None:
-    assert parse_user_options(user_options_from_form({"offer": ["mig-1g.5gb"], "also": ["", ""], "_xsrf": ["x"]})) == (
-        "mig-1g.5gb",
-    )
-    several = user_options_from_form({"offer": ["mig-2g.10gb"], "also": ["mig-1g.5gb", "mig-2g.10gb"]})
-    assert parse_user_options(several) == ("mig-2g.10gb", "mig-1g.5gb")
-    assert parse_user_options(user_options_from_form({})) == ("cpu",)
 
 
 def test_figures_that_do_not_count_everything_say_so() -> None:

@@ -12,6 +12,7 @@ from hub_extensions.adapters.service.gpu_service import ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
 from hub_extensions.core.messages import Problem, TicketStatus, Wait
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 from hub_extensions.core.text.reasons import explain
 from hub_extensions.spawner.pages.start_progress import LOG_EVENTS, Start, report_pod, report_unanswered, report_waiting
 from tests.fakes.reasons import because
@@ -34,7 +35,7 @@ async def heard(start: Start, count: int) -> list[dict[str, object]]:
 
 
 async def test_a_forecast_that_only_moves_with_the_clock_is_no_event() -> None:
-    start = Start((OfferId("gpu"),))
+    start = Start(UserOptions((OfferId("gpu"),)))
     for seconds in (5000.0, 4999.0, 4000.0):
         report_waiting(start, replace(STATE, wait=replace(STATE.wait, at_most_seconds=seconds)), {})  # type: ignore[type-var]
     report_waiting(start, replace(STATE, position=2, ahead=1), {"gpu": "Whole <GPU>"})
@@ -45,7 +46,7 @@ async def test_a_forecast_that_only_moves_with_the_clock_is_no_event() -> None:
 
 
 async def test_a_likely_range_that_moves_is_an_event_and_its_time_only_every_five_minutes() -> None:
-    start = Start((OfferId("gpu"),))
+    start = Start(UserOptions((OfferId("gpu"),)))
     wait = Wait(False, 1500.0, 2400.0, 4200.0, 7800.0, explain("limits-ahead"), STATE.since, (0.1, 0.6, 1.0))
     for moved in (
         wait,
@@ -69,7 +70,7 @@ async def test_a_likely_range_that_moves_is_an_event_and_its_time_only_every_fiv
 
 
 async def test_what_holds_a_pod_is_said_in_every_language() -> None:
-    start = Start((OfferId("gpu"),))
+    start = Start(UserOptions((OfferId("gpu"),)))
     reasons = explain("kai-hands-out"), explain("machines-silent", machines=2)
     for word in ("waiting-for-queue", "waiting-for-queue", "creating"):
         report_pod(start, PodState(word, reasons if word != "creating" else ()), {"gpu": "Whole GPU"})
@@ -83,7 +84,7 @@ async def test_what_holds_a_pod_is_said_in_every_language() -> None:
 
 
 async def test_a_service_that_cannot_write_says_so_in_every_language() -> None:
-    start, detail = Start((OfferId("gpu"),)), " (The disk is full.)"
+    start, detail = Start(UserOptions((OfferId("gpu"),))), " (The disk is full.)"
     text = f"{explain('store-unavailable').message}{detail}"
     report_unanswered(start, ServiceCannotWrite(Problem(text, reason="store-unavailable"), STATE.since))
     [event] = await heard(start, 1)
@@ -93,7 +94,7 @@ async def test_a_service_that_cannot_write_says_so_in_every_language() -> None:
 
 
 async def test_an_event_says_the_same_in_every_language() -> None:
-    start = Start((OfferId("gpu"),))
+    start = Start(UserOptions((OfferId("gpu"),)))
     other = an_offer("mig-1g.5gb", free=0, total=1, wait=Wait(False, 300.0, 420.0, 600.0, None, None))
     reason = explain("in-use", total=2, title="T", ahead=2)
     report_waiting(start, replace(STATE, reason=reason, alternatives=(other,)), {"gpu": "Whole GPU"})
@@ -112,7 +113,7 @@ async def test_an_event_says_the_same_in_every_language() -> None:
 
 
 async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:
-    start = Start((OfferId("gpu"),))
+    start = Start(UserOptions((OfferId("gpu"),)))
     for position in range(1000, 0, -1):
         report_waiting(start, replace(STATE, position=position), {})
     events = await heard(start, LOG_EVENTS)
@@ -121,7 +122,7 @@ async def test_the_log_is_bounded_and_keeps_the_first_event() -> None:
 
 
 async def test_every_tab_hears_everything_from_the_start() -> None:
-    start = Start((OfferId("gpu"),))
+    start = Start(UserOptions((OfferId("gpu"),)))
     report_waiting(start, STATE, {})
     first = asyncio.ensure_future(heard(start, 2))
     await asyncio.sleep(0)

@@ -11,6 +11,7 @@ import pytest
 from hub_extensions.core.cluster.model import Requirement
 from hub_extensions.core.cluster.placement import PodDemands, Toleration
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.user_options import UserOptions
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods import demands as of_demands
 from tests.spawner.test_kube import ONE, a_spawner, kubeconfig  # noqa: F401  (a fixture of this module, too)
@@ -32,7 +33,7 @@ PROFILES: list[dict[str, Any]] = [
 
 
 async def demands(spawner: Any) -> PodDemands | None:
-    found: PodDemands | None = await spawner._gpu_demands(Start(offers=(OfferId(ONE),)))
+    found: PodDemands | None = await spawner._gpu_demands(Start(UserOptions((OfferId(ONE),))))
     return found
 
 
