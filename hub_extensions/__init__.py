@@ -23,7 +23,7 @@ def configure(c: Any) -> None:
         c: the configuration object of ``jupyterhub_config.py``.
 
     Raises:
-        WrongSetting: a setting is unknown or out of range; the text names it and says what would be right. It is both
+        WrongSetting: a setting is unknown or out of range; the text names it and what would be right. It is both
             a ValueError and a TraitError, for which JupyterHub logs the text without a traceback and exits.
     """
     from hub_extensions.configuration import WrongSetting, apply

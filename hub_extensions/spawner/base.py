@@ -1,7 +1,7 @@
 """The GPU part of every spawner: ask the service for admission, wait in line, and start the server under its lease.
 
-The mixin stands in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and does not
-change how that one starts a server. The service decides. **A server never gets a GPU without a lease.**
+The mixin stands in front of a real spawner (``class GpuLocalSpawner(GpuSpawnerMixin, LocalProcessSpawner)``) and does
+not change how that one starts a server. The service decides. **A server never gets a GPU without a lease.**
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
-        """Stop the server if the service, which was away when the server was started, reports that its lease is gone."""
+        """Stop the server if the service, which was away at its start, reports now that the lease is gone."""
         if answer.cancelled() or not spawn_errors.takes_the_lease(answer.result()):
             return
         if self._gpu_start is not start or self.ready:

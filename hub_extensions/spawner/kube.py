@@ -47,8 +47,7 @@ LONGEST_KEY = 500  # characters of a form field's name that are kept
 
 
 class ServersPod(V1Pod):
-    """A pod whose log line has no secrets.
-
+    """A pod whose log line contains no secrets.
     KubeSpawner logs `to_str` of a pod that cannot be made, which has the server's token, and a start retries for hours.
     """
 
@@ -106,7 +105,7 @@ class GpuKubeSpawner(PodSpawner):
 
     @property
     def gpu_other_keys(self) -> Collection[str] | None:
-        """None: a profile's keys may have any name, and are checked against the profile, which takes time to find."""
+        """Accept every key: keys of a profile may have any name and are checked against the profile later."""
         return None
 
     async def _gpu_check_others(self, options: UserOptions) -> None:

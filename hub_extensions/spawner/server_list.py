@@ -87,7 +87,7 @@ class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub i
         return found
 
     def _items(self, rows: Sequence[_ServerRow]) -> list[str]:
-        """Return active servers as JSON. Only the hub's process knows which servers are starting, running or stopping."""
+        """Return active servers as JSON. Only the hub's process knows which servers are pending or ready."""
         groups = self._groups_of({row.user_id for row in rows})
         items = []
         for row in rows:

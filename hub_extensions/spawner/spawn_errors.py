@@ -1,9 +1,8 @@
-"""Refusals: a start that is turned down with a reason, on every JupyterHub that we support.
+"""Errors of a start: refusals with a reason, and failed starts, for every supported version of JupyterHub.
 
-A refusal has JupyterHub's own three faces: `message` for the user, `log_message`, and `reason` for the metric.
-JupyterHub 6 has ``SpawnException`` for that (but shows only ``jupyterhub_message``); JupyterHub 5 has no such thing and
-counts every exception as a failed spawn, so there the count is taken back (``spare_the_count``).
-Not here: when to refuse (the service and ``core/offers/user_options.py`` say that).
+As in JupyterHub 6, a refusal has a `message` for the user, a `log_message`, and a `reason` for the metric. JupyterHub 6
+has ``SpawnException`` for this, but shows only ``jupyterhub_message``. JupyterHub 5 counts every exception as a failed
+spawn; there `spare_the_count` reverses the count.
 """
 
 from __future__ import annotations
@@ -42,22 +41,22 @@ except ImportError:  # JupyterHub 5
     SpawnException = None
 
 COUNTS_REFUSALS = SpawnException is None
-"""This JupyterHub counts a refusal as a failed spawn unless we take it back."""
+"""Whether this JupyterHub counts a refusal as a failed spawn."""
 
 LEASE_GONE = explain("lease-gone")
 PLACE_ENDED = explain("place-ended")
 NOT_ALLOWED = ("not-your-group-any-more", "no-such-user")
-"""Reasons of a refusal that is about a right: 403, all others 409."""
+"""Reasons of a refusal that concerns a right. Their HTTP status is 403, that of all others 409."""
 
 
 class HubMessage(str):
-    """What the hub says of an error, in English, with the reasons: it hands this to a page as it is."""
+    """The English text of an error, with its reasons. The hub passes it unchanged to the page, which translates it."""
 
     reasons: tuple[Reason, ...] = ()
 
     @classmethod
     def of(cls, text: str, reasons: Sequence[Reason]) -> HubMessage:
-        """`reasons`: of the text, or of its beginning."""
+        """Make a message from a text and the reasons that the text, or its beginning, was made of."""
         made = cls(text)
         made.reasons = tuple(reasons)
         return made
@@ -71,15 +70,15 @@ def refusal(
     status: int = 400,
     log_tail: str = "",
 ) -> web.HTTPError:
-    """The exception to raise from ``Spawner.start`` or ``options_from_form``.
+    """Return the exception to raise from ``Spawner.start`` or ``options_from_form``.
 
     Args:
-        why: one or two sentences for the user: what, why, what to do. Plain text, escaped where HTML is shown; or as
-            reasons, which pages translate.
-        reason: the metric's label, e.g. ``unknown-offer``.
-        log_message: the hub's log line; `why` where empty.
+        why: one or two sentences for the user: what happened, why, and what to do. Either plain text, which is escaped
+            in HTML, or reasons, which pages translate.
+        reason: label of the metric, such as ``unknown-offer``.
+        log_message: the hub's log line; `why` if empty.
         status: the HTTP status of the answer.
-        log_tail: the last lines of the server's own log, for admins.
+        log_tail: the last lines of the server's own log, for administrators.
     """
     error: Any  # the attributes below are JupyterHub's custom, not tornado's
     message = why if isinstance(why, str) else as_text(why)
@@ -106,7 +105,7 @@ def refusal(
 
 
 def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
-    """The refusal of a ticket that the service refused or ended. `log_name`: whose server it is, for the log."""
+    """Return the refusal for a ticket that the service refused or ended. `log_name` names the server in the log."""
     reason = state.reason
     said: Sequence[Reason] = (reason,) if reason.message else (explain("ended"),)
     if state.answer == "ended" and not said[0].message.startswith(PLACE_ENDED.message):
@@ -120,7 +119,7 @@ def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
 
 
 def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
-    """The refusal of a start whose ask the service refused. `log_name`: whose server it is, for the log."""
+    """Return the refusal for a start that the service refused. `log_name` names the server in the log."""
     problem = refused.problem
     log = f"{log_name}: {problem.field}: {problem.message}"
     known = recalled(problem.reason, problem.params)
@@ -129,24 +128,24 @@ def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
 
 
 def service_away(since: datetime, *, kept: bool) -> web.HTTPError:
-    """The refusal of a GPU by a hub whose service has not answered for too long. `kept`: there is a place in line."""
+    """Return the refusal for a GPU start if the service is away for too long. `kept`: the start has a ticket."""
     then = explain("service-away-place-kept" if kept else "service-away-later")
     return refusal((explain("service-away", since=clock(since)), then), reason="service-away", status=503)
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Was this error made by `refusal`?"""
+    """Whether this error was made by `refusal`."""
     return bool(getattr(error, "gpu_reason", ""))
 
 
 def reason_of(error: BaseException | None) -> str:
-    """The metric's `reason` for why a start failed: a refusal's own, or ``too-slow``; "" where there is none."""
+    """Return the metric's `reason` of a failed start: the refusal's own or ``too-slow``, "" for any other error."""
     slow = TOO_SLOW if isinstance(error, asyncio.TimeoutError) else ""
     return str(getattr(error, "gpu_reason", "")) or slow
 
 
 class _ShortEnds(logging.Filter):
-    """A refusal, a start that failed and one that was left are no faults of the hub: a line, and no traceback."""
+    """Log a refused, failed or cancelled start as one line without a traceback, because the hub works correctly."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
@@ -161,26 +160,27 @@ class _ShortEnds(logging.Filter):
 
 
 AFTER_TIMEOUT = "Exception in Future %r after timeout"
-"""What tornado says of a start that the hub of 5 has answered for already."""
+"""Tornado's log message for a start that fails after JupyterHub 5 has already answered the request."""
 _SHORT_ENDS = _ShortEnds()
 
 
 def keep_ends_short(hub_log: logging.Logger) -> None:
-    """In the hub's log, and in tornado's, which JupyterHub 5 leaves failed starts to. Twice is no more than once."""
+    """Install `_ShortEnds` in the hub's log and in tornado's, which JupyterHub 5 uses. Can be called repeatedly."""
     hub_log.addFilter(_SHORT_ENDS)
     app_log.addFilter(_SHORT_ENDS)
 
 
 def takes_the_lease(refused: ServiceRefused | None) -> bool:
-    """Was `started` refused because its ticket is gone, or another attempt's?"""
+    """Whether the service refused `started` because the ticket is gone or belongs to another attempt."""
     return refused is not None and refused.status in (404, 409)
 
 
 def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: float) -> Ended:
-    """What the service is told of a failed start; its user reads the same of the hub.
+    """Return the report of a failed start for the service, and set the same text on the error for the hub's page.
 
     Args:
-        offer: that it was admitted to. http_seconds: how long the hub waits for a server's first answer.
+        offer: the offer that the start was admitted to.
+        http_seconds: how long the hub waits for a server's first answer.
     """
     cause, message, seconds = reason_of(error), getattr(error, "jupyterhub_message", ""), 0.0
     log: str = getattr(error, "gpu_log_tail", "")
@@ -197,7 +197,7 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
     ended = Ended(0, "failed", words, cause, seconds, log, tuple(replace(each, log_message="") for each in reasons))
     if error is not None and not is_refusal(error):
         text = joined(sentence(reasons_of(ended), offer))
-        shown: Any = error  # the hub shows the next two
+        shown: Any = error  # the hub's page shows jupyterhub_message and jupyterhub_html_message
         shown.gpu_reasons = reasons_of(ended)
         shown.jupyterhub_message, shown.jupyterhub_html_message = HubMessage.of(text, shown.gpu_reasons), escape(text)
         shown.gpu_explained = isinstance(error, (asyncio.TimeoutError, ServerEnded))
@@ -205,16 +205,18 @@ def explain_failure(error: BaseException | None, offer: OfferId, http_seconds: f
 
 
 def spawn_reasons(spawn: asyncio.Future[Any] | None) -> Sequence[Reason]:
-    """Why the hub's last start failed, where it was told in reasons."""
+    """Return why the hub's last start failed; empty if it did not fail or failed without a reason."""
     if spawn is None or not spawn.done() or spawn.cancelled():
         return ()
     return getattr(spawn.exception(), "gpu_reasons", ())
 
 
 class StartTookTooLong(asyncio.TimeoutError):
-    """An admitted server did not start within the admin's ``start_timeout``: a failed start, and counted as one.
+    """An admitted server did not start within ``start_timeout``. JupyterHub counts this as a failed start.
 
-    `why`: what it waited for last; nothing where that is not known. `limit`: in seconds.
+    Attributes:
+        limit: the timeout, in seconds.
+        gpu_reasons: what the start waited for last, as far as it is known, and that it took too long.
     """
 
     def __init__(self, seconds: float, why: Sequence[Reason] = ()) -> None:
@@ -224,7 +226,7 @@ class StartTookTooLong(asyncio.TimeoutError):
 
 
 class ServerEnded(Exception):
-    """A server's process that was over before it had answered: a failed start, and counted as one."""
+    """A server's process ended before its first answer. JupyterHub counts this as a failed start."""
 
     gpu_explained = True
 
@@ -233,10 +235,10 @@ class ServerEnded(Exception):
 
 
 def spare_the_count(spawner: Any, error: BaseException) -> None:
-    """To be called when a start is refused: JupyterHub 5 would count it, and could end itself for it.
+    """Keep JupyterHub 5 from counting a refusal as a failed spawn, which could end the hub.
 
-    Its count is made when the spawn's future ends, by a callback that was added before ours: that one finds no limit,
-    ours takes the count back and restores the limit.
+    JupyterHub counts in a callback of the spawn's future, which was added before ours. That callback runs without a
+    limit; ours then decreases the count and restores the limit.
     """
     spawn: asyncio.Future[Any] | None = spawner._spawn_future
     if not COUNTS_REFUSALS or not is_refusal(error) or spawn is None or spawner.handler is None:

@@ -21,7 +21,7 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.spawn_form import render_form
 
 NOT_OPTIONS = ("next", "display_name")
-"""Query parameters of the form's URL that are no options."""
+"""Query parameters of the form's URL that are not options."""
 
 
 class UserOptionsMixin(LoggingConfigurable):
@@ -36,7 +36,7 @@ class UserOptionsMixin(LoggingConfigurable):
     """Settings; see the class that inherits from this one."""
 
     gpu_linked: UserOptions | None = None
-    """Options of the link that led to the form, which preselects them once. None if there was no such link."""
+    """Options of the link that led to the form, which preselects them once. None without such a link."""
     _gpu_refused_link: web.HTTPError | None = None
 
     @default("options_form")
@@ -44,7 +44,7 @@ class UserOptionsMixin(LoggingConfigurable):
         return render_form if self.gpu_service_url else self.gpu_form_without_offers()
 
     def gpu_form_without_offers(self) -> Any:
-        """Return the real spawner's own `options_form`, for a hub without a GPU service; "" if it has none."""
+        """Return the real spawner's own `options_form`, for a hub without a GPU service, or ""."""
         return ""
 
     @default("options_from_form")
@@ -132,5 +132,5 @@ class UserOptionsMixin(LoggingConfigurable):
         """Check options of the real spawner that take time to check. Raises a refusal."""
 
     async def gpu_profiles_form(self) -> str:
-        """Return the HTML of the real spawner's own choices, which stand above the offers; "" if it has none."""
+        """Return the HTML of the real spawner's own choices, which stand above the offers, or ""."""
         return ""

@@ -1,1 +1,1 @@
-"""The spawner's settings: the traits, how sections of a configuration file reach them, and the classes they are for."""
+"""Reading our sections of ``jupyterhub_config.py``: their traits, their checks, and the spawner that is chosen."""

@@ -1,4 +1,4 @@
-"""Read our sections of a hub's configuration and check them. An error names the setting and says what is right."""
+"""Read our sections of a hub's configuration and check them. An error names the setting and the right values."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read_sections(c: Any) -> Sections:
     """Read and check every section of ours: ``c.GpuOffers``, ``c.GpuQueue`` and so on.
 
     Raises:
-        ValueError: a section or key is unknown, or a value is wrong; the text names it and says what would be right.
+        ValueError: a section or key is unknown, or a value is wrong; the text names it and what would be right.
     """
     known = {section.__name__ for section in SECTIONS}
     for name in c:
@@ -96,7 +96,7 @@ def check_together(sections: Sections) -> None:
     """Check what depends on several settings.
 
     Raises:
-        ValueError: the text names the setting and says what would be right.
+        ValueError: the text names the setting and what would be right.
     """
     offers, culling, service = sections.offers, sections.culling, sections.service
     try:
@@ -149,7 +149,7 @@ def check_cluster(cluster: ClusterConfig) -> None:
     """Check settings that matter only if servers are pods.
 
     Raises:
-        ValueError: the text names the setting and says what would be right.
+        ValueError: the text names the setting and what would be right.
     """
     _check_ids("c.GpuCluster.capacity", cluster.capacity)
     if cluster.fractions_by == "kai" and not cluster.kai_queue:
@@ -165,7 +165,7 @@ def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, notify
         notify_url: ``c.GpuCulling.notify_url``.
 
     Raises:
-        ValueError: the text names the setting and says what would be right.
+        ValueError: the text names the setting and what would be right.
     """
     channels = channels_of(notices)
     if (channels or notify_url) and not public_url:
@@ -229,7 +229,7 @@ def read_section(c: Any, value: type[Value]) -> Value:
     """Read the section of a configuration that belongs to a class, and return an instance of it.
 
     Raises:
-        ValueError: a key is unknown or a value is wrong; the text names it and says what would be right.
+        ValueError: a key is unknown or a value is wrong; the text names it and what would be right.
     """
     section = section_of(value)
     name = section.__name__

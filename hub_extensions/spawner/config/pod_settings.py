@@ -1,7 +1,4 @@
-"""What a spawner's own settings say of its pods, for the service that counts the cluster's GPUs.
-
-Not here: ``c.GpuCluster`` (``core/cluster/model.py``), and whether its values are right (``loader.py``).
-"""
+"""Read settings of KubeSpawner that decide where its pods run, for the service, which counts the cluster's GPUs."""
 
 from __future__ import annotations
 
@@ -16,7 +13,11 @@ from hub_extensions.spawner.config.loader import check_cluster
 
 
 def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterConfig:
-    """`config` with what the spawner's own settings say of its pods. `servers_url`: where the admin names none."""
+    """Add the spawner's settings of its pods to the cluster's configuration.
+
+    Args:
+        servers_url: where pods reach the service, unless the administrator has set an address.
+    """
     check_cluster(config)
     tolerations = _of_pods(c, "tolerations", [])
     listed = tolerations.values() if isinstance(tolerations, Mapping) else tolerations
@@ -31,14 +32,14 @@ def cluster_config(c: Any, config: ClusterConfig, servers_url: str) -> ClusterCo
 
 
 def _toleration(each: Mapping[str, Any]) -> str:
-    """A toleration as `ClusterConfig.tolerated` has it; without a key it is for all taints."""
+    """Write a toleration in the form of `ClusterConfig.tolerated`. One without a key tolerates all taints."""
     key, value, effect = (str(each.get(name) or "") for name in ("key", "value", "effect"))
     by_value = key and each.get("operator", "Equal") == "Equal"
     return f"{key or '*'}{f'={value}' if by_value else ''}{f':{effect}' if effect else ''}"
 
 
 def _terms(wanted: Any) -> tuple[Term, ...] | None:
-    """The required node affinity; None: there is none, or none that KubeSpawner could send."""
+    """Return the required node affinity. None if it is not set, or if KubeSpawner could not send it."""
     try:
         listed = [_term(each) for each in (wanted.values() if isinstance(wanted, Mapping) else wanted)]
         return terms_of({"nodeSelectorTerms": listed}) if listed else None
@@ -47,7 +48,7 @@ def _terms(wanted: Any) -> tuple[Term, ...] | None:
 
 
 def _term(term: Any) -> Mapping[str, Any]:
-    """A NodeSelectorTerm as JSON: an admin writes it so, with the names of Python, or as an object of its client."""
+    """Return a NodeSelectorTerm as JSON. It can be written as JSON, with Python's names, or as a client's object."""
     plain = _plain(term)
     names = {"matchExpressions": "match_expressions", "matchFields": "match_fields"}
     return {key: [*map(_plain, plain.get(key) or plain.get(other) or ())] for key, other in names.items()}
@@ -58,7 +59,7 @@ def _plain(value: Any) -> Any:
 
 
 def _of_pods(c: Any, key: str, unset: Any) -> Any:
-    """A setting of the spawner: our own section wins over the stock one's, as traitlets has it."""
+    """Return a setting of the spawner. As in traitlets, our own section takes precedence over KubeSpawner's."""
     ours = value_of(c, "GpuKubeSpawner", key, unset)
     found = value_of(c, "KubeSpawner", key, unset) if ours is unset else ours
     return unset if found is None else found

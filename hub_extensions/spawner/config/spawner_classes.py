@@ -1,7 +1,6 @@
-"""Which spawner a configuration chooses, and what may stand in the sections of ours.
+"""Find the spawner that a configuration chooses, and the settings that our spawners accept.
 
-A class is loaded only where the configuration uses it: KubeSpawner is not installed where servers are processes.
-Not here: what is said about a wrong key (``loader.py``).
+A class is imported only if the configuration uses it, because KubeSpawner is not installed on a single machine.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from traitlets.utils.importstring import import_item
 from hub_extensions.adapters.hub.hub_config import value_of
 
 FILES = {"GpuSpawnerMixin": "base", "GpuLocalSpawner": "local", "GpuDemoSpawner": "local", "GpuKubeSpawner": "kube"}
-"""Our classes with settings -> the module of each, below ``hub_extensions.spawner``."""
+"""Our classes with settings -> their modules in ``hub_extensions.spawner``."""
 
 FORM_SETTINGS = {
     "options_form": "takes the place of the form with the offers",
     "options_from_form": "reads the form in place of ours, so the offer that a user chooses is lost",
 }
-"""Settings of JupyterHub's `Spawner` that put our form out of use, and what each does."""
+"""Settings of JupyterHub's `Spawner` that replace our form -> their effect, for a sentence."""
 
 UPSTREAM = ("jupyterhub.", "kubespawner.")
-"""Modules of spawners that are nobody's own; their names stay as they are."""
+"""Modules of upstream spawners, which are never an administrator's own classes."""
 
 ENTRY_POINTS = {"gpu": "GpuKubeSpawner", "gpu-local": "GpuLocalSpawner", "gpu-demo": "GpuDemoSpawner"}
 
@@ -38,7 +37,7 @@ OURS_BY_PLACE = (
 
 
 def servers_are_pods(c: Any) -> bool:
-    """The chosen spawner is `GpuKubeSpawner` or made from it."""
+    """Whether the chosen spawner is `GpuKubeSpawner` or a subclass."""
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if isinstance(chosen, type):
         return any(base.__name__ == "GpuKubeSpawner" for base in chosen.__mro__)
@@ -46,9 +45,9 @@ def servers_are_pods(c: Any) -> bool:
 
 
 def load_own_class(c: Any) -> None:
-    """Replace the name of an admin's own spawner class with the class, so that its bases are known.
+    """Replace the name of an administrator's own spawner class with the class, so that its bases are known.
 
-    A name that cannot be loaded stays: JupyterHub says what is wrong with it.
+    A name that cannot be imported is left unchanged. JupyterHub reports it.
     """
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if not isinstance(chosen, str) or chosen in ENTRY_POINTS or chosen.startswith("hub_extensions."):
@@ -56,33 +55,33 @@ def load_own_class(c: Any) -> None:
     try:
         entry = next((each for each in entry_points(group="jupyterhub.spawners") if each.name == chosen), None)
         found = entry.load() if entry is not None else import_item(chosen) if "." in chosen else None
-    except Exception:  # noqa: BLE001  an admin's module may raise anything
+    except Exception:  # noqa: BLE001  an administrator's module may raise anything
         return
     if isinstance(found, type) and not found.__module__.startswith(UPSTREAM):
         c.JupyterHub.spawner_class = found
 
 
 def is_ours(chosen: Any) -> bool:
-    """Whether a ``spawner_class`` is one of ours, or a class that derives from one."""
+    """Whether a ``spawner_class`` is one of ours or a subclass."""
     if isinstance(chosen, type):
         return any(base.__module__.startswith("hub_extensions.") for base in chosen.__mro__)
     return str(chosen) in ENTRY_POINTS or str(chosen).startswith("hub_extensions.")
 
 
 def derives_from_kubespawner(chosen: Any) -> bool:
-    """Whether a ``spawner_class`` is KubeSpawner or a class that derives from it; of a name, as far as it tells."""
+    """Whether a ``spawner_class`` is KubeSpawner or a subclass. A class given by name is judged by its name."""
     if isinstance(chosen, type):
         return any(base.__name__ == "KubeSpawner" for base in chosen.__mro__)
     return str(chosen).rpartition(".")[2] == "KubeSpawner"
 
 
 def name_of(chosen: Any) -> str:
-    """A ``spawner_class`` as an admin writes it."""
+    """Return a ``spawner_class`` as an import path."""
     return f"{chosen.__module__}.{chosen.__qualname__}" if isinstance(chosen, type) else str(chosen)
 
 
 def how_to_derive(chosen: Any) -> str:
-    """Tell how a ``spawner_class`` that is or derives from KubeSpawner gets the choice of a GPU."""
+    """Return advice on how to add the choice of a GPU to KubeSpawner or a subclass."""
     name = name_of(chosen).rpartition(".")[2]
     if name == "KubeSpawner":
         return 'Set it to "gpu", which is KubeSpawner with GPUs: all of its settings go on.'
@@ -93,7 +92,7 @@ def how_to_derive(chosen: Any) -> str:
 
 
 def other_forms(c: Any) -> Iterator[tuple[str, str]]:
-    """Section and setting of each that takes the place of our form, or of what reads it, for the chosen spawner."""
+    """Yield the section and name of each setting of the chosen spawner that replaces our form or its reader."""
     chosen, _ = _chosen(c)
     read = {base.__name__ for base in chosen.__mro__} if isinstance(chosen, type) else None
     for section in sorted(c):
@@ -102,7 +101,7 @@ def other_forms(c: Any) -> Iterator[tuple[str, str]]:
 
 
 def near_miss(c: Any) -> str:
-    """Which of our spawners a `spawner_class` means that there is not: ``gpuu`` is ``gpu``; "" where none is meant."""
+    """Return the spawner of ours that a misspelled `spawner_class` is close to, such as ``gpu`` for ``gpuu``, or ""."""
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if not isinstance(chosen, str) or chosen in ENTRY_POINTS:
         return ""
@@ -110,7 +109,7 @@ def near_miss(c: Any) -> str:
     if chosen.startswith("hub_extensions."):
         return "" if chosen in paths else _nearest_of(chosen, paths) or "gpu"
     if any(entry.name == chosen for entry in entry_points(group="jupyterhub.spawners")):
-        return ""  # somebody else's
+        return ""  # a spawner of another package
     return _nearest_of(chosen, paths if "." in chosen else ENTRY_POINTS)
 
 
@@ -119,10 +118,10 @@ def _nearest_of(name: str, known: Iterable[str]) -> str:
 
 
 def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
-    """Section -> (what may stand in it, whether that is all), for the sections of our spawners that are filled.
+    """Return the traits of our spawners' sections that are set: section -> (names, whether the names are complete).
 
-    A class made from one of ours is configured by its sections too; where the configuration names such a class by a
-    text, its own settings are not known here. Sections that the chosen spawner does not read are left out.
+    A subclass of ours reads our sections too. If it is given by name, its own traits are not known here. Sections that
+    the chosen spawner does not read are left out.
     """
     found: dict[str, tuple[frozenset[str], bool]] = {}
     chosen, known = _chosen(c)
@@ -138,7 +137,7 @@ def spawner_traits(c: Any) -> Mapping[str, tuple[frozenset[str], bool]]:
 
 
 def _chosen(c: Any) -> tuple[Any, bool]:
-    """The chosen class, None where it cannot be loaded; and whether it is known which one it is."""
+    """Return the chosen class, None if it cannot be imported, and whether it is known to be the chosen one."""
     chosen = value_of(c, "JupyterHub", "spawner_class")
     if chosen is None:
         return _load("GpuLocalSpawner"), True

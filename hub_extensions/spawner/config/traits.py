@@ -1,7 +1,7 @@
-"""The sections an admin writes in ``jupyterhub_config.py``: each is made from a value of ``core`` and builds it again.
+"""The sections of ``jupyterhub_config.py``, generated from values of ``core``.
 
-A setting is a field made by ``core/settings.py``'s `setting`; its trait follows from its name, type, default and unit.
-Not here: reading a section from a configuration, and saying what is wrong with one (``loader.py``).
+Each field made by `setting` (``core/settings.py``) becomes a trait, with a type, default and help that follow from the
+field. A filled section builds the value.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Section(HasTraits):
     value: ClassVar[type[Any]]
 
     def build(self) -> Any:
-        """The value as `core` reads it.
+        """Build the value of `core` from this section.
 
         Raises:
-            ValueError: a duration is too long to count; the text names the setting.
+            ValueError: a duration is too long for a `timedelta`; the text names the setting.
         """
         kinds = _types_of(cast(Any, self.value))
         built = {}
@@ -59,7 +59,7 @@ def _types_of(value: Any) -> Mapping[str, Any]:
 
 
 def section_of(value: type[Any]) -> type[Section]:
-    """The section named `value.section`, with a trait for each of its settings."""
+    """Return the section named `value.section`, a class with a trait for each setting."""
     return _section_of(cast(Any, value))
 
 
@@ -84,7 +84,7 @@ def _trait(kind: Any, about: Setting, **more: Any) -> Trait:
         return List(_trait(inner[0], about), **more)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return Dict(key_trait=Unicode(), value_trait=_trait(inner[1], about), **more)
-    if kind is Any:  # written out, or the path of a file with it
+    if kind is Any:  # a dict, or the path of a file that contains it
         return OneOf([Dict(key_trait=Unicode()), Unicode()], **more)
     if kind in _NUMBERS:
         return _NUMBERS[kind](min=about.least, max=about.most, **more)
@@ -93,7 +93,7 @@ def _trait(kind: Any, about: Setting, **more: Any) -> Trait:
 
 
 def _default(field: Field[Any], about: Setting) -> Mapping[str, Any]:
-    """What the trait says besides its kind: the default as an admin would write it, and the help with the unit."""
+    """Return the trait's default as an administrator would write it, and its help with the unit."""
     default = field.default_factory() if field.default_factory is not MISSING else field.default
     if isinstance(default, timedelta):
         default = default / UNITS[about.unit]
@@ -102,7 +102,7 @@ def _default(field: Field[Any], about: Setting) -> Mapping[str, Any]:
 
 
 def _built(kind: Any, written: Any, about: Setting) -> Any:
-    """What an admin wrote, as the value has it: durations for numbers, and nothing that can be changed."""
+    """Convert an administrator's value to the type of the field: numbers to durations, lists to tuples."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         [kind] = [each for each in inner if each is not NoneType]

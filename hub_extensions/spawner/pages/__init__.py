@@ -1,1 +1,1 @@
-"""What a user sees of the hub: the spawn form, and the progress of a start."""
+"""The hub's pages: the spawn form, the progress of a start, and the user's overview."""

@@ -1,8 +1,7 @@
-"""What the hub says where its proxy does not reach the GPU service: a page for people, a ``Problem`` for programs.
+"""The hub's error page if its proxy cannot reach the GPU service: a page for people, a ``Problem`` for programs.
 
-The proxy asks the hub for it without the reader's headers. So the page has all languages, and its script takes the
-browser's; and a program is known by the address that it asked, or by ``Accept`` where a proxy hands that on. Not here:
-the page itself (``templates/gpu_away.html``).
+The proxy requests this page without the client's headers. So the page contains all languages, and its script selects
+the browser's. A program is recognised by the requested path, or by ``Accept`` if a proxy forwards it.
 """
 
 from __future__ import annotations
@@ -17,28 +16,28 @@ from hub_extensions.core.text.reasons import explain
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 PROGRAMS = ("api/", "hub/", "health", "metrics")
-"""Addresses of the service that no person opens."""
+"""Beginnings of paths of the service that only programs request."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class AwayAnswer:
-    """What is said: `languages` of the page; for a program the `problem` instead."""
+    """The answer: a page in these `languages`, or for a program the `problem`."""
 
     languages: tuple[Catalogue, ...] = ()
     problem: Mapping[str, Any] | None = None
 
 
 def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None]]:
-    """A value for ``c.JupyterHub.template_vars``: JupyterHub calls it for each page, with its reader.
+    """Return a value for ``c.JupyterHub.template_vars``, which JupyterHub calls for each page with the current user.
 
     Args:
-        path: of the service below the hub's base URL.
+        path: path of the service below the hub's base URL.
     """
 
     def of_page(static_url: Any) -> AwayAnswer | None:
-        """What our page says, with its kind as the answer's; None: what was asked for is not the service's.
+        """Return the answer and set its content type. None if the requested path does not belong to the service.
 
-        `static_url` is, of the names that every page of the hub has, the one that is a method of its request.
+        `static_url` is the only variable of every page that is a method of the request handler.
         """
         handler = static_url.__self__
         prefix = f"{handler.base_url.rstrip('/')}{path}"
@@ -54,5 +53,5 @@ def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None
 
 
 def is_for_program(asked: str, accept: str) -> bool:
-    """Whether a program asks for this address of the service; who accepts a page is a person."""
+    """Whether a program requests this path of the service. A client that accepts HTML is a person."""
     return "text/html" not in accept and ("application/json" in accept or asked.startswith(PROGRAMS))

@@ -1,8 +1,7 @@
-"""Where a user stands, as the hub's pages say it: the block of the home page, and a server that does not run.
+"""The state of a user's servers on the hub's pages: the block of the home page, and the page of a stopped server.
 
-What waits, what starts, what runs and when it stops, why something was stopped, and why a start failed. Pure, but for
-the one question to the service, which no page waits for longer than a second.
-Not here: the pages (``templates/gpu_home.html``, ``templates/not_running.html``), and the queue (the service keeps it).
+It shows which servers wait, start or run, when they stop, why a server was stopped, and why a start failed. Only
+`overview_of` asks the service; everything else is pure.
 """
 
 from __future__ import annotations
@@ -29,18 +28,19 @@ UNKNOWN = "unknown"
 NONE = ""
 AWAY = "away"
 RUNS = ("running", "lost", "none")
-"""States of a lease whose server runs; CPU only has none."""
+"""States of the lease of a running server; ``none`` is CPU only."""
 
 
 @dataclass(frozen=True, slots=True)
 class HomeEntry:
-    """One server's entry on the hub's home.
+    """A server's entry on the hub's home page.
 
     Attributes:
-        kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away``: the service does not answer.
-        pieces: its main part. more: the rest.
-        at: the moment that the main part is about, with its clock, which stands before it; None: it is about now.
-        keep: *keep* would move the end of it.
+        kind: ``waiting``, ``starting``, ``running``, ``ended``, ``failed``, or ``away`` if the service does not answer.
+        pieces: the main sentence.
+        more: further text.
+        at: time of the main sentence in ISO form and as clock time, shown before it. None if it is about now.
+        keep: the user can postpone the stop with *Keep*.
     """
 
     server: str
@@ -52,7 +52,7 @@ class HomeEntry:
 
     @property
     def text(self) -> str:
-        """Its main part, whole."""
+        """The main sentence as one text."""
         return joined(self.pieces)
 
 
@@ -61,10 +61,12 @@ class FailedView:
     """A failed start on its page.
 
     Attributes:
-        pieces: what, why, and that the GPU was given back. at: when, with its clock; None: not known.
-        title: of the offer to try again with; "": not known. again: the form's fields for it; empty: ask the form.
-        kept: until when the place is kept, with its clock; None: it is not.
-        often: it is not the first in a row.
+        pieces: what happened, why, and that the GPU was given back.
+        at: when, in ISO form and as clock time; None if it is not known.
+        title: title of the offer; "" if it is not known.
+        again: fields of the form that start the server again; empty if the user has to use the form.
+        kept: until when the place in line is kept, in ISO form and as clock time; None if it is not kept.
+        often: earlier starts in a row have failed too.
     """
 
     pieces: Pieces
@@ -76,13 +78,19 @@ class FailedView:
 
     @property
     def text(self) -> str:
-        """What is said, whole."""
+        """The sentence as one text."""
         return joined(self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class NotRunningView:
-    """What ``not_running.html`` shows. `place`: KEPT, UNKNOWN or NONE. `ended`: what was last said of its end."""
+    """The view of ``not_running.html``.
+
+    Attributes:
+        place: KEPT, UNKNOWN or NONE.
+        failed: the failed start, if there is one.
+        ended: the last notice about the end of the server, if there is one.
+    """
 
     place: str
     failed: FailedView | None = None
@@ -90,7 +98,11 @@ class NotRunningView:
 
 
 async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
-    """None: the service does not answer, or does not know the question. `language`: of its user's own page."""
+    """Ask the service for the user's overview. Returns None if it does not answer.
+
+    Args:
+        language: language of the page that the user reads, which the service remembers; "" if it is not the user's.
+    """
     try:
         return await spawner._gpu_service.overview(spawner.user.name, language)  # type: ignore[no-any-return]
     except ServiceAway:
@@ -101,18 +113,18 @@ async def overview_of(spawner: Any, language: str = "") -> UserOverview | None:
 
 
 def last_offers(spawner: Any) -> tuple[OfferId, ...]:
-    """The offers of this server's last start, in the user's order; none where there was none that can be read."""
+    """Return the offers of this server's last start, in the user's order; empty without a readable choice."""
     options = spawner.gpu_saved(last_user_options(spawner))
     return () if options is None else options.offers
 
 
 def last_user_options(spawner: Any) -> Any:
-    """Return the ``user_options`` of this server's last start as the hub stored them; empty if there was none."""
+    """Return the ``user_options`` of this server's last start as the hub stored them; empty before the first start."""
     return spawner.user_options or getattr(spawner.orm_spawner, "user_options", None) or {}
 
 
 def place_in(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
-    """KEPT, NONE, or UNKNOWN: a GPU was chosen last, and the service does not answer."""
+    """Return whether the server has a place in line. UNKNOWN if it was for a GPU and the service does not answer."""
     if overview is None:
         return UNKNOWN if any(offer != CPU for offer in last) else NONE
     return KEPT if any(ticket.server == server for ticket in overview.tickets) else NONE
@@ -127,17 +139,18 @@ def failed_view(
     *,
     hub_reasons: Sequence[Reason] = (),
 ) -> FailedView | None:
-    """The failed start of a server; None: nobody knows of one.
+    """Return the view of a server's failed start, or None if no failed start is known.
 
     Args:
-        known: starts that failed, of all servers. options: of the last start; None: not known.
-        hub_message: this hub's own sentence, of a start of its time; "": it knows none.
-        hub_reasons: what that sentence was made of, or its beginning; none: it has no code.
+        known: failed starts of all of the user's servers.
+        options: options of the last start; None if they are not known.
+        hub_message: the message of the last start that failed in this hub process, or "".
+        hub_reasons: the reasons that the message, or its beginning, was made of; empty if it was plain text.
     """
     start = next((each for each in known if each.server == server), None)
     again = _fields(options)
     if start is not None and hub_message and not joined(sentence(start.reasons, start.offer)).startswith(hub_message):
-        start = None  # of an earlier one
+        start = None  # the service reports an earlier start
     if start is None:
         return FailedView(hub_pieces(hub_message, hub_reasons, t), again=again) if hub_message else None
     return FailedView(
@@ -151,7 +164,11 @@ def failed_view(
 
 
 def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
-    """What the hub says of an error. `reasons`: what it, or its beginning, was made of; none: it has no code."""
+    """Return the hub's error message, translated.
+
+    Args:
+        reasons: the reasons that the message, or its beginning, was made of; empty if it was plain text.
+    """
     english = as_text(reasons)
     if not english or not message.startswith(english):
         return plain_pieces(message, t)
@@ -160,7 +177,7 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
 
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
-    """What was said last of this server in the last day; None: nothing, or it is not known."""
+    """Return the last notice about this server within a day, or None."""
     said = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
     last = max(said, key=lambda notice: notice.at, default=None)
     return None if last is None else _ended(last, t)
@@ -173,10 +190,10 @@ def _ended(notice: Notice, t: Catalogue) -> HomeEntry:
 def home_entries(
     overview: UserOverview | None, titles: Mapping[str, str], now: datetime, t: Catalogue = ENGLISH
 ) -> tuple[HomeEntry, ...]:
-    """The entries of the hub's home, servers in the order of their names; what is over last.
+    """Return the entries of the hub's home page, ordered by server name, with ended servers last.
 
     Args:
-        overview: None: the service does not answer.
+        overview: None if the service does not answer.
     """
     if overview is None:
         return (HomeEntry("", AWAY, (SentencePiece(t("Your GPU: not known now, the GPU service does not answer.")),)),)

@@ -1,8 +1,7 @@
-"""The frame of the hub's own pages, for those of the GPU service: header, theme button, logout, an admin's own parts.
+"""A handler that renders an empty page of the hub, as a frame for the GPU service's pages.
 
-The service asks with its own token and names the reader; what comes is one of the hub's pages with places to fill in.
-So it is the same on each generation of JupyterHub, with an admin's templates, and where the service has a pod of its
-own. Not here: what stands in the frame (``hub_service/http/pages``).
+The service asks with its own token and names the user; it fills its content into the page. So its pages have the hub's
+header, theme and logout, on every version of JupyterHub, with an administrator's own templates, and in a separate pod.
 """
 
 from __future__ import annotations
@@ -18,18 +17,16 @@ from hub_extensions.adapters.bounded_body import BoundedBody
 
 
 class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub is untyped
-    """GET: a page of the hub without contents, as ``?user=`` sees it; for one service and its token alone."""
+    """GET: an empty page of the hub as the user ``?user=`` sees it. Only one service may ask, with its own token."""
 
     _accept_cookie_auth = False
     _accept_token_auth = True
 
     def initialize(self, service: str) -> None:
-        """`service`: who may ask."""
         super().initialize()
         self.service = service
 
     async def get(self) -> None:
-        """See the class."""
         asking = self.current_user
         if not isinstance(asking, orm.Service) or asking.name != self.service:
             raise web.HTTPError(403, "This is for the GPU service.")
@@ -45,7 +42,7 @@ class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub i
         self.finish(page)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        """Answer in JSON: the hub's own page about an error cannot be made for a service."""
+        """Answer in JSON, because the hub's error page cannot be rendered for a service."""
         problem = kwargs.get("exc_info", (None, None, None))[1]
         message = problem.log_message if isinstance(problem, web.HTTPError) else ""
         self.set_header("Content-Type", "application/json")
@@ -53,5 +50,5 @@ class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub i
 
 
 def frame_handler(service: str) -> tuple[str, type[PageFrame], dict[str, str]]:
-    """The address, as ``c.JupyterHub.extra_handlers`` takes it."""
+    """Return the handler with its path, for ``c.JupyterHub.extra_handlers``. Only `service` may use it."""
     return (r"/api/gpu/frame", PageFrame, {"service": service})

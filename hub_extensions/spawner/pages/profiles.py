@@ -1,8 +1,7 @@
-"""KubeSpawner's profiles as a user chooses among them: is there such a choice, and what of an old one still is.
+"""Check a user's choice of a KubeSpawner profile, and find what of an earlier choice still exists.
 
-KubeSpawner itself checks neither choices nor the whole of a free text, and counts what goes wrong as a fault of the
-hub. Pure. Not here: what a profile does to a server (KubeSpawner does that), and GPUs
-(``core/offers/user_options.py``).
+KubeSpawner does not check choices, checks only the beginning of a free text, and counts a wrong choice as a fault of
+the hub.
 """
 
 from __future__ import annotations
@@ -23,28 +22,28 @@ Profile = Mapping[str, Any]
 
 
 def in_order(profiles: Any) -> list[Profile]:
-    """A list as it is; KubeSpawner 7.1 takes a dict as well, sorted by its keys."""
+    """Return profiles as a list. KubeSpawner 7.1 also accepts a dict, which it sorts by key."""
     if isinstance(profiles, Mapping):
         profiles = [profiles[key] for key in sorted(profiles)]
     return list(profiles or ())
 
 
 def slug_of(profile: Profile) -> str:
-    """The name by which a profile is chosen; without one KubeSpawner makes it from the title."""
+    """Return the name by which a profile is chosen. KubeSpawner derives a missing name from the title."""
     return str(profile["slug"] if "slug" in profile else slugify(str(profile.get("display_name", ""))))
 
 
 def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also: Collection[str] = ()) -> None:
-    """Is this a choice that there is?
+    """Check a choice of a profile and its options.
 
     Args:
-        profiles: in their order; none: this hub has no profiles, and a choice of one is refused before the wait, for
-            KubeSpawner 7 refuses it after.
-        options: ``user_options``: ``profile``, one key for each of its options, and ``<option>--unlisted-choice``.
-        also: further keys that are left alone.
+        profiles: the profiles in order. Without profiles, a chosen profile is refused here, before the line, because
+            KubeSpawner 7 refuses it afterwards.
+        options: ``profile``, one key for each of its options, and ``<option>--unlisted-choice``.
+        also: further keys that are ignored.
 
     Raises:
-        UserOptionsError: there is no such profile, option or choice, or a free text that the profile does not take.
+        UserOptionsError: the profile, option or choice does not exist, or the profile does not accept a free text.
     """
     known = list(profiles)
     mine = {key: value for key, value in options.items() if key not in OWN_KEYS and key not in also}
@@ -66,7 +65,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
 
 
 def still_there(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a saved choice can be preselected: all of the profile's part, or nothing of it."""
+    """Return the part of a saved choice that concerns the profile, or an empty dict if it is not valid any more."""
     kept = others_of(options)
     try:
         check_profile(profiles, kept)
@@ -97,7 +96,7 @@ def _check_option(name: str, option: Profile, choice: object, free: object) -> N
             none = explain("profile-no-value-of-your-own")
             raise _error(name, explain("profile-none-of-your-own", there=there) if there else none)
         pattern = unlisted.get("validation_regex")
-        # the whole of it: a pattern's $ would let a line break and anything after a match pass
+        # match the whole text: a pattern's $ would accept a line break, and KubeSpawner anything after a match
         if pattern and not re.fullmatch(pattern, str(free)):
             value, why = _short(free), unlisted.get("validation_message")
             of_no_form = explain("profile-value-of-no-form", value=value)

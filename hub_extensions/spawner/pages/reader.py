@@ -1,7 +1,4 @@
-"""Which language whoever reads a page of the hub has asked for, and what the waiting page's script says in it.
-
-Not here: the texts themselves (``hub_extensions/locale``), and what a page says.
-"""
+"""The methods of a spawner that the hub's page templates call, including the language of the page."""
 
 from __future__ import annotations
 
@@ -32,25 +29,28 @@ from hub_extensions.spawner.pages.overview import (
 )
 
 REPORTED_SECONDS = 1.0
-"""So long the page of a failed start waits for its report, with which its place is kept."""
-TELLING: set[asyncio.Future[Any]] = set()
-"""What is under way is kept here, or it could be dropped."""
+"""Longest wait of a failed start's page for the report of the failure, which keeps the place in line."""
+TELLING: set[asyncio.Future[Any]] = set()  # background requests, referenced so that they are not garbage collected
 SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 
 
 class PageReader:
-    """The part of a spawner that the hub's pages ask."""
+    """The part of a spawner that the hub's page templates use."""
 
     def gpu_catalogue(self, static_url: object) -> Catalogue:
-        """The language of whoever reads a page of the hub.
+        """Return the catalogue in the language of the person who reads a page.
 
         Args:
-            static_url: of the names that every page of the hub has the one that is a method of its request.
+            static_url: the only variable of every page that is a method of the request handler.
         """
         return catalogue_of(getattr(static_url, "__self__", None))
 
     async def gpu_not_running(self, hub_message: str | None, t: Catalogue) -> NotRunningView:
-        """What ``not_running.html`` shows. `hub_message`: why this hub's last start failed; "" where none did."""
+        """Return the view of ``not_running.html``.
+
+        Args:
+            hub_message: why the last start in this hub process failed; "" or None if it did not.
+        """
         spawner: Any = self
         start = spawner._gpu_start
         if start is not None and start.reported is not None and not start.reported.done():
@@ -65,11 +65,11 @@ class PageReader:
         return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed, ended)
 
     def gpu_refusal(self, message: str, t: Catalogue) -> Pieces:
-        """What ``spawn.html`` shows of the error that the hub hands to it."""
+        """Return the error message that the hub passes to ``spawn.html``, translated."""
         return hub_pieces(message, getattr(message, "reasons", ()), t)
 
     async def gpu_home(self, t: Catalogue) -> tuple[HomeEntry, ...]:
-        """The block of the hub's home."""
+        """Return the entries of the block on the hub's home page."""
         spawner: Any = self
         if not spawner.gpu_service_url:
             return ()
@@ -77,7 +77,7 @@ class PageReader:
         return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
 
     def gpu_spoken(self, t: Catalogue, static_url: object) -> None:
-        """Its user reads the waiting page in this language, which the service is told; the page does not wait."""
+        """Report to the service, in the background, in which language the user reads the waiting page."""
         spawner: Any = self
         if spawner.gpu_service_url and (language := spoken_by(getattr(static_url, "__self__", None), spawner, t)):
             telling = asyncio.ensure_future(overview_of(spawner, language))
@@ -86,31 +86,31 @@ class PageReader:
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:
-        """What stands before and behind the time in a text."""
+        """Split a text at its parameter, into the parts before and after it."""
         return halves(text)
 
     def gpu_explainer(self, t: Catalogue) -> Callable[[str], list[tuple[str, str]]]:
-        """Finds the words of a page that have a sentence."""
+        """Return a function that finds the words of a text that the glossary explains."""
         return glossary.explainer(t)
 
     def gpu_glossary(self, t: Catalogue) -> list[tuple[str, str, str]]:
-        """Those words and their sentences."""
+        """Return the glossary's words and explanations."""
         return glossary.listed(t)
 
     def gpu_words(self, t: Catalogue) -> Mapping[str, str]:
-        """What the waiting page's script says, in another language; what is missing stays English there."""
+        """Return the translations of the waiting page's script. A missing text stays English."""
         known = ((text, t.known(text)) for text in texts_of_script())
         return {text: found for text, found in known if found is not None}
 
 
 def spoken_by(handler: object, spawner: Any, t: Catalogue) -> str:
-    """The language of a page that a spawner's own user reads; "" where an admin does."""
+    """Return the language of a page that the spawner's own user reads; "" if an administrator reads it."""
     reader = getattr(handler, "current_user", None)
     return t.language if reader is not None and reader.name == spawner.user.name else ""
 
 
 @functools.cache
 def texts_of_script() -> tuple[str, ...]:
-    """Every text that the waiting page's script says by itself."""
+    """Return every text in the scripts of the waiting page."""
     said = (re.findall(r'\bt\("([^"\\]+)"', script.read_text(encoding="utf-8")) for script in SCRIPTS)
     return tuple(dict.fromkeys(text for texts in said for text in texts))

@@ -1,8 +1,6 @@
 """The spawn form: what each offer gives, whether it is free, how long the wait is, and why.
 
-Made on the server and whole without script; a script only refreshes the figures. Everything is escaped.
-Not here: which offers there are (the service says that), and whether a choice is valid
-(``core/offers/user_options.py``).
+The form is rendered on the server and works without a script, which only refreshes the figures. Everything is escaped.
 """
 
 from __future__ import annotations
@@ -62,22 +60,26 @@ ISOLATION = {
     "by agreement": "by agreement: a process could use another device; we report it",
     "none needed": "no GPU, nothing to separate",
 }
-"""How one side of an offer is separated, in words; the sides are memory, fault, compute and access."""
+"""Texts for the isolation of memory, faults, compute and access."""
 OURS = (OWN_CARD, OWN_PART, UNTOLD_CARD)
-"""Descriptions that say how private an offer is, which stands below all of them."""
+"""Default descriptions of offers, which the form does not show, because each offer has a line about its isolation."""
 KNOWN = {"●": "free", "○": "full", "?": "unknown"}
-"""What a card's pill says, by the sign of the figure."""
+"""Sign of an offer's figure -> whether the offer is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class OfferRow:
-    """One card of the form, in words.
+    """The texts of one offer in the form.
 
     Attributes:
-        name: plain, with its size. what: it is, for whoever knows. text: the admin's own words.
-        percent: of one device; 0: none, or several. known: ``free``, ``full`` or ``unknown``, as the sign says.
-        suggestion: another offer (id, title) that starts sooner, and the sentence.
-        closed: what an administrator closed of it: the sentence, its time (ISO and clock; "": not known), the words.
+        name: plain name.
+        what: technical name, such as the MIG profile.
+        text: the administrator's own description.
+        percent: share of one device; 0 for CPU only and for several devices.
+        known: ``free``, ``full`` or ``unknown``, as `sign` shows.
+        suggestion: an offer that starts sooner: id, title and sentence; None without such an offer.
+        closed: what an administrator has closed: sentence, time in ISO form and as clock time ("" if it is not known),
+            and the administrator's reason. None if nothing is closed.
     """
 
     id: OfferId
@@ -104,10 +106,11 @@ class OfferRow:
 
 @dataclass(frozen=True, slots=True)
 class NothingFree:
-    """No GPU starts now.
+    """The text of the form if no GPU starts now.
 
     Attributes:
-        sentence: what is known of that. join: the line of which offer, and the button's words.
+        sentence: why.
+        join: the offer whose line to join, and the text of its button. None if the figures are not known.
     """
 
     sentence: str
@@ -115,14 +118,14 @@ class NothingFree:
 
 
 async def render_form(spawner: Any) -> str:
-    """The form's HTML for this spawner's user: what ``Spawner.options_form`` is set to."""
+    """Return the HTML of the form for a spawner's user. This is the default of ``Spawner.options_form``."""
     handler = getattr(spawner, "handler", None)
     t = catalogue_of(handler)
     service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
     away = ""
     state: FormState | None
     try:
-        # what this user may choose: an admin's own groups are asked for at admission, too
+        # the user's offers, also if an administrator starts the server: admission checks the user's groups too
         language = spoken_by(handler, spawner, t)
         state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False, language=language)
     except ServiceAway as error:
@@ -161,17 +164,18 @@ def form_html(
     server: str = "",
     t: Catalogue = ENGLISH,
 ) -> str:
-    """The form from what is known, in the language of a catalogue.
+    """Return the HTML of the form in the language of a catalogue.
 
     Args:
-        state: what the service said; None: nothing is known.
-        saved: the user's last choice, or that of the link that led here (linked); preferred as far as it exists, and
-            else named.
-        away_since: ISO time since when the service does not answer; then no figure is shown as if it were true.
-        notice_hint: how users can be told that their GPU is ready; "": the form does not ask. notify: this one wants
-            it.
-        help_url: one screen for whoever does not know all this; "": there is no link.
-        server: its name: why its last start failed is said.
+        state: the service's last answer; None before the first.
+        saved: offers of the user's last choice, or of the link that led to the form. They are preselected if they are
+            offered, else named as missing.
+        linked: `saved` comes from a link.
+        away_since: ISO time since when the service does not answer, so that no figure is current; "" if it answers.
+        notice_hint: how users are notified that their GPU is ready; "" hides the check box.
+        notify: the check box is checked.
+        help_url: URL of the help page; "" shows no link.
+        server: name of the server, to show why its last start failed.
     """
     offers = _known_offers(state, saved, away=bool(away_since))
     listed = {offer.id for offer in offers}
@@ -210,7 +214,7 @@ def form_html(
 
 
 def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
-    """Which offers of an old choice, or of a link, are not on the form; "": all are."""
+    """Name the offers of an earlier choice, or of a link, that are not in the form; "" if all are."""
     names = ", ".join(t(default_title(offer)) for offer in offers)
     if not names:
         return ""
@@ -220,7 +224,7 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
 
 
 def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, Pieces]:
-    """When, with its clock, and what."""
+    """Return the time of a notice in ISO form and as clock time, and its text."""
     return utc(notice.at), clock(notice.at), notice.in_language(t)
 
 
@@ -229,7 +233,7 @@ def _held_by(servers: Sequence[str], t: Catalogue) -> str:
 
 
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
-    """The offers to list. With the service away: those of its last answer, or of the saved choice, all *not known*."""
+    """Return the offers to list. If the service is away, these are its last or the saved ones, without figures."""
     if state is not None and not away:
         return state.offers
     reason = explain("service-away-join")
@@ -240,7 +244,7 @@ def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: 
 
 
 def _named_offer(offer: OfferId) -> OfferState:
-    """An offer of which only the id is known."""
+    """Return an offer of which only the id is known."""
     cpu = offer == CPU
     wait = Wait(now=cpu, p10_seconds=None, p50_seconds=None, p90_seconds=None, at_most_seconds=None, reason=None)
     return OfferState(
@@ -274,26 +278,26 @@ def _unknown(offer: OfferState, reason: Reason) -> OfferState:
 
 
 def _first_free(offers: Sequence[OfferState]) -> OfferId | None:
-    """The first GPU that starts now; None: there is none, and nothing is chosen silently."""
+    """Return the first GPU offer that starts now. None if no GPU is free; then the user has to choose."""
     gpus = [offer for offer in offers if offer.id != CPU]
     return next((offer.id for offer in gpus if offer.wait.now), None if gpus else CPU)
 
 
 def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
-    """What may be done instead: join the line that is likely the shortest, or start without a GPU."""
+    """Suggest the line that is probably the shortest."""
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
     known = [offer for offer in known if offer.closed is None or not offer.closed.all] or known
     if not known:
         return NothingFree(t("It is not known which GPUs are free."), join=None)
     best = min(known, key=_latest)
     words = [t("Join the line for %1", plain_name(best, t)), when_text(best.wait, t)]
-    theirs = any(offer.free for offer in known)  # of those who are ahead
+    theirs = any(offer.free for offer in known)  # free for users who are ahead in line
     sentence = t("No GPU starts now: others are ahead.") if theirs else t("No GPU is free now.")
     return NothingFree(sentence, join=(best.id, ", ".join(filter(None, words))))
 
 
 def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
-    """How old the oldest likely wait on the form is; None: there is none."""
+    """Return the time of the oldest forecast in the form, in ISO form and as clock time; None without a forecast."""
     known = [offer.wait.as_of for offer in offers if offer.wait.as_of is not None and likely_text(offer.wait)]
     return (utc(min(known)), clock(min(known))) if known else None
 
@@ -327,7 +331,7 @@ def _row(
 
 
 def _closed(offer: OfferState, t: Catalogue) -> tuple[str, str, str, str] | None:
-    """What an administrator has closed of an offer, since when, and the administrator's words; None: nothing."""
+    """Return what an administrator has closed of an offer (see `OfferRow.closed`), or None."""
     closed = offer.closed
     if closed is None:
         return None
@@ -354,7 +358,10 @@ def _note(offer: OfferState, t: Catalogue) -> str:
 
 
 def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -> tuple[OfferId, str, str] | None:
-    """For one that does not start now: the largest smaller offer that does, else the one that likely starts soonest."""
+    """Return a better choice than an offer that does not start now.
+
+    This is the largest smaller offer that starts now, else the offer that probably starts first.
+    """
     if offer.wait.now:
         return None
     best = next(iter(smaller(offer, (other for other in offers if other.wait.now))), None)
@@ -371,7 +378,7 @@ def _suggestion(offer: OfferState, offers: Sequence[OfferState], t: Catalogue) -
 
 
 def _latest(offer: OfferState) -> float:
-    """By when it has started in nine of ten cases."""
+    """Return the wait in seconds that nine of ten starts do not exceed; infinite if it is not known."""
     return math.inf if offer.wait.p90_seconds is None else offer.wait.p90_seconds
 
 

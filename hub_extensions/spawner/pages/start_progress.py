@@ -1,8 +1,7 @@
-"""One start of one server: what was asked, which ticket answers for it, and what its waiting page shows.
+"""The progress of one start: a bounded log of events that any number of browser tabs follow.
 
-A bounded log, one event for each change, followed by any number of browser tabs. A new start has a new one, so no tab
-ever sees the events of the run before. Each tab may speak another language, so an event has its texts in all of them.
-Not here: waiting itself (``base.py``).
+Each start has its own log, so that no tab sees the events of an earlier start. Tabs may use different languages, so an
+event has its texts in all of them.
 """
 
 from __future__ import annotations
@@ -40,28 +39,29 @@ from hub_extensions.spawner.pages.texts import clock, utc
 
 KEPT_START = "Your start is kept and joins the line as soon as it answers, in the order in which starts were accepted."
 SILENT = "The GPU service is not answering, since %1."
-LOG_EVENTS = 200
-"""So many events of one start are kept for tabs that open later; the first (joined) always is."""
+LOG_EVENTS = 200  # events of one start that are kept for tabs that open later, including the first one
 
 HELD = frozenset({"waiting-for-queue", "unscheduled", "outside", "machine-silent", "cluster-away"})
-"""Reasons of a pod (`PodState`) that waits for the cluster, and is not being started yet."""
+"""Reasons of a pod (`PodState`) that waits for the cluster and is not being started yet."""
 
 ProgressEvent = dict[str, Any]
 Texts = Callable[[Catalogue], dict[str, Any]]
-"""What an event says, in the language of a catalogue; ``message`` is always there."""
+"""Returns the texts of an event in the language of a catalogue. ``message`` is always among them."""
 
 
 @dataclass(eq=False)
 class Start:
-    """One start.
+    """One start of a server, with the events that its waiting page shows.
 
     Attributes:
         options: what the user chose, validated.
-        ticket, attempt: as the service last reported; None before it answered.
-        grant: the lease, once admitted.
-        over: the service knows already that this start ended (it refused, or ended the ticket): report nothing.
-        accepted: its record in the hub's database, until the service has answered.
-        begun: when the server itself was begun to be started. reported: the report of its end, under way.
+        ticket, attempt: as the service last reported; None and 0 before its first answer.
+        grant: the lease; None before admission.
+        over: the service already knows that this start has ended, so the end is not reported.
+        last: the last status of the ticket; None before the first answer.
+        accepted: the start's record in the hub's database, until the service has answered.
+        begun: when the launch of the server began; None while it waits.
+        reported: the request that reports the end of the start, if there is one.
     """
 
     options: UserOptions
@@ -80,9 +80,9 @@ class Start:
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def takes(self, state: TicketStatus) -> bool:
-        """Is this about our ticket, and of no attempt before ours? What is taken is remembered.
+        """Remember a status and return True, unless it belongs to an earlier attempt of the same ticket.
 
-        Of two asks that crossed, the later attempt is the one that counts.
+        If two requests crossed, the later attempt counts.
         """
         if state.ticket == self.ticket and state.attempt < self.attempt:
             return False
@@ -96,21 +96,25 @@ class Start:
 
     @property
     def wants_gpu(self) -> bool:
-        """CPU only is not among the acceptable offers."""
+        """Whether CPU only is not acceptable."""
         return CPU not in self.offers
 
     @property
     def offer(self) -> OfferId:
-        """What it was admitted to; CPU only without a lease."""
+        """The offer that the start was admitted to; CPU only without a lease."""
         return self.grant.offer if self.grant is not None else CPU
 
     def report(
         self, progress: int, gpu: Mapping[str, Any], texts: Texts, *, html: str = "", key: object = None
     ) -> None:
-        """Add an event; nothing happens when `key` (default: the message) is that of the last one.
+        """Add an event, unless its key is the same as that of the last event.
 
         Args:
-            gpu: what needs no language. texts: the rest; in English it stands beside, in others below ``said``.
+            progress: percent of the progress bar, which never goes back.
+            gpu: values for the waiting page that do not depend on the language.
+            texts: returns the texts for a catalogue. English is stored beside the values, other languages in ``said``.
+            html: the message as HTML; "" if it is the same as the message.
+            key: identifies the event; by default the message.
         """
         english = texts(ENGLISH)
         message = english["message"]
@@ -120,7 +124,7 @@ class Start:
         self._key = key
         said = {language: texts(t) for language, t in catalogues().items()}
         event: ProgressEvent = {
-            "progress": max(progress, self.latest["progress"] if self.latest else 0),  # a bar never goes back
+            "progress": max(progress, self.latest["progress"] if self.latest else 0),
             "message": message,
             "html_message": html or escape(message),
             "gpu": {"at": utc(datetime.now(timezone.utc)), **gpu, **english, "said": said},
@@ -135,11 +139,11 @@ class Start:
 
     @property
     def latest(self) -> ProgressEvent | None:
-        """The last event; None before the first."""
+        """The last event, or None before the first."""
         return self._events[-1][1] if self._events else self._first
 
     async def follow(self) -> AsyncIterator[ProgressEvent]:
-        """All events so far, then each new one; endless."""
+        """Yield all events so far, then each new one, without end."""
         seen = -1
         while True:
             changed = self._changed
@@ -151,7 +155,7 @@ class Start:
 
 
 def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
-    """The event for a ticket that waits."""
+    """Add the event for a ticket that waits."""
     offer = state.offer or start.offers[0]
     gpu = {
         "state": "waiting",
@@ -194,7 +198,7 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
 
 
 def report_unanswered(start: Start, why: Exception) -> None:
-    """The event for a service that answers nobody, or answers and cannot go on."""
+    """Add the event for a service that does not answer, or that answers that it cannot write to its database."""
     if isinstance(why, ServiceCannotWrite):
         _report_held_up(start, why.problem)
     elif isinstance(why, ServiceAway):
@@ -221,7 +225,7 @@ def _report_away(start: Start, since: datetime) -> None:
 
 
 def _report_held_up(start: Start, problem: Problem) -> None:
-    """`problem`: as the service tells it; what is more than its reason's sentence is for readers of English."""
+    """Add the event for a service that cannot continue. Only the sentence of the problem's reason is translated."""
     gpu = {"state": "held-up", "kept": start.ticket is not None, "offers": list(start.offers)}
     reason = Reason(problem.reason, problem.message, problem.params)
 
@@ -233,7 +237,7 @@ def _report_held_up(start: Start, problem: Problem) -> None:
 
 
 def report_starting(start: Start, titles: Mapping[str, str]) -> None:
-    """The event for an admitted start."""
+    """Add the event for an admitted start."""
     offer, start.begun = start.offer, start.begun or datetime.now(timezone.utc)
     gpu = {
         "state": "starting",
@@ -251,13 +255,13 @@ def report_starting(start: Start, titles: Mapping[str, str]) -> None:
 
 
 def _profile(offer: OfferId, title: str) -> str:
-    """What a plainly named part of a card is for whoever knows: ``MIG 1g.5gb``."""
+    """Return the MIG profile of an offer with a plain title, such as ``MIG 1g.5gb``; "" for other offers."""
     own = default_title(offer)
     return own if own.startswith(MIG) and own != title else ""
 
 
 def _steps(start: Start) -> dict[str, Any]:
-    """Since when the server is being started, and how long that usually takes; None is not known."""
+    """Return since when the server is being started and how long this usually takes, None for each if not known."""
     usual = start.last.usual_start_seconds if start.last is not None else None
     return {"since": None if start.begun is None else utc(start.begun), "usual_seconds": usual}
 
@@ -267,7 +271,7 @@ def _starts(offer: OfferId, title: str, t: Catalogue) -> str:
 
 
 def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None:
-    """The event for an admitted start whose pod is on its way: held by the cluster, or being started."""
+    """Add the event for an admitted start whose pod is held by the cluster or is starting."""
     if not state.reasons:
         return
     offer, held = start.offer, state.reason in HELD
@@ -294,17 +298,17 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
 
 
 def report_cluster_away(start: Start, reasons: tuple[Reason, ...], titles: Mapping[str, str]) -> None:
-    """The event for a cluster that does not take the server now; the start is tried again."""
+    """Add the event for a cluster that does not accept the server now, so that the start is retried."""
     report_pod(start, PodState("cluster-away", reasons), titles)
 
 
 def _wait(wait: Wait) -> dict[str, Any]:
-    """As numbers, and a time as text: the hub writes events as JSON."""
+    """Return a forecast as values that can be written as JSON."""
     return {**asdict(wait), "as_of": "" if wait.as_of is None else utc(wait.as_of)}
 
 
 def _change(state: TicketStatus) -> tuple[object, ...]:
-    """What makes a new event. A forecast that only moved with the clock does not, but for another likely range."""
+    """Return the key of an event about a waiting ticket. It changes with the forecast only if the shown range does."""
     wait = state.wait
     shown = None
     if wait is not None:

@@ -1,7 +1,4 @@
-"""What the spawner says about a place in line, as text. Pure: values in, text out.
-
-Not here: why somebody waits (the service says that), and the HTML around the text (``templates/``).
-"""
+"""Texts of the spawn form about an offer and its line."""
 
 from __future__ import annotations
 
@@ -16,17 +13,17 @@ from hub_extensions.core.text.wording import ordinal
 
 
 def utc(moment: datetime) -> str:
-    """The ISO form that goes into ``<time datetime>``; the browser writes it in the reader's time."""
+    """Return the ISO form for ``<time datetime>``. A script shows it in the browser's time zone."""
     return moment.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def clock(moment: datetime) -> str:
-    """A clock time for where no browser rewrites it: ``14:02 UTC``."""
+    """Return the clock time with its zone, such as ``14:02 UTC``, for texts that no script changes."""
     return moment.astimezone(timezone.utc).strftime("%H:%M UTC")
 
 
 def isolation_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """How an offer is separated from its neighbours, in words a student knows."""
+    """Describe an offer's isolation in words that a student knows."""
     if offer.id == CPU:
         return t("For editing, small data and waiting.")
     memory, fault, compute = (offer.isolation.get(key, "none") for key in ("memory", "fault", "compute"))
@@ -42,7 +39,7 @@ def isolation_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
-    """When servers stop, naming which: ``A server with a GPU stops when …``; empty for an empty sentence."""
+    """Return the sentence about when servers stop, such as ``A server with a GPU stops when …``; "" if it is empty."""
     if not sentence:
         return ""
     if t is ENGLISH and sentence.startswith("Stops "):
@@ -51,12 +48,12 @@ def culling_text(sentence: str, t: Catalogue = ENGLISH) -> str:
 
 
 def wait_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
-    """The wait of one offer: ``if you joined now: 2nd in line``, or why it is not known; "" where *free* says it."""
+    """Return the wait of an offer, such as ``if you joined now: 2nd in line``, or why it is not known; "" if free."""
     if offer.wait.now:
         return "" if offer.free or offer.id == CPU else t("starts now")
     if offer.closed is not None and offer.closed.all:
         return t("You can join the line: it goes on once an administrator opens it again.")
-    if offer.free is None or offer.queue:  # of another's line no place is known
+    if offer.free is None or offer.queue:  # places in Kueue's or KAI's line are not known
         return translated(offer.wait.reason, t) if offer.wait.reason else t("wait not known")
     if offer.total == 0:
         return t("no machine has one now")

@@ -1,1 +1,1 @@
-"""What is changed in KubeSpawner's pods, and what the API server says of them."""
+"""Changes of KubeSpawner's pods, and the launch of a pod."""

@@ -1,8 +1,6 @@
-"""Why a cluster did not take a server's pod, as reasons, and whether it is worth asking again.
+"""Explain why a cluster rejected a server's pod, and whether to try again, from the status and text of the answer.
 
-Pure: the answer's status and text in, reasons out. Texts as kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and
-KAI-Scheduler v0.17.0 write them. Not here: asking (``launch.py``), and pods that were taken
-(``core/cluster/pod_status.py``).
+The texts are those of kube-apiserver 1.34 to 1.36, Kueue v0.19.2 and KAI-Scheduler v0.17.0.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from hub_extensions.core.text.reasons import Reason, as_text, explain
 
 @dataclass(frozen=True, slots=True)
 class ApiRejection:
-    """One refusal of the cluster.
+    """A rejection of a pod.
 
     Attributes:
         reason: for the metric: ``quota``, ``cluster-refused``, ``cluster-rights``, ``kueue-away``, ``cluster-away``.
         reasons: for the user.
         log_message: the cluster's own text.
-        temporary: it may take it later; else it never will.
+        temporary: the cluster may accept the pod later.
     """
 
     reason: str
@@ -37,11 +35,12 @@ class ApiRejection:
 
 
 def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
-    """What an answer of the API server to a create means.
+    """Interpret the API server's answer to the creation of a pod.
 
     Args:
-        status: of HTTP. body: a ``Status`` object as JSON, or any text.
-        queue: whose line it is: ``Kueue``, ``KAI``, or "".
+        status: HTTP status.
+        body: a ``Status`` object as JSON, or any text.
+        queue: who manages the line: ``Kueue``, ``KAI``, or "" for the GPU service.
     """
     text = _message(body)
     log = f"{status}: {text}"
@@ -64,7 +63,7 @@ def rejection_of(status: int, body: str, queue: str = "") -> ApiRejection:
 
 
 def cluster_away(log_message: str) -> ApiRejection:
-    """Nobody answered, or the answer was that nobody can answer now."""
+    """Return the rejection for an API server that does not answer, or reports that it is not available."""
     return _away("cluster-away", "cluster-silent", log_message)
 
 
@@ -85,7 +84,7 @@ def _webhook_away(text: str, log: str, queue: str) -> ApiRejection:
 
 
 def _quota(text: str) -> Reason:
-    """``exceeded quota: gpus, requested: requests.nvidia.com/gpu=1, used: ...=4, limited: ...=4``: of what."""
+    """Name the exhausted resource in a text such as ``exceeded quota: gpus, …, limited: requests.nvidia.com/gpu=4``."""
     asked = re.search(r"limited: ([^ ]+?)=([^, ]+)", text)
     if asked is None:
         return explain("quota-used-up")

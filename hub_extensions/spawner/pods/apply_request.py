@@ -52,7 +52,7 @@ SHM_VOLUME = "jupyterhub-gpu-shm"
 START_ANNOTATION = "jupyterhub-gpu/start"
 """Annotation of every pod that names its launch, so that an earlier pod of the same name is not mistaken for it."""
 CPU_ASK = PodAsk(Mechanism.CPU, environment=dict.fromkeys(VISIBLE, "void"))
-"""What CPU only asks of a pod, also if the service could not be asked."""
+"""The request of a CPU-only offer, also used if the service could not be asked."""
 
 
 PodChange = Callable[[V1Pod], V1Pod]

@@ -1,7 +1,7 @@
-"""What the pod of a start will demand of a node, found before the start stands in line.
+"""Find what the pod of a start requires of a node, before the start joins the line.
 
-The pod is described as KubeSpawner will describe it: with the profile's overrides, the group's, and what the admin's
-hooks make of it. Nothing is made in the cluster. Not here: which nodes that leaves (``core/cluster/placement.py``).
+KubeSpawner builds the manifest as it will later, with the overrides of profile and group and the administrator's hooks.
+Nothing is created in the cluster.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
     from hub_extensions.spawner.pods.pod_spawner import PodSpawner
 
 LONGEST_SECONDS = 10.0
-"""A hook that takes longer is not waited for: then it is not known what the pod demands."""
+"""Time limit for building the manifest, including the hooks. If it is exceeded, the requirements are not known."""
 
 
 async def pod_demands(spawner: PodSpawner, offer: OfferId) -> PodDemands | None:
-    """None: it cannot be known before the start, because something fails that may need what a start makes."""
+    """Return the requirements of a start's pod.
+
+    None if they cannot be found before the start, because a hook fails or takes too long.
+    """
     try:
         return await with_timeout(LONGEST_SECONDS, _described(spawner, offer))
     except asyncio.TimeoutError:
         why = f"it takes longer than {LONGEST_SECONDS:g} s to describe it"
-    except Exception as error:  # noqa: BLE001  an admin's hooks raise what they like, and the start itself says so again
+    except Exception as error:  # noqa: BLE001  hooks may raise anything, and the start itself will report it again
         why = f"{type(error).__name__}: {error}"
     spawner.log.warning(
         "%s: which nodes its pod may use is not known before its start, so it waits for any: %s", spawner._log_name, why

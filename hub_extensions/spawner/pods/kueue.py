@@ -1,7 +1,6 @@
-"""What Kueue says of those who wait: one read of its queue and of its events, now and then, for all of them together.
+"""Read why Kueue holds pods back: its LocalQueue and its events, periodically, once for all starts together.
 
-A pod that it holds back says nothing of why, and one that is sent to an unknown queue is held back for ever. Not here:
-what it means (``core/cluster/kueue.py``), who waits how long (``launch.py``).
+The pod itself does not show why it is held, and a pod that names an unknown queue is held forever.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from kubernetes_asyncio.client import ApiException, CoreV1Api, CustomObjectsApi
 from hub_extensions.core.cluster.kueue import GROUP, VERSION, pending_messages, queue_problem
 from hub_extensions.core.text.reasons import Reason
 
-REFRESH_SECONDS = 10.0
-READ_SECONDS = 5.0
-MOST_EVENTS = 500
+REFRESH_SECONDS = 10.0  # minimum time between two reads of a queue
+READ_SECONDS = 5.0  # timeout of one request
+MOST_EVENTS = 500  # events of pending workloads that are read
 WAITING = "involvedObject.kind=Workload,reason=Pending"
 
 
@@ -30,7 +29,11 @@ AnyLogger = logging.Logger | logging.LoggerAdapter[Any]
 
 @dataclass(eq=False)
 class LocalQueue:
-    """One LocalQueue, as it was read last. `problem`: for everybody who waits there; None: none is known."""
+    """A LocalQueue as it was last read.
+
+    Attributes:
+        problem: why no pod in this queue can start; None if no such problem is known.
+    """
 
     namespace: str
     name: str
@@ -41,7 +44,11 @@ class LocalQueue:
     _reading: asyncio.Future[None] | None = None
 
     def refresh(self, api: Any, log: AnyLogger) -> Reason | None:
-        """The problem as it is known; read anew beside us where that is old. `api`: KubeSpawner's client."""
+        """Return the known problem, and read the queue in the background if the last read is old.
+
+        Args:
+            api: KubeSpawner's client.
+        """
         now = asyncio.get_running_loop().time()
         if now - self._at >= REFRESH_SECONDS and (self._reading is None or self._reading.done()):
             self._at = now
@@ -49,7 +56,10 @@ class LocalQueue:
         return self.problem
 
     def message_of(self, workload: str) -> str:
-        """Why this one waits, in Kueue's own text; "" where it said nothing (of several alike it looks at one)."""
+        """Return why a workload waits, in Kueue's own words; "" if there is no event of it.
+
+        Of several similar workloads, Kueue examines only one.
+        """
         return self._messages.get(workload, "")
 
     async def _read(self, api: Any, log: AnyLogger) -> None:
@@ -65,7 +75,7 @@ class LocalQueue:
             )
             self._messages = pending_messages(json.loads(await events.read()).get("items") or ())
         except (ApiException, ClientError, ConnectionError, asyncio.TimeoutError, ValueError) as error:
-            # what was known last stays: no rights, another release of Kueue, or nobody answers
+            # keep what was last read: no permission, another version of Kueue, or no answer
             status = f"{error.status} {error.reason}" if isinstance(error, ApiException) else repr(error)
             log_message = f"cannot be read, so nothing is said of it: {status}"
         if log_message and log_message != self._logged:
@@ -85,7 +95,7 @@ class LocalQueue:
         return found
 
     def _is_missing(self, error: ApiException) -> bool:
-        """The object is not there; where its kind is not served at all, the answer names no object."""
+        """Whether the queue does not exist. If the API does not know the kind at all, the answer does not name it."""
         try:
             details = json.loads(error.body or "").get("details") or {}
         except (ValueError, AttributeError):
@@ -97,5 +107,5 @@ _QUEUES: dict[tuple[str, str], LocalQueue] = {}
 
 
 def local_queue(namespace: str, name: str) -> LocalQueue:
-    """The one object of this LocalQueue, for all servers of the hub."""
+    """Return the object of a LocalQueue, which all servers of the hub share."""
     return _QUEUES.setdefault((namespace, name), LocalQueue(namespace, name))

@@ -1,8 +1,7 @@
-"""One launch on a cluster: makes the pod, watches what becomes of it, and reports why where nothing does.
+"""Launch a server on a cluster: create its pod, follow it, and report why it does not start.
 
-KubeSpawner makes the pod and waits until it runs; this follows it beside it, in the copies of pods and events that
-KubeSpawner keeps, so that watching costs the API server nothing. A pod that its machine rejected is made once more.
-Not here: the line (``base.py``), what the texts mean (``core/cluster/pod_status.py``, ``api_rejections.py``).
+KubeSpawner creates the pod and waits until it runs. Meanwhile this module follows the pod in KubeSpawner's own watch of
+pods and events, which costs the API server nothing. A pod that its node rejected is created once more.
 """
 
 from __future__ import annotations
@@ -28,17 +27,15 @@ from hub_extensions.spawner.pods.kueue import local_queue
 from hub_extensions.spawner.pods.pod_events import events_of
 from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodSpawner
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5  # time between looks at the pod
 GONE_SECONDS = 10.0
-"""A pod that is gone for so long does not come back by another try of the same create."""
+"""A pod that is missing for longer is gone. A shorter absence can be KubeSpawner's second attempt to create it."""
 MOST_DOUBTS = 3
-"""An API server that is just starting may forbid everything: so often it is asked again before that is believed."""
+"""Number of retries before "forbidden" is believed, because an API server that just started forbids everything."""
 OVERDUE = timedelta(seconds=60)
-"""A pod that should have ended so long ago is on a machine that does not answer."""
-CHECK_SECONDS = 10.0
-"""A pod that has no machine: so often the service is asked whether one does not answer."""
-AGAIN_SECONDS = (1.0, 30.0)
-"""A cluster that does not answer is asked again after the first, doubled up to the second."""
+"""If a pod is still there this long after it should have been deleted, its node does not answer."""
+CHECK_SECONDS = 10.0  # time between questions to the service whether a node does not answer, for a pod without a node
+AGAIN_SECONDS = (1.0, 30.0)  # first and longest pause between attempts while the cluster does not answer
 
 ADVICE = {
     "image": "choose-another",
@@ -52,7 +49,7 @@ START_AGAIN = "start-again-for-a-place"
 
 
 class PodOver(Exception):
-    """The pod never becomes a server."""
+    """The pod has ended and will not become a server."""
 
     def __init__(self, state: PodState) -> None:
         super().__init__(state.reason)
@@ -62,13 +59,12 @@ class PodOver(Exception):
 class Launch:
     """One start of one server.
 
-    Waiting for a GPU in the cluster, or for the cluster, does not count against the limit; the whole is bounded by
-    `max_wait`. Waiting for anything else does, since a lease is held meanwhile. CPU only has no line to keep, so there
-    every second counts.
+    Time spent waiting for a GPU in the cluster, or for a cluster that does not answer, does not count against the
+    limit. The whole launch is bounded by `max_wait`. All time of a CPU-only start counts, because it waits in no line.
 
     Args:
-        limit: seconds that the start itself may take, as the admin has set it.
-        outside_after: without a place for so long, the GPU was taken by something outside this hub.
+        limit: the administrator's ``start_timeout``, in seconds.
+        outside_after: a pod that is not scheduled for longer lost its GPU to something outside this hub.
     """
 
     def __init__(
@@ -94,11 +90,11 @@ class Launch:
         self._refresh_at = 0.0
 
     async def run(self) -> Any:
-        """The server's address.
+        """Return the server's address when it runs.
 
         Raises:
-            web.HTTPError: a refusal in words.
-            StartTookTooLong: the limit is over.
+            web.HTTPError: a refusal.
+            StartTookTooLong: the limit is exceeded.
         """
         pause, retried = AGAIN_SECONDS[0], False
         while True:
@@ -117,7 +113,7 @@ class Launch:
                 pause = min(2 * pause, AGAIN_SECONDS[1])
 
     async def _one_pod(self) -> Any:
-        """Make one pod and wait until it runs; its address. Raises PodOver, or what KubeSpawner does."""
+        """Create one pod and wait until it runs. Returns its address. Raises PodOver or KubeSpawner's errors."""
         self.uid = ""
         token, launched = self.spawner.gpu_make_pod()
         try:
@@ -137,7 +133,7 @@ class Launch:
     # ---------------------------------------------------------------- following the pod
 
     def _follow(self, token: str) -> None:
-        """Report what the pod does, and count the time. Raises PodOver, a refusal or StartTookTooLong."""
+        """Report the state of the pod and count the time. Raises PodOver, a refusal or StartTookTooLong."""
         pod, known = self.spawner.gpu_pod_of(token)
         state = PodState("creating")
         if pod is None and not self.uid:
@@ -164,7 +160,10 @@ class Launch:
         self._count(held=held or state.reason == "cluster-away", why=state.reasons)
 
     def _ending_last_pod(self, pod: Mapping[str, Any] | None) -> PodState:
-        """This server cannot be made while the last one of that name is there. Raises a refusal where it stays."""
+        """Return the state of a start that waits until the last pod of that name is deleted.
+
+        Raises a refusal if that pod's node does not answer.
+        """
         if pod is None:
             return PodState("creating")
         ends = when(pod["metadata"]["deletionTimestamp"])
@@ -177,7 +176,7 @@ class Launch:
         raise spawn_errors.refusal((lost,), reason=lost.reason, log_message=log, status=409)
 
     def _may_come_back(self, state: PodState) -> bool:
-        """A create that was answered too late is made again by KubeSpawner, which deletes its own first pod for it."""
+        """Whether a missing pod may come back, because KubeSpawner repeats a create that was answered too late."""
         now = asyncio.get_running_loop().time()
         if state.reason != "gone":
             return False
@@ -200,7 +199,7 @@ class Launch:
         )
 
     def _with_queue_reason(self, state: PodState) -> PodState:
-        """What Kueue says of who waits is on none of the pod's own objects: it is read beside, and reported here."""
+        """Add Kueue's reason for holding the pod, which neither the pod nor its events show."""
         ask = self.start.grant.pod if self.start.grant else None
         name = ask.labels.get(KUEUE_QUEUE_LABEL, "") if ask else ""
         if state.reason != "waiting-for-queue" or not name:
@@ -212,10 +211,10 @@ class Launch:
         return replace(state, reasons=(*state.reasons, *why_held(held)), log_message=held or state.log_message)
 
     def _with_silent_machine(self, pod: Mapping[str, Any], state: PodState) -> PodState:
-        """Its GPU was taken, or its machine does not answer: no pod says which, but the service looks at the nodes.
+        """Find out whether an unscheduled pod waits for a node that does not answer, or its GPU was taken.
 
-        It is asked anew whenever the scheduler says something else, and before anything outside is blamed; until it has
-        answered, nothing is.
+        The pod does not show which, but the service watches the nodes. It is asked again whenever the scheduler's
+        reason changes. Something outside the hub is blamed only after it has answered.
         """
         if state.reason not in ("unscheduled", "outside") or not self.has_gpu:
             return state
@@ -234,7 +233,7 @@ class Launch:
     async def _refresh_machines(self, about: tuple[str, tuple[Reason, ...]]) -> None:
         grant = self.start.grant
         silent = await self.spawner.gpu_silent_offers()
-        if about == self._asked_about:  # else it was asked again since
+        if about == self._asked_about:  # else the reason has changed since
             self._silent = None if silent is None or grant is None else grant.offer in silent
 
     def _report(self, state: PodState) -> None:
@@ -284,7 +283,7 @@ class Launch:
         try:
             self._count(held=True)
         except spawn_errors.StartTookTooLong as late:
-            # the limit of CPU only: who did not answer is named, not the limit
+            # a CPU-only start is over its limit because the cluster does not answer, so name the cluster
             said = (rejection.reasons[0], explain("start-again-later"))
             log = f"{self.spawner._log_name}: {late}: {rejection.log_message}"
             raise spawn_errors.refusal(said, reason=rejection.reason, log_message=log) from late

@@ -1,4 +1,4 @@
-"""The events of one pod, in KubeSpawner's copy of the namespace's events: sorted by pod once for all starts."""
+"""Find the events of one pod in KubeSpawner's watch of the namespace's events, indexed once for all starts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-EVENTS_SECONDS = 1.0
-"""The events are sorted by pod at most this often, for all starts together."""
+EVENTS_SECONDS = 1.0  # the index of events by pod is rebuilt at most this often
 
 _BY_POD: weakref.WeakKeyDictionary[Any, tuple[float, dict[str, list[Mapping[str, Any]]]]] = weakref.WeakKeyDictionary()
 
 
 def events_of(reflector: Any, uid: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
-    """The events of one pod, by its uid: a pod of the same name that was there before has others (T20).
+    """Return the events of one pod by its uid, because an earlier pod of the same name has its own events (T20).
 
-    `fresh`: as of now; else they may be as old as EVENTS_SECONDS.
+    Args:
+        fresh: read the events now. Otherwise they may be `EVENTS_SECONDS` old.
     """
     if reflector is None or not uid:
         return ()

@@ -1,8 +1,4 @@
-"""A server's pod by KubeSpawner: made, found again, deleted, and watched again where KubeSpawner gave its watch up.
-
-Not here: one launch from its first pod to its address (``launch.py``), and the spawner that an admin chooses
-(``spawner/kube.py``).
-"""
+"""Create, find and delete a server's pod by KubeSpawner, and restart KubeSpawner's watch if it has ended."""
 
 from __future__ import annotations
 
@@ -22,58 +18,58 @@ from hub_extensions.spawner.base import CONFIRM_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
 
-MEND_SECONDS = 5.0
+MEND_SECONDS = 5.0  # minimum time between two attempts to restart the watch
 DELETE_SECONDS = 15.0
-"""So long a pod that failed is given to be gone. It is never deleted by force: see ``GpuKubeSpawner.stop``."""
+"""How long a launch waits for a failed pod to be deleted. It is never deleted by force: see ``GpuKubeSpawner.stop``."""
 LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
-"""When a pod is looked for that a start which came to nothing has left: a create under way may still be taken."""
+"""Pauses before each look for a pod that a failed start has left. The API server may still accept a pending create."""
 CLUSTER_ERRORS = (ApiException, ClientError, ConnectionError, asyncio.TimeoutError)
 
 PodManifest = Mapping[str, Any]
 
 
 class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyterhub and kubespawner are untyped
-    """What a launch needs of KubeSpawner."""
+    """The parts of KubeSpawner that a launch uses."""
 
     gpu_limit_of_profile = 0.0
-    """``start_timeout`` as a profile of this start sets it, in seconds; 0: none does."""
+    """``start_timeout`` of the chosen profile, in seconds; 0 if the profile does not set it."""
     _start_future: asyncio.Future[Any] | None
     _gpu_token = ""
     _gpu_whole: asyncio.Future[Any] | None = None
     _gpu_mended_at = float("-inf")
 
     async def gpu_plain_manifest(self) -> V1Pod:
-        """KubeSpawner's pod, without an offer."""
+        """Return KubeSpawner's pod without the changes of an offer."""
         pod: V1Pod = await super().get_pod_manifest()
         return pod
 
     @property
     def gpu_titles(self) -> Mapping[str, str]:
-        """The admin's words for the offers, as far as the service reported them."""
+        """The administrator's titles of the offers, as far as the service has reported them."""
         return self._gpu_service.titles
 
     async def gpu_read_first(self) -> None:
-        """Read pods and events before KubeSpawner does, and to the end, whatever becomes of this start.
+        """Start KubeSpawner's watch of pods and events and wait for the first list, even if this start is cancelled.
 
-        KubeSpawner 7.0 and 7.1 share what is read between all servers: a start that is cancelled in its first reading
-        leaves a copy that never gets ready, and every later start and stop of the hub waits for it for ever.
+        KubeSpawner 7.0 and 7.1 share the watch between all servers. If a start is cancelled during the first list, the
+        watch never becomes ready, and every later start and stop waits for it forever.
         """
         try:
             await self._start_watching_pods()
             if self.events_enabled:
                 await self._start_watching_events()
         except CLUSTER_ERRORS as error:
-            self.log.debug("%s: the cluster is not read yet: %s", self._log_name, error)  # the launch meets it again
+            self.log.debug("%s: the cluster is not read yet: %s", self._log_name, error)  # the launch handles it
 
     def gpu_make_pod(self) -> tuple[str, asyncio.Future[Any]]:
-        """Let KubeSpawner make the pod: the mark it will have, and the future of its address."""
+        """Let KubeSpawner create the pod. Returns the token of this launch and the future of the server's address."""
         self._gpu_token = secrets.token_hex(8)
         launched: asyncio.Future[Any] = super(GpuSpawnerMixin, self).start()
         self._start_future = self._gpu_whole
         return self._gpu_token, launched
 
     def gpu_pod_of(self, token: str) -> tuple[PodManifest | None, bool]:
-        """The pod of this launch, and whether its absence would mean anything."""
+        """Return the pod of a launch or None, and whether the watch works, so that None means that it is gone."""
         reflector = self.pod_reflector
         if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_broke():
             return None, False
@@ -81,7 +77,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return (pod if pod is not None and token_of(pod) == token else None), True
 
     def gpu_pod_being_ended(self) -> PodManifest | None:
-        """The pod of this server that is being deleted, whichever launch made it; None: none is known."""
+        """Return the pod of this server that is being deleted, of any launch, or None."""
         reflector = self.pod_reflector
         pod: PodManifest | None = (
             reflector.pods.get(f"{self.namespace}/{self.pod_name}") if reflector is not None else None
@@ -89,16 +85,16 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return pod if pod is not None and pod["metadata"].get("deletionTimestamp") else None
 
     async def gpu_delete_pod(self) -> None:
-        """Delete the pod, and wait until it is gone, for DELETE_SECONDS at most. See ``GpuKubeSpawner.stop``."""
+        """Delete the pod and wait until it is gone, at most `DELETE_SECONDS`. See ``GpuKubeSpawner.stop``."""
         try:
             await asyncio.wait_for(super(GpuSpawnerMixin, self).stop(now=False), DELETE_SECONDS)
         except CLUSTER_ERRORS as error:
             self.log.warning("%s: its pod is not deleted yet: %r", self._log_name, error)
 
     async def gpu_leave_no_pod(self, token: str, *of: str) -> None:
-        """Delete the pod of a launch that came to nothing, where KubeSpawner knew of none: a lease ends with its pod.
+        """Delete the pod of a failed launch if KubeSpawner did not, because a lease ends only with its pod.
 
-        Its copy may be older than the pod, and then it stops nothing; or the create is taken after it was cancelled.
+        KubeSpawner's watch may be older than the pod, or the create may be accepted after it was cancelled.
         """
         for pause in LEFT_OVER_SECONDS:
             await asyncio.sleep(pause)
@@ -122,12 +118,12 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
                     self.log.warning("%s: whether its pod was left is not known: %s", self._log_name, error)
 
     def gpu_pod_progress(self) -> AsyncIterator[dict[str, Any]]:
-        """KubeSpawner's own events of a start, to its end."""
+        """Yield KubeSpawner's own events of a start."""
         events: AsyncIterator[dict[str, Any]] = super(GpuSpawnerMixin, self).progress()
         return events
 
     async def gpu_silent_offers(self) -> tuple[OfferId, ...] | None:
-        """Offers that a machine has which does not answer; None: not known now."""
+        """Return offers whose node does not answer; None if the service does not answer."""
         try:
             form = await self._gpu_service.form(self.user.name, self.name, self.gpu_groups, admin=False)
         except (ServiceAway, ServiceRefused):
@@ -135,15 +131,15 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         return form.silent
 
     def gpu_report_made(self, start: Start) -> asyncio.Future[Any] | None:
-        """Report to the service that the pod is there; the future of its answer."""
+        """Report to the service that the pod exists. Returns the future of its answer."""
         return self._gpu_report_started(start, Started(start.attempt))
 
     def gpu_watch_broke(self) -> bool:
-        """KubeSpawner gives its watch up after half a minute of errors, and shows what it last saw for ever after."""
+        """Whether KubeSpawner has given up its watch, after 30 s of errors. It then keeps the last state forever."""
         return _broke(self.pod_reflector)
 
     def gpu_mend_watch(self) -> None:
-        """Begin the watch anew, beside us; one attempt at a time for all servers."""
+        """Restart the watch in the background, with one attempt at a time for all servers."""
         now = asyncio.get_running_loop().time()
         if now - PodSpawner._gpu_mended_at >= MEND_SECONDS:
             PodSpawner._gpu_mended_at = now
@@ -158,14 +154,14 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
                 continue
             key = next((key for key, reflector in self.reflectors.items() if reflector is broken), None)
             try:
-                # a watch that cannot list at once would show every server as gone: ask first
+                # a watch whose first list fails would show every server as gone, so test the API server first
                 answer = await self.api.list_namespaced_pod(
                     self.namespace, limit=1, _request_timeout=5, _preload_content=False
                 )
                 answer.raise_for_status()
                 await watch(replace=True)
                 self.log.info("The cluster is watched again.")
-            except Exception as error:  # noqa: BLE001  whatever it is: the old copy stays, and it is tried again
+            except Exception as error:  # noqa: BLE001  after any error the old watch stays, and this is retried
                 if key is not None:
                     self.reflectors[key] = broken
                 self.log.warning("The cluster cannot be watched now: %s", error)
@@ -173,12 +169,12 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
 
 
 def token_of(pod: PodManifest) -> str:
-    """Of the launch that made it; "" for one that was made without us."""
+    """Return the token of the launch that created a pod; "" if it was created without us."""
     return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
 
 
 def _broke(reflector: Any) -> bool:
-    """Its watch has ended, or its very first list failed: it will not change any more."""
+    """Whether a reflector's watch has ended or its first list failed, so that it will not change any more."""
     if reflector is None:
         return False
     if reflector.watch_task is None:
