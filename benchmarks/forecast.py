@@ -19,8 +19,8 @@ from pathlib import Path
 from benchmarks.figures import latency_row
 from benchmarks.loop_steps import Steps
 from hub_extensions.adapters.store import Changes, TicketRow
-from hub_extensions.core.forecast.foretell import Foreteller
-from hub_extensions.core.forecast.outlook import Stay
+from hub_extensions.core.forecast.results import Stay
+from hub_extensions.core.forecast.wait_model import WaitModel
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
@@ -82,9 +82,9 @@ async def fill(r: Room, running: int, waiting: int, *, both: bool) -> None:
     await r.engine.state.commit(Changes(leases=tuple(leases), tickets=tuple(map(TicketRow, tickets))))
 
 
-def learned(pools: Iterable[str], uses: int = 2000, people: int = 120) -> Foreteller:
+def learned(pools: Iterable[str], uses: int = 2000, people: int = 120) -> WaitModel:
     """A history that nobody measured; of fewer than three people the line is played twice."""
-    rng, teller = random.Random(16), Foreteller()
+    rng, teller = random.Random(16), WaitModel()
     for pool in pools:
         teller.learn(
             Stay(

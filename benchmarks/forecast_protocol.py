@@ -118,9 +118,9 @@ def played(log: Log, pool: ReplayPool, source: str, cache: Path | None, every: i
 def _digest(log: Log, pool: ReplayPool) -> str:
     """Of the sessions, the pool and the code that simulates."""
     root = Path(__file__).resolve().parents[1] / "hub_extensions"
-    code = ("core/forecast/durations.py", "core/forecast/curves.py", "core/forecast/play.py",
+    code = ("core/forecast/durations.py", "core/forecast/curves.py", "core/forecast/simulate.py",
             "core/forecast/interval.py",
-            "core/forecast/wait_forecast.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py")  # fmt: skip
+            "core/forecast/wait_model.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py")  # fmt: skip
     found = hashlib.sha256(repr((log.sessions, pool)).encode())
     for name in code:
         found.update((root / name).read_bytes())

@@ -32,7 +32,7 @@ from hub_extensions.adapters.linux.procfs import describe
 from hub_extensions.adapters.service.gpu_service import GpuServiceClient
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.forecast.interval import Interval
-from hub_extensions.core.forecast.outlook import Given
+from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import Ask, ForecastReport, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.model import OfferConfig

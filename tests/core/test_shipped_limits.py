@@ -12,7 +12,7 @@ from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.pod_status import IMAGE_AFTER, MOST_RESTARTS, OUTSIDE_AFTER
 from hub_extensions.core.cluster.pools import AHEAD, SLUG_LENGTH
 from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy, evidence, stops
-from hub_extensions.core.forecast import curves, durations, episodes, foretell, outlook, play, progress
+from hub_extensions.core.forecast import curves, durations, episodes, inputs, progress, results, simulate, wait_model
 from hub_extensions.core.gpu import dcgm
 from hub_extensions.core.notices import NoticeConfig, delivery
 from hub_extensions.core.offers.model import OfferConfig
@@ -173,13 +173,13 @@ def test_the_limits_that_no_setting_moves(limit: object, value: object) -> None:
         (durations.SIBLINGS, 8),
         (len(durations.FADING), 48),
         (durations.FORGET, 0.005),
-        ((play.DRAWS, play.FEWEST_DRAWS, play.LIVES), (200, 64, 30_000)),
+        ((simulate.DRAWS, simulate.FEWEST_DRAWS, simulate.LIVES), (200, 64, 30_000)),
         ((episodes.EPISODES, episodes.IN_ONE, episodes.FEWEST_EPISODES), (50, 1000, 8)),
         ((episodes.RULES, episodes.MOST_SHIFT), (episodes.Rules(0.2, 20, 0.1, 2, 8), 2.5)),
         (durations.TOLERANCE, 0.3),
-        ((foretell.MOST_PLAYED, foretell.STARTS, foretell.KEYS), (1000, 50, 1000)),
-        ((outlook.FEW, outlook.PEOPLE), (20, 3)),
-        ((outlook.LAST, outlook.COVERED, outlook.VALID), (2000, (0.80, 0.97), timedelta(minutes=2))),
+        ((inputs.MAX_TICKETS, wait_model.STARTS, wait_model.MAX_KEYS), (1000, 50, 1000)),
+        ((results.FEW, results.PEOPLE), (20, 3)),
+        ((results.LAST, results.COVERED, results.VALID), (2000, (0.80, 0.97), timedelta(minutes=2))),
     ],
 )
 def test_the_wait_forecast_has_the_figures_that_it_was_measured_with(figure: object, value: object) -> None:

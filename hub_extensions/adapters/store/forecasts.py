@@ -1,6 +1,6 @@
 """Forecasts that were given, and what came true of them: no names, and no ticket once it is over.
 
-Not here: how they are judged (``core/forecast/outlook.py``).
+Not here: how they are judged (``core/forecast/results.py``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.forecast.interval import Interval
-from hub_extensions.core.forecast.outlook import LAST, Given
+from hub_extensions.core.forecast.results import LAST, Given
 
 FORECASTS = sa.Table(
     "gpu_forecasts",

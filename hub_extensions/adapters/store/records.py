@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 
 from hub_extensions.core.culling import ServerFacts
-from hub_extensions.core.forecast.outlook import Given
+from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd

@@ -27,7 +27,7 @@ from hub_extensions.adapters.store.database import make_engine, make_read_only_e
 from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable, as_unavailable
 from hub_extensions.adapters.store.records import Changes, JournalFilter, JournalRow, NoticeRow, Stored
 from hub_extensions.adapters.store.schema_upgrade import migrate, refuse_other
-from hub_extensions.core.forecast.outlook import Given
+from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.messages import UsagePage
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.overview.days import CountedUse

@@ -3,7 +3,7 @@
 Several sources speak, each a way to look at the past: the user's last two uses, the user's recent ones of this offer or
 of any, the same burst, the pool's recent ones of this offer, and the pool as a whole (Kaplan-Meier, so that who still
 runs counts too). How far each is believed follows from how well it foretold the uses that ended up to now.
-Times are seconds here: a draw is a column of an array. Not here: who starts when (``play.py``).
+Times are seconds here: a draw is a column of an array. Not here: who starts when (``simulate.py``).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which reports of a server's progress are believed. Pure. Not here: what follows from one (``foretell.py``)."""
+"""Which reports of a server's progress are believed. Pure. Not here: what follows from one (``wait_model.py``)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """How long a wait will be: an interval and an upper limit, or an honest "unknown".
 
-Here is what enforced limits prove ("at most"). The quantiles come from what finished uses taught (``foretell.py``) and
-are put beside it by ``outlook.py``.
+This module has the upper bound ("at most") that follows from enforced limits. The quantiles are learned from finished
+uses in ``core/forecast``.
 """
 
 from __future__ import annotations

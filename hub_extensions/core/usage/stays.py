@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hub_extensions.core.forecast.outlook import Stay
+from hub_extensions.core.forecast.results import Stay
 from hub_extensions.core.messages.usage import OWN, UsageRecord
 from hub_extensions.core.usage.ends import UseEnd
 

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hub_extensions.core.forecast.durations import DurationHistory, Left, UseHolder
-from hub_extensions.core.forecast.foretell import Foreteller, alike
+from hub_extensions.core.forecast.inputs import kind_of_use
 from hub_extensions.core.forecast.interval import Interval
-from hub_extensions.core.forecast.outlook import Stay
-from hub_extensions.core.forecast.play import HeldShares, SimulationState, Waiting, Wish
+from hub_extensions.core.forecast.results import Stay
+from hub_extensions.core.forecast.simulate import HeldShares, SimulationState, Waiting, Wish
+from hub_extensions.core.forecast.wait_model import WaitModel
 from hub_extensions.tools.backtest.baselines import LIMITS, Baselines
 from hub_extensions.tools.backtest.limit import bound_of
 from hub_extensions.tools.backtest.log import Log, ReplayPool
@@ -81,7 +82,7 @@ class Recorder:
         self._world = World(pool.gpus, pool.slices, pool.policy)
         self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
         histories: dict[str, DurationHistory] = {}  # the seeds learn the same of them
-        self._ours = [(seed, Foreteller(histories)) for seed in seeds]
+        self._ours = [(seed, WaitModel(histories)) for seed in seeds]
         self._others = Baselines()
         self._waiting: dict[int, RecordedWait] = {}
         limits = [session.limit for session in log.sessions]
@@ -150,9 +151,7 @@ class Recorder:
             wait.limits = wait.points[LIMITS]
         began = time.process_time()
         state = self._state(now)
-        likely = [
-            foreteller.waits(state, seed, now=now).tickets[str(session.number)] for seed, foreteller in self._ours
-        ]
+        likely = [model.waits(state, seed, now=now).tickets[str(session.number)] for seed, model in self._ours]
         wait.took = (time.process_time() - began) / len(likely)
         known = tuple(each.played for each in likely if each is not None)
         if len(known) == len(likely):
@@ -192,5 +191,5 @@ def _stay(session: LogSession) -> Stay:
 
 
 def _holder(session: LogSession, age: float | None = None, left: Left | None = None) -> UseHolder:
-    kind = alike(session.devices, session.slices, session.limit)
+    kind = kind_of_use(session.devices, session.slices, session.limit)
     return UseHolder(session.user, kind, session.submit, age, session.limit, left)

@@ -11,7 +11,7 @@ import pytest
 from hub_extensions.adapters.store import Changes, Store
 from hub_extensions.adapters.store.forecasts import FORECASTS
 from hub_extensions.core.forecast.interval import Interval
-from hub_extensions.core.forecast.outlook import Given
+from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.offers.offer_id import OfferId
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts, Taint
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, survey_pools
-from hub_extensions.core.forecast.foretell import Question, simulation_of
+from hub_extensions.core.forecast.inputs import ForecastInputs, simulation_state
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
@@ -233,7 +233,7 @@ def test_the_wait_is_at_most_what_those_may_last_whose_device_somebody_new_is_gi
 ) -> None:
     found = _one_here_one_there(on_a, held)
     assert standing(found, NOW)["t1"].forecast.at_most == bound  # type: ignore[union-attr]
-    played, _ = simulation_of(Question(found, NOW), 60.0)
+    played, _ = simulation_state(ForecastInputs(found, NOW), 60.0)
     assert [each.id for each in played.held if each.frees] == (["l1", "l2"] if bound == SOON else ["l2"])
 
 

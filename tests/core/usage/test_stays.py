@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.forecast.outlook import Stay
+from hub_extensions.core.forecast.results import Stay
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.usage.stays import stay_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hub_extensions.adapters.store import Changes, TicketRow
-from hub_extensions.core.forecast.outlook import Given
+from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.queue.model import TicketState
 from hub_extensions.hub_service.engine.state.state import State
 

@@ -2,7 +2,7 @@
 
 It learns from the records of the store, page by page, then from each use that ends. After each computation those who
 wait are given their forecasts, which are kept until they come true. Not here: how it is computed
-(``core/forecast/foretell.py``), what people are told of it (``foresight.py``).
+(``core/forecast/wait_model.py``), what people are told of it (``foresight.py``).
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from typing import TypeVar
 
 from hub_extensions.adapters.allocator import give_back
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
-from hub_extensions.core.forecast.foretell import Foreteller, Foretold, Question
+from hub_extensions.core.forecast.inputs import ForecastInputs
 from hub_extensions.core.forecast.interval import limited
-from hub_extensions.core.forecast.outlook import FEW, Given, KnownEnd, LikelyWaits, Stay
-from hub_extensions.core.forecast.play import GivenUp
+from hub_extensions.core.forecast.results import FEW, Given, KnownEnd, LikelyWaits, Stay
+from hub_extensions.core.forecast.simulate import GivenUp
+from hub_extensions.core.forecast.wait_model import Forecasts, WaitModel
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.core.usage.stays import stay_of
@@ -51,7 +52,7 @@ OVERDUE_SECONDS = 60.0
 """A server that is beyond the end it named is likely to be done soon."""
 
 
-def came_true(teller: Foreteller, given: Given) -> None:
+def came_true(teller: WaitModel, given: Given) -> None:
     """It learns from a forecast that was given at a join."""
     joined = given.running.timestamp()
     teller.matured(given.pool, given.played, given.waited or 0.0, given.at_most, joined)
@@ -72,7 +73,7 @@ class Forecaster:
         self._transaction = transaction
         self._publish = publish
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-forecast")
-        self._teller = Foreteller()
+        self._teller = WaitModel()
         self._closed = False
         self._imports: tuple[int, int] | None = None
         self._sizes: dict[str, int] | None = None
@@ -140,7 +141,7 @@ class Forecaster:
         await self._in_thread(lambda: self._learn_anew(pages, joins))
 
     def _learn_anew(self, pages: Sequence[Sequence[Stay]], joins: Iterable[Given]) -> None:
-        teller = Foreteller()
+        teller = WaitModel()
         for page in reversed(pages):  # each from the last that ended to the first
             if self._closed:
                 raise GivenUp
@@ -172,7 +173,9 @@ class Forecaster:
             return
         self._failed = False
 
-    def _answer(self, question: Question, stays: Sequence[Stay], matured: Sequence[Given]) -> tuple[Foretold, float]:
+    def _answer(
+        self, question: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given]
+    ) -> tuple[Forecasts, float]:
         self._teller.learn(stays)
         for each in matured:
             came_true(self._teller, each)
@@ -182,7 +185,7 @@ class Forecaster:
         give_back()  # the lines that were played took more than anything else here
         return found, took
 
-    def question(self) -> Question:
+    def question(self) -> ForecastInputs:
         """Everything it follows from, as it is now."""
         state, clock = self.state, self.state.clock
         now = clock.now()
@@ -191,7 +194,7 @@ class Forecaster:
         for ticket in waiting:
             asked[ticket.id] = (ticket.asked or clock.wall(ticket.joined)).timestamp()
         ends = {lease.id: end for lease in state.leases.values() if (end := self._end(lease, now)) is not None}
-        return Question(state.queue_snapshot(), now, asked, ends)
+        return ForecastInputs(state.queue_snapshot(), now, asked, ends)
 
     def _asked(self, lease: Lease) -> float:
         use = self.state.uses.get(lease.id)
@@ -212,7 +215,7 @@ class Forecaster:
 
     # -------------------------------------------------------------- what is given
 
-    async def give(self, found: Foretold) -> None:
+    async def give(self, found: Forecasts) -> None:
         """Keep what those who wait are told at their join, and each full hour. What cannot be written is not given."""
         waits = self.state.foresight.waits
         sizes = found.sizes if found.sizes != self._sizes else None

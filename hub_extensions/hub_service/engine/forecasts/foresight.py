@@ -12,7 +12,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.store import Changes
-from hub_extensions.core.forecast.outlook import (
+from hub_extensions.core.forecast.progress import OVERDUE, taken
+from hub_extensions.core.forecast.results import (
     FEW,
     LAST,
     VALID,
@@ -26,7 +27,6 @@ from hub_extensions.core.forecast.outlook import (
     usual_ends,
     with_likely,
 )
-from hub_extensions.core.forecast.progress import OVERDUE, taken
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Progress
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.forecast import WaitForecast

@@ -28,7 +28,7 @@ from hub_extensions.core.culling import (
     recent_keeps,
 )
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
-from hub_extensions.core.forecast.outlook import LikelyWaits
+from hub_extensions.core.forecast.results import LikelyWaits
 from hub_extensions.core.gpu.devices import DeviceState, InventoryReading
 from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.messages import UsageRecord, WithoutSessions

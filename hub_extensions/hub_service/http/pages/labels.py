@@ -10,7 +10,7 @@ from datetime import datetime
 
 from hub_extensions.core.culling.sources import WHO
 from hub_extensions.core.forecast.episodes import FEWEST_EPISODES
-from hub_extensions.core.forecast.outlook import FEW
+from hub_extensions.core.forecast.results import FEW
 from hub_extensions.core.messages import ForecastRecord, Health, Keep, OfferEvidence
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 from hub_extensions.core.text.wording import about

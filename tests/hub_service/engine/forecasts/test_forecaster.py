@@ -18,8 +18,9 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.adapters.store.archive import Archive
-from hub_extensions.core.forecast.foretell import Foreteller, Foretold, Question
-from hub_extensions.core.forecast.play import GivenUp, always
+from hub_extensions.core.forecast.inputs import ForecastInputs
+from hub_extensions.core.forecast.simulate import GivenUp, always
+from hub_extensions.core.forecast.wait_model import Forecasts, WaitModel
 from hub_extensions.core.messages import Progress, Stopped, TicketStatus, UsageRecord, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.engine.forecasts import forecaster as forecasting
@@ -358,14 +359,14 @@ def full_for_admissions(connection: Connection) -> None:
         raise StoreUnavailable("The disk is full.")
 
 
-class TellerThatIsSlow(Foreteller):
+class TellerThatIsSlow(WaitModel):
     """It computes until it is told to stop."""
 
     def __init__(self) -> None:
         super().__init__()
         self.begun = threading.Event()
 
-    def answer(self, question: Question, seed: int, go_on: Callable[[], bool] = always) -> Foretold:
+    def answer(self, question: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> Forecasts:
         self.begun.set()
         while go_on():
             time.sleep(0.001)

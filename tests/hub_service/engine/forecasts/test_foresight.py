@@ -11,7 +11,7 @@ import pytest
 from hub_extensions.adapters.store import Changes, TicketRow
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.forecast.interval import Interval
-from hub_extensions.core.forecast.outlook import Given, KnownEnd, Likely, LikelyWaits, PoolView
+from hub_extensions.core.forecast.results import Given, KnownEnd, Likely, LikelyWaits, PoolView
 from hub_extensions.core.messages import Progress
 from hub_extensions.core.messages.usage import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hub_extensions.core.forecast.durations import Left, UseHolder
-from hub_extensions.core.forecast.foretell import ENDING, FIRST_START, Foreteller, Question, alike, simulation_of
+from hub_extensions.core.forecast.inputs import ENDING, ForecastInputs, kind_of_use, simulation_state
 from hub_extensions.core.forecast.interval import Interval, limited
-from hub_extensions.core.forecast.outlook import KnownEnd, Stay
-from hub_extensions.core.forecast.play import Brake, GivenUp, SimulationState, Waiting, Wish, play_lives
-from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
+from hub_extensions.core.forecast.results import KnownEnd, Stay
+from hub_extensions.core.forecast.simulate import Brake, GivenUp, SimulationState, Waiting, Wish, simulate_lives
+from hub_extensions.core.forecast.wait_model import FIRST_START, WaitModel
+from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.admission import admit
 from hub_extensions.core.queue.model import (
-    Lease,
     LeaseState,
     QueueLimits,
     QueueSnapshot,
@@ -31,7 +27,6 @@ from hub_extensions.core.queue.model import (
 )
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, ticket, whole
 from tests.core.queue.test_counted_pools import cards
-from tests.examples import many
 
 SMALL, LARGE, GPU, HALF = (OfferId(name) for name in ("mig-1g.5gb", "mig-2g.10gb", "gpu", "gpu-0.5"))
 MINUTE = timedelta(minutes=1)
@@ -46,92 +41,16 @@ def stays(count: int = 30, pool: str = SMALL, lasted: float = 3600.0, **more: An
 
 
 def line(snap: QueueSnapshot, starting: float = 30.0, **question: Any) -> SimulationState:
-    return simulation_of(Question(snap, NOW, **question), starting)[0]
+    return simulation_state(ForecastInputs(snap, NOW, **question), starting)[0]
 
 
 def shown(snap: QueueSnapshot, **question: Any) -> set[str]:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(each for pool in (SMALL, LARGE, GPU) for each in stays(pool=pool))
-    return set(teller.answer(Question(snap, NOW, **question), 1).tickets)
+    return set(teller.answer(ForecastInputs(snap, NOW, **question), 1).tickets)
 
 
 # ------------------------------------------------------------------ as admission serves it
-
-
-def served(snap: QueueSnapshot, left: dict[str, float], lives: dict[tuple[str, str], float]) -> dict[str, float]:
-    """When each starts who does, by `admit`, event by event: seconds from now."""
-    leases = {each.id: each for each in snap.leases}
-    tickets = {each.id: each for each in snap.tickets}
-    ends = [(end, name) for name, end in left.items()]
-    heapq.heapify(ends)
-    found: dict[str, float] = {}
-    now = 0.0
-    while True:
-        here = replace(snap, tickets=tuple(tickets.values()), leases=tuple(leases.values()))
-        offers = {offer.id: offer for offer in snap.offers}
-        for each in admit(here):
-            found[each.ticket] = now
-            offer, ready = offers[each.offer], tickets.pop(each.ticket)
-            name = f"of {each.ticket}"
-            assert each.device is not None
-            leases[name] = Lease(
-                name, each.ticket, ready.user, ready.server, offer.id, each.device, "", offer.pool, offer.share,
-                LeaseState.RUNNING, NOW,
-            )  # fmt: skip
-            heapq.heappush(ends, (now + lives[each.ticket, offer.pool], name))
-        if not ends:
-            return found
-        now = ends[0][0]
-        while ends and ends[0][0] <= now:
-            del leases[heapq.heappop(ends)[1]]
-
-
-@st.composite
-def lines(draw: st.DrawFn) -> tuple[QueueSnapshot, dict[str, float], dict[tuple[str, str], float]]:
-    """Two pools of profiles and one that is given by parts, somebody on most, and a line for all of them."""
-    times = st.integers(1, 400).map(float)
-    devices: list[DeviceState] = [kind(n) for kind in (small, large, whole) for n in range(draw(st.integers(1, 2)))]
-    left: dict[str, float] = {}
-    leases = []
-    for number, state in enumerate(devices):
-        if draw(st.booleans()) or draw(st.booleans()):
-            share = draw(st.sampled_from([250, 500, WHOLE])) if state.device.pool == GPU else WHOLE
-            leases.append(lease(state, share, number))
-            left[leases[-1].id] = draw(times)
-    both = draw(st.booleans())
-    tickets, lives = [], {}
-    for number in range(draw(st.integers(1, 8))):
-        wanted = [draw(st.sampled_from([SMALL, LARGE, GPU, HALF]))]
-        place, later = 10 * (number + 1), 0
-        if draw(st.booleans()):
-            other = LARGE if wanted[0] == SMALL else SMALL
-            if both:
-                wanted.append(other)  # both asked for at once
-            elif number == 0 and wanted[0] in (SMALL, LARGE):
-                wanted.append(other)  # asked for when others were in line already
-                later = draw(st.sampled_from([0, 5, 15, 25, 45, 65]))  # no two have one place
-        wanted_offers = tuple(WantedOffer(offer, place + (later if at else 0)) for at, offer in enumerate(wanted))
-        tickets.append(Ticket(f"t{number}", f"v{number}", "", wanted_offers, NOW))
-        for pool in (SMALL, LARGE, GPU):
-            lives[f"t{number}", str(pool)] = draw(times)
-    return snapshot(tuple(devices), tuple(tickets), tuple(leases)), left, lives
-
-
-@many(150)
-@given(lines())
-def test_with_the_true_ends_the_line_is_played_as_admission_serves_it(
-    made: tuple[QueueSnapshot, dict[str, float], dict[tuple[str, str], float]],
-) -> None:
-    snap, left, lives = made
-    found = line(snap)
-    of_user = {each.user: each.id for each in snap.tickets}
-
-    def life(wish: Wish) -> np.ndarray[Any, Any]:
-        return np.array([lives[of_user[wish.holder.user], wish.pool]])
-
-    ends = {name: np.array([end]) for name, end in left.items()}
-    starts, _ = play_lives(found, ends, life, 1)
-    assert {name: float(at[0]) for name, at in starts.items()} == served(snap, left, lives)
 
 
 def test_who_starts_later_takes_no_start_from_who_can_start_now() -> None:
@@ -142,7 +61,7 @@ def test_who_starts_later_takes_no_start_from_who_can_start_now() -> None:
         (lease(small(0)),),
         QueueLimits(max_starting=1),
     )
-    starts, _ = play_lives(line(snap), {lease(small(0)).id: np.array([3600.0])}, lambda wish: np.array([600.0]), 1)
+    starts, _ = simulate_lives(line(snap), {lease(small(0)).id: np.array([3600.0])}, lambda wish: np.array([600.0]), 1)
     assert {name: at.tolist() for name, at in starts.items()} == {"t1": [3600.0], "t2": [0.0], "t3": [30.0]}
 
 
@@ -219,7 +138,7 @@ def test_where_no_limit_could_be_said_nothing_is_likely(changes: dict[str, Any])
 def test_who_holds_as_many_as_he_may_is_passed_and_told_nothing() -> None:
     mine = replace(lease(large(0)), user="u1", server="other")
     snap = snapshot((small(0), large(0)), (ticket(1, SMALL), ticket(2, SMALL)), (mine, lease(small(0), n=1)))
-    assert [each.id for each in line(snap).waiting] == ["t2"]
+    assert [each.id for each in line(snap).waiting] == ["t1", "t2"]
     assert shown(snap) == {"t2"}
 
 
@@ -240,43 +159,44 @@ def test_a_start_that_is_under_way_is_over_when_one_usually_is() -> None:
 def test_an_offer_that_was_added_later_has_its_own_place() -> None:
     first = Ticket("t0", "a", "", (WantedOffer(SMALL, 1), WantedOffer(LARGE, 9)), NOW)
     snap = snapshot((small(0), large(0)), (first, ticket(2, LARGE), ticket(3, SMALL)))
-    assert [each.id for each in line(snap).waiting] == ["t2", "t0", "t3"]
+    starts, _ = simulate_lives(line(snap), {}, lambda wish: np.array([600.0]), 1)
+    assert {name: at.tolist() for name, at in starts.items()} == {"t0": [0.0], "t2": [0.0], "t3": [600.0]}
 
 
 # ------------------------------------------------------------------ what is learned
 
 
 def test_a_record_that_is_written_again_teaches_once() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn([*stays(20), *stays(20)])
     assert teller.finished(SMALL) == 20
 
 
 def test_a_start_takes_as_long_as_the_last_fifty_did() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     assert teller.starting == FIRST_START
     teller.learn(stays(60, starting=12.0))
     assert teller.starting == 12.0
 
 
 def test_a_view_counts_people_and_ends_and_names_nobody() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays())
     snap = snapshot((small(0), small(1)), (ticket(1, SMALL), ticket(2, SMALL, user="holder0")), (
         lease(small(0)), replace(lease(small(1), n=1), since=NOW - 300 * MINUTE)))  # fmt: skip
     known = {lease(small(0)).id: KnownEnd(60.0), lease(small(1), n=1).id: KnownEnd(7200.0)}
-    view = teller.answer(Question(snap, NOW, ends=known), 1).pools[SMALL]
+    view = teller.answer(ForecastInputs(snap, NOW, ends=known), 1).pools[SMALL]
     assert (view.finished, view.held, view.people, view.ending) == (30, 2, 2, 1)
 
 
 def test_forecasts_that_fell_short_widen_the_next() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays())
     snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
-    before = teller.answer(Question(snap, NOW), 1).tickets["t1"]
+    before = teller.answer(ForecastInputs(snap, NOW), 1).tickets["t1"]
     for number in range(30):
         teller.matured(SMALL, Interval(600.0, 1200.0, 1800.0), 7200.0, joined=10000.0 * number)
-    after = teller.answer(Question(snap, NOW), 1).tickets["t1"]
+    after = teller.answer(ForecastInputs(snap, NOW), 1).tickets["t1"]
     assert after.played == before.played and after.shown.p50 == before.shown.p50
     assert after.shown.p90 > 1.5 * before.shown.p90
 
@@ -284,14 +204,14 @@ def test_forecasts_that_fell_short_widen_the_next() -> None:
 @pytest.mark.parametrize("times", [1, 3])
 def test_after_one_busy_time_at_the_limit_a_quiet_one_has_the_middle_of_the_simulation(times: int) -> None:
     """150 tickets that all waited to the limit are one experiment, also where each is given three times."""
-    teller, day = Foreteller(), 86400.0
+    teller, day = WaitModel(), 86400.0
     teller.learn(stays())
     began = NOW.timestamp() - 30 * day
     for number in range(150):
         for _ in range(times):
             teller.matured(SMALL, Interval(600.0, 1200.0, 1800.0), day, day, began + 60.0 * number)
     tickets = tuple(replace(ticket(n + 1, SMALL), joined=NOW - (2 - n) * MINUTE) for n in range(2))
-    found = teller.answer(Question(snapshot((small(0),), tickets, (lease(small(0)),)), NOW), 1)
+    found = teller.answer(ForecastInputs(snapshot((small(0),), tickets, (lease(small(0)),)), NOW), 1)
     for likely in (*found.tickets.values(), *found.offers.values()):
         for shown in (likely.shown, limited(likely.shown, day, likely.limit_is_p90)):
             assert shown.p50 == pytest.approx(likely.played.p50, rel=0.05)
@@ -301,7 +221,7 @@ def test_after_one_busy_time_at_the_limit_a_quiet_one_has_the_middle_of_the_simu
 def test_who_is_behind_somebody_has_a_mean_with_that_wait_in_the_busy_time_under_way() -> None:
     """The clock is the one of the joins; once the line was empty, nothing of it counts."""
     for over, counts in ((49.0, True), (50.0, False)):
-        teller = Foreteller()
+        teller = WaitModel()
         teller.learn(stays())
         until = (NOW - over * 60 * MINUTE).timestamp()
         for number in range(9):
@@ -312,24 +232,24 @@ def test_who_is_behind_somebody_has_a_mean_with_that_wait_in_the_busy_time_under
         )
         snap = snapshot((small(0),), tickets, (lease(small(0)),))
         assert [each.waited for each in line(snap).waiting] == [180000.0, 108000.0, 0.0]
-        found = teller.answer(Question(snap, NOW), 1)
+        found = teller.answer(ForecastInputs(snap, NOW), 1)
         shown = [*(found.tickets[f"t{n}"] for n in (1, 2, 3)), found.offers[SMALL]]
         assert [each.shown.p50 > each.played.p50 for each in shown] == [False, counts, counts, counts]
 
 
 def test_who_is_to_stop_stops() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays())
     snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
     with pytest.raises(GivenUp):
-        teller.answer(Question(snap, NOW), 1, lambda: False)
+        teller.answer(ForecastInputs(snap, NOW), 1, lambda: False)
 
 
 def test_an_offers_wait_is_that_of_who_joins_now() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays())
     snap = snapshot((small(0),), (ticket(1, SMALL),), (lease(small(0)),))
-    found = teller.answer(Question(snap, NOW), 1)
+    found = teller.answer(ForecastInputs(snap, NOW), 1)
     assert found.offers.keys() == {SMALL} and found.offers[SMALL].played.p50 > found.tickets["t1"].played.p50
     assert found.sizes == {SMALL: 1}
 
@@ -338,7 +258,7 @@ def test_an_offers_wait_is_that_of_who_joins_now() -> None:
 
 
 def test_a_record_is_known_again_until_a_thousand_others_came() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays(1000))
     teller.learn(stays(1))
     assert teller.finished(SMALL) == 1000 and teller.finished(LARGE) == 0
@@ -348,13 +268,13 @@ def test_a_record_is_known_again_until_a_thousand_others_came() -> None:
 
 
 def test_a_start_takes_as_long_as_the_median_of_the_last_fifty() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(replace(each, starting=float(n)) for n, each in enumerate(stays(60)))
     assert teller.starting == 35.0
 
 
 def test_uses_are_alike_that_have_as_much_for_as_long() -> None:
-    assert alike(1, 500) == (1, 500) and alike(2, 500, 60.0) == (2, 500, 60.0)
+    assert kind_of_use(1, 500) == (1, 500) and kind_of_use(2, 500, 60.0) == (2, 500, 60.0)
 
 
 @pytest.mark.parametrize(
@@ -369,29 +289,29 @@ def test_uses_are_alike_that_have_as_much_for_as_long() -> None:
     ],
 )
 def test_a_view_is_of_those_who_hold_one_of_a_pool(changes: list[dict[str, Any]], people: int, ending: int) -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays())
     leases = tuple(replace(lease(small(n), n=n), **each) for n, each in enumerate(changes))
     ends = {each.id: KnownEnd(3600.0) for each in leases}
-    view = teller.answer(Question(snapshot((small(0), small(1)), (), leases), NOW, ends=ends), 1).pools[SMALL]
+    view = teller.answer(ForecastInputs(snapshot((small(0), small(1)), (), leases), NOW, ends=ends), 1).pools[SMALL]
     assert (view.people, view.ending) == (people, ending)
 
 
 def test_of_a_pool_of_parts_no_count_of_people_has_a_name() -> None:
-    teller = Foreteller()
+    teller = WaitModel()
     teller.learn(stays(pool=GPU))
-    found = teller.answer(Question(snapshot((whole(0),), (), (lease(whole(0)),)), NOW), 1).pools
+    found = teller.answer(ForecastInputs(snapshot((whole(0),), (), (lease(whole(0)),)), NOW), 1).pools
     assert (found[GPU].people, found[GPU].held, found[GPU].finished) == (0, 1, 30)
 
 
 def test_a_ticket_is_played_with_what_it_may_hold_and_for_how_long() -> None:
     gone, known = OfferId("mig-7g.40gb"), ticket(1, SMALL)
     snap = snapshot((small(0), whole(0)), (known, ticket(2, gone, HALF), ticket(3, gone)), lifetime=60 * MINUTE)
-    found, asks = simulation_of(Question(snap, NOW, asked={"t2": 7.0}), 30.0)
+    found, asks = simulation_state(ForecastInputs(snap, NOW, asked={"t2": 7.0}), 30.0)
     limit = (snap.start_allowance + 60 * MINUTE).total_seconds()
     assert found.waiting == (
-        Waiting("t1", (Wish(SMALL, WHOLE, UseHolder("u1", (1, WHOLE), NOW.timestamp(), None, limit)),)),
-        Waiting("t2", (Wish(GPU, 500, UseHolder("u2", (1, 500), 7.0, None, limit)),)),
+        Waiting("t1", (Wish(SMALL, WHOLE, UseHolder("u1", (1, WHOLE), NOW.timestamp(), None, limit), place=1),)),
+        Waiting("t2", (Wish(GPU, 500, UseHolder("u2", (1, 500), 7.0, None, limit), place=2),)),
     )
     assert asks == {
         offer: Wish(pool, share, UseHolder("", (1, share), NOW.timestamp()))
@@ -425,17 +345,9 @@ def test_the_brake_is_played_where_those_who_wait_may_meet_it(most: int, brake: 
     assert late == (None if brake is None else replace(brake, starting=(0.0,)))
 
 
-def test_who_would_also_take_cpu_only_needs_no_more_than_a_start() -> None:
+def test_a_ticket_that_would_also_take_cpu_only_is_simulated_and_shown_no_wait() -> None:
     snap = snapshot((small(0),), (ticket(1, SMALL, "cpu"), ticket(2, SMALL)), (), QueueLimits(max_starting=1))
-    assert [(each.id, len(each.wishes)) for each in line(snap).waiting] == [("t1", 0), ("t2", 1)]
-
-
-def test_lines_that_go_round_in_a_circle_are_played_by_the_first_place() -> None:
-    def both(name: str, first: int, second: int) -> Ticket:
-        return Ticket(name, name, "", (WantedOffer(SMALL, first), WantedOffer(LARGE, second)), NOW)
-
-    circle = (both("a", 11, 2), both("b", 1, 12))
-    another = (both("c", 13, 24), both("d", 23, 14))
-    behind = (both("e", 31, 30), Ticket("f", "f", "", (WantedOffer(LARGE, 25),), NOW))
-    for tickets in ((*circle, *another, *behind), (*behind, *another, *circle)):
-        assert [each.id for each in line(snapshot((small(0), large(0)), tickets)).waiting] == list("bacdfe")
+    assert [[(wish.pool, wish.shown) for wish in each.wishes] for each in line(snap).waiting] == [
+        [(SMALL, False), ("cpu", False)],
+        [(SMALL, True)],
+    ]

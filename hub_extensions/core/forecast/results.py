@@ -1,6 +1,6 @@
 """What the wait forecast says and keeps of itself: values, and how a likely wait is told beside what limits prove.
 
-Standard library only: pages, admission and the records read these. Not here: how a line is played (``play.py``).
+Standard library only: pages, admission and the records read these. Not here: how a line is played (``simulate.py``).
 """
 
 from __future__ import annotations

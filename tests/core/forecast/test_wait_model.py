@@ -15,8 +15,8 @@ from hub_extensions.core.forecast.curves import PastUse, kaplan_meier
 from hub_extensions.core.forecast.durations import Draws, DurationHistory, Left, UseHolder
 from hub_extensions.core.forecast.episodes import BusyEpisodes
 from hub_extensions.core.forecast.interval import Interval, log_time, quantiles
-from hub_extensions.core.forecast.outlook import PoolView, with_likely
-from hub_extensions.core.forecast.play import (
+from hub_extensions.core.forecast.results import PoolView, with_likely
+from hub_extensions.core.forecast.simulate import (
     Brake,
     HeldShares,
     SimulationState,
@@ -24,10 +24,10 @@ from hub_extensions.core.forecast.play import (
     Wish,
     draws_for,
     equal_slots,
-    play,
-    play_lives,
+    simulate,
+    simulate_lives,
 )
-from hub_extensions.core.forecast.wait_forecast import likely_waits
+from hub_extensions.core.forecast.wait_model import likely_waits
 from hub_extensions.core.queue.forecast import WaitForecast
 from tests.examples import many
 
@@ -47,7 +47,7 @@ def starts(devices: int, left: list[tuple[int, int, float]], asks: list[tuple[in
     )
     lives = {f"h{n}": np.array([each[2]]) for n, each in enumerate(left)}
     line = SimulationState({"p": tuple(str(n) for n in range(devices))}, held, waiting)
-    found, _ = play_lives(line, lives, lambda wish: np.array([asks[int(wish.holder.asked)][2]]), 1)
+    found, _ = simulate_lives(line, lives, lambda wish: np.array([asks[int(wish.holder.asked)][2]]), 1)
     return [float(found[f"w{n}"][0]) for n in range(len(asks))]
 
 
@@ -257,7 +257,7 @@ def test_of_several_offers_the_first_that_can_be_had_is_taken_and_both_lines_go_
     behind = tuple(Waiting(n, (Wish(pool, WHOLE, person()),)) for n, pool in (("2", "x"), ("3", "y")))
     line = SimulationState({"x": ("a",), "y": ("b",)}, held, (either, *behind))
     left = {"a": np.array([100.0, 10.0]), "b": np.array([50.0, 20.0])}
-    found, asked = play_lives(line, left, lambda wish: np.full(2, 5.0), 2, (Wish("x", WHOLE, person()),))
+    found, asked = simulate_lives(line, left, lambda wish: np.full(2, 5.0), 2, (Wish("x", WHOLE, person()),))
     assert found["1"].tolist() == [50, 10]
     assert found["2"].tolist() == [100, 15] and found["3"].tolist() == [55, 20]
     assert asked[0].tolist() == [105, 20]
@@ -266,7 +266,7 @@ def test_of_several_offers_the_first_that_can_be_had_is_taken_and_both_lines_go_
 def test_the_start_brake_holds_back_also_where_a_device_is_free() -> None:
     waiting = tuple(Waiting(str(n), (Wish("p", WHOLE, person()),)) for n in range(3))
     line = SimulationState({"p": ("a", "b", "c")}, (), (Waiting("cpu", ()), *waiting), Brake(2, 60.0, (30.0,)))
-    found, _ = play_lives(line, {}, lambda wish: np.full(1, HOUR), 1)
+    found, _ = simulate_lives(line, {}, lambda wish: np.full(1, HOUR), 1)
     assert [found[name][0] for name in ("cpu", "0", "1", "2")] == [0, 30, 60, 90]
 
 
@@ -275,12 +275,12 @@ def test_an_offer_has_the_wait_of_who_comes_last_and_two_of_them_take_nothing_fr
     line = SimulationState({"p": ("a",), "q": ("b",)}, held, (Waiting("cpu", ()),), Brake(1, 60.0, (30.0,)))
     asks = (Wish("p", WHOLE, person()), Wish("q", WHOLE, person()), Wish("q", WHOLE, person()), Wish("r", 1, person()))
     left = {"a": np.array([500.0])}
-    found, asked = play_lives(line, left, lambda wish: np.full(1, HOUR), 1, asks)
+    found, asked = simulate_lives(line, left, lambda wish: np.full(1, HOUR), 1, asks)
     assert found["cpu"].tolist() == [30] and [each.tolist() for each in asked] == [[500], [90], [90], [np.inf]]
-    found, asked = play_lives(replace(line, brake=None), left, lambda wish: np.full(1, HOUR), 1, asks)
+    found, asked = simulate_lives(replace(line, brake=None), left, lambda wish: np.full(1, HOUR), 1, asks)
     assert found["cpu"].tolist() == [0] and [each.tolist() for each in asked] == [[500], [0], [0], [np.inf]]
     stopped = replace(line, brake=None, held_up=frozenset({"q"}))
-    assert [at.tolist() for at in play_lives(stopped, left, lambda wish: np.full(1, HOUR), 1, asks)[1]] == [
+    assert [at.tolist() for at in simulate_lives(stopped, left, lambda wish: np.full(1, HOUR), 1, asks)[1]] == [
         [500], [np.inf], [np.inf], [np.inf],
     ]  # fmt: skip
 
@@ -289,9 +289,9 @@ def test_of_offers_that_are_free_at_once_the_preferred_is_taken_and_one_that_is_
     both = Waiting("1", (Wish("x", WHOLE, person()), Wish("y", WHOLE, person())))
     behind = tuple(Waiting(f"of {pool}", (Wish(pool, WHOLE, person()),)) for pool in ("x", "y"))
     line = SimulationState({"x": ("a",), "y": ("b",)}, (), (both, *behind))
-    found, _ = play_lives(line, {}, lambda wish: np.full(3, 5.0), 3)
+    found, _ = simulate_lives(line, {}, lambda wish: np.full(3, 5.0), 3)
     assert {name: at.tolist() for name, at in found.items()} == {"1": [0] * 3, "of x": [5] * 3, "of y": [0] * 3}
-    found, _ = play_lives(replace(line, held_up=frozenset({"x"})), {}, lambda wish: np.full(3, 5.0), 3)
+    found, _ = simulate_lives(replace(line, held_up=frozenset({"x"})), {}, lambda wish: np.full(3, 5.0), 3)
     assert {name: at.tolist() for name, at in found.items()} == {"1": [0] * 3, "of x": [np.inf] * 3, "of y": [5] * 3}
 
 
@@ -299,25 +299,25 @@ def test_a_device_that_is_not_ours_any_more_is_waited_for_by_nobody() -> None:
     """Who holds two of which one is gone ends with the one that is there."""
     both = HeldShares("both", person(age=600.0, left=Left(120.0)), (("gone", WHOLE), ("a", WHOLE)))
     line = SimulationState({"p": ("a",)}, (both,), (Waiting("w", (Wish("p", WHOLE, person()),)),))
-    assert play(line, {"p": history()}, 1).starts["w"].tolist() == [120.0] * 200
+    assert simulate(line, {"p": history()}, 1).starts["w"].tolist() == [120.0] * 200
     other = replace(both, shares=(("a", WHOLE), ("gone", WHOLE)))
-    assert play(replace(line, held=(other,)), {"p": history()}, 1).starts["w"].tolist() == [120.0] * 200
+    assert simulate(replace(line, held=(other,)), {"p": history()}, 1).starts["w"].tolist() == [120.0] * 200
 
 
 def test_so_many_worlds_are_played_as_holders_and_tickets_allow() -> None:
     held = tuple(HeldShares(f"h{n}", person(age=1.0, left=Left(60.0)), ((f"d{n}", WHOLE),)) for n in range(300))
     tickets = tuple(Waiting(f"w{n}", ()) for n in range(100))
     line = SimulationState({"p": tuple(f"d{n}" for n in range(300))}, held, tickets)
-    assert {len(at) for at in play(line, {"p": history()}, 1).starts.values()} == {75}
+    assert {len(at) for at in simulate(line, {"p": history()}, 1).starts.values()} == {75}
 
 
 def test_of_two_lines_each_has_worlds_of_its_own() -> None:
     past = {"p": history(), "q": history()}
     held = tuple(HeldShares(pool, person(age=1.0), ((f"of {pool}", WHOLE),)) for pool in past)
     line = SimulationState({pool: (f"of {pool}",) for pool in past}, held, ())
-    left = play(line, past, 1).left
+    left = simulate(line, past, 1).left
     assert left["p"].tolist() != left["q"].tolist()
-    assert play(line, {"p": history()}, 1).left["p"].tolist() == left["p"].tolist()
+    assert simulate(line, {"p": history()}, 1).left["p"].tolist() == left["p"].tolist()
 
 
 @pytest.mark.parametrize(
@@ -440,7 +440,7 @@ def test_where_nobody_is_distinguished_all_is_of_a_second_play_by_the_pool_too()
         past = DurationHistory(some)
         assert past.distinguishes_people is (name == "told apart")
         found[name] = likely_waits(line, {"p": past}, {}, seed=1, asks=(Wish("p", WHOLE, person("x")),))
-        both = [play(line, {"p": past}, 1, (), lambda: True, curve).starts["w"].tolist() for curve in ((), ("p",))]
+        both = [simulate(line, {"p": past}, 1, (), lambda: True, curve).starts["w"].tolist() for curve in ((), ("p",))]
         expected = quantiles(*both) if name == "alone" else quantiles(both[0])
         likely = found[name].tickets["w"]
         assert likely is not None and likely.played == expected

@@ -1,0 +1,742 @@
+"""Simulate a line: when each ticket starts if everybody ahead uses a GPU for a given time.
+
+Many worlds are simulated at once: an array has one row per world. Times are seconds from now. The rules are those of
+``core/queue/discipline.py``; ``benchmarks/discipline.py`` proves on random lines that both admit the same tickets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hub_extensions.core.forecast.durations import Draws, DurationHistory, UseHolder
+from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.offers.offer_id import CPU
+
+FloatArray = NDArray[np.float64]
+Places = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+DRAWS = 200
+"""Number of worlds for a short line (the reference algorithm)."""
+FEWEST_DRAWS = 64
+LIVES = 30_000
+"""Approximate maximum of lives drawn for one pool: the number of worlds shrinks when there are more servers."""
+TOGETHER = 50
+"""Lives drawn, or steps simulated, between two checks whether the answer is still wanted."""
+NEVER = np.inf
+LAST, FULL = np.iinfo(np.int64).max, np.iinfo(np.int32).max
+
+Life = Callable[["Wish"], FloatArray]
+"""Seconds for which a wish is held once it is granted, in each world."""
+
+
+class GivenUp(Exception):
+    """Raised when the caller no longer wants the answer."""
+
+
+def always() -> bool:
+    """Return True: the default for `go_on`."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShares:
+    """A holder of shares of devices.
+
+    Attributes:
+        shares: (device, thousandths) of each device.
+        frees: False if the end frees nothing (a foreign process stays, or the device is lost).
+        pool: the pool whose history describes the use. "" if it is the pool of the devices.
+        server: the server that counts against its user's own limit. None if it does not count (any more).
+    """
+
+    id: str
+    holder: UseHolder
+    shares: tuple[tuple[str, int], ...]
+    frees: bool = True
+    pool: str = ""
+    server: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One offer that a ticket accepts.
+
+    Attributes:
+        pool: whose line the ticket waits in; `CPU` needs a start, but no device.
+        share: thousandths of each of `devices` devices.
+        place: the ticket's place in this line. Tickets with equal places are served in the order given.
+        held_up: nobody can be given this offer now. The place in line still counts.
+        shown: a forecast may be shown for this offer.
+    """
+
+    pool: str
+    share: int
+    holder: UseHolder
+    devices: int = 1
+    place: int = 0
+    held_up: bool = False
+    shown: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A ticket in line.
+
+    Attributes:
+        wishes: in the user's order of preference; empty for CPU only.
+        waited: seconds up to now.
+        server: the server that would start.
+    """
+
+    id: str
+    wishes: tuple[Wish, ...]
+    waited: float = 0.0
+    server: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """The limit on servers that start at the same time.
+
+    Attributes:
+        most: the limit.
+        takes: seconds from admission to ready.
+        starting: seconds until each server that is starting now is ready.
+    """
+
+    most: int
+    takes: float
+    starting: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationState:
+    """Everything that a wait depends on.
+
+    Attributes:
+        pools: pool -> the devices that may be given to this hub's servers.
+        waiting: in the order of their first places.
+        brake: None if the start brake cannot hold anybody back.
+        held_up: pools in which nobody can be given anything.
+        whole: thousandths (or slices) of a whole device.
+        limit: servers with a GPU that one user may hold. None if there is no limit.
+    """
+
+    pools: Mapping[str, tuple[str, ...]]
+    held: tuple[HeldShares, ...]
+    waiting: tuple[Waiting, ...]
+    brake: Brake | None = None
+    held_up: frozenset[str] = frozenset()
+    whole: int = WHOLE
+    limit: int | None = None
+
+
+def draws_for(servers: int) -> int:
+    """Return the number of worlds, which is smaller when many lives have to be drawn."""
+    return max(FEWEST_DRAWS, min(DRAWS, LIVES // servers)) if servers else DRAWS
+
+
+@dataclass(frozen=True, slots=True)
+class Worlds:
+    """The result of a simulation: seconds from now, in each world.
+
+    Attributes:
+        starts: ticket -> its start.
+        asks: the start of each offer that was only asked for.
+        left: holder or lease -> its end.
+    """
+
+    starts: dict[str, FloatArray]
+    asks: list[FloatArray]
+    left: dict[str, FloatArray]
+
+
+def simulate(
+    state: SimulationState,
+    histories: Mapping[str, DurationHistory],
+    seed: int,
+    asks: Sequence[Wish] = (),
+    go_on: Callable[[], bool] = always,
+    by_curve: Collection[str] = (),
+) -> Worlds:
+    """Draw lives and simulate the line.
+
+    Args:
+        histories: pool -> durations of its finished uses.
+        asks: offers whose wait is simulated for somebody who joins last.
+        go_on: called now and then; False stops the simulation.
+        by_curve: pools whose lives are drawn without regard to the user.
+
+    Raises:
+        GivenUp: `go_on` returned False.
+    """
+    count = draws_for(len(state.held) + len(state.waiting))
+    draws = {
+        pool: Draws(history, [each.holder for each in _held_in(state, pool)], count, (seed, number), pool in by_curve)
+        for number, (pool, history) in enumerate(sorted(histories.items()))
+    }
+    held = sorted(state.held, key=lambda each: (each.holder.asked, each.id))
+    left = {}
+    pool_of = {device: pool for pool, devices in state.pools.items() for device in devices}
+    in_pool: dict[str, list[HeldShares]] = {}
+    for each in held:
+        pool = next((pool_of[device] for device, _ in each.shares if device in pool_of), each.pool)
+        if pool in draws and each.frees:
+            in_pool.setdefault(pool, []).append(each)
+    for pool, some in in_pool.items():
+        for part in range(0, len(some), TOGETHER):
+            if not go_on():
+                raise GivenUp
+            holders = [each.holder for each in some[part : part + TOGETHER]]
+            for each, lives in zip(some[part : part + TOGETHER], draws[pool].lives(holders), strict=True):
+                left[each.id] = lives - (each.holder.age or 0.0)
+    known: dict[int, FloatArray] = {}
+    for pool in set(by_curve) & draws.keys():
+        wishes = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
+        known |= zip(map(id, wishes), draws[pool].lives([wish.holder for wish in wishes]), strict=True)
+
+    def life(wish: Wish) -> FloatArray:
+        return known[id(wish)] if id(wish) in known else draws[wish.pool].life(wish.holder)
+
+    starts, asked = simulate_lives(replace(state, held=tuple(held)), left, life, count, asks, go_on)
+    return Worlds(starts, asked, left)
+
+
+def _held_in(state: SimulationState, pool: str) -> list[HeldShares]:
+    ours = set(state.pools.get(pool, ()))
+    return [each for each in state.held if any(device in ours for device, _ in each.shares)]
+
+
+def simulate_lives(
+    state: SimulationState,
+    left: Mapping[str, FloatArray],
+    life: Life,
+    count: int,
+    asks: Sequence[Wish] = (),
+    go_on: Callable[[], bool] = always,
+) -> tuple[dict[str, FloatArray], list[FloatArray]]:
+    """Simulate a line with given lives.
+
+    Args:
+        left: holder -> seconds until its end, in each world. A holder that is missing never ends.
+        life: returns how long a wish is held once it is granted.
+        count: number of worlds.
+
+    Returns:
+        The start of each ticket, and of each of `asks` if it came last. `NEVER` if it does not start.
+    """
+    lives: dict[int, FloatArray] = {}
+    for ticket in state.waiting:
+        if not go_on():
+            raise GivenUp
+        lives |= {id(wish): life(wish) for wish in ticket.wishes if _can_be_given(state, wish) and wish.pool != CPU}
+    starts, found = _without_brake(state, left, lives, count, asks, go_on)
+    if state.brake is not None and (state.waiting or asks):
+        held_back = np.flatnonzero(_exceeds(state.brake, starts, found))
+        if len(held_back):
+            events = _Events(
+                state,
+                state.waiting,
+                asks,
+                {name: end[held_back] for name, end in left.items()},
+                {wish: some[held_back] for wish, some in lives.items()},
+                len(held_back),
+            )
+            events.run(go_on)
+            starts[held_back], found[held_back] = events.starts[:, :-1], events.asked
+    return {ticket.id: starts[:, number] for number, ticket in enumerate(state.waiting)}, list(found.T)
+
+
+def _without_brake(
+    state: SimulationState,
+    left: Mapping[str, FloatArray],
+    lives: Mapping[int, FloatArray],
+    count: int,
+    asks: Sequence[Wish],
+    go_on: Callable[[], bool],
+) -> tuple[FloatArray, FloatArray]:
+    """Return the starts of the tickets and of `asks`, one row per world, if any number may start at once."""
+    state = replace(state, brake=None)
+    starts, found = np.zeros((count, len(state.waiting))), np.full((count, len(asks)), NEVER)
+    others = []
+    slots = _independent_pools(state, asks)
+    in_pool: dict[str, list[tuple[int, Wish]]] = {pool: [] for pool in slots}
+    for number, ticket in enumerate(state.waiting):
+        pools = {wish.pool for wish in ticket.wishes}
+        if pools & slots.keys():
+            in_pool[ticket.wishes[0].pool].append((number, ticket.wishes[0]))
+        elif pools - {CPU}:
+            others.append(number)
+    if any(CPU in {wish.pool for wish in state.waiting[number].wishes} for number in others):
+        # the line for CPU only decides which of their offers these tickets take
+        others = [
+            at for at, ticket in enumerate(state.waiting) if not {wish.pool for wish in ticket.wishes} & slots.keys()
+        ]
+    for pool, size in slots.items():
+        line = _Slots(size, _held_in(state, pool), left, count)
+        for number, wish in sorted(in_pool[pool], key=lambda each: each[1].place):
+            starts[:, number] = line.start(lives[id(wish)])
+        for number, wish in enumerate(asks):
+            if wish.pool == pool:
+                found[:, number] = line.next_free()
+    rest = [number for number, wish in enumerate(asks) if wish.pool not in slots]
+    if others or rest:
+        events = _Events(state, [state.waiting[at] for at in others], [asks[at] for at in rest], left, lives, count)
+        events.run(go_on)
+        starts[:, others], found[:, rest] = events.starts[:, :-1], events.asked
+    return starts, found
+
+
+def _exceeds(brake: Brake, starts: FloatArray, asked: FloatArray) -> Flags:
+    """Return in which worlds more servers would start at once than may."""
+    under_way = np.tile(np.array(brake.starting) - brake.takes, (len(starts), 1))
+    every = np.sort(np.concatenate((under_way, starts), axis=1), axis=1)
+    over: Flags = np.zeros(len(starts), dtype=bool)
+    if every.shape[1] > brake.most:
+        first, next_one = every[:, : -brake.most], every[:, brake.most :]
+        over |= (np.isfinite(next_one) & (next_one < first + brake.takes)).any(axis=1)
+    for at in asked.T:
+        starting = (every <= at[:, None]) & (every + brake.takes > at[:, None])
+        over |= np.isfinite(at) & (starting.sum(axis=1) >= brake.most)
+    return over
+
+
+def _can_be_given(state: SimulationState, wish: Wish) -> bool:
+    if wish.pool in state.held_up or wish.held_up:
+        return False
+    return wish.pool == CPU or bool(state.pools.get(wish.pool))
+
+
+def _independent_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
+    """Return pool -> slots, of the pools that consist of equal slots and whose line depends on no other line."""
+    limited = set(_limited_users(state, state.waiting))
+    alone, coupled = dict[str, list[Wish]](), set[str]()
+    for ticket in state.waiting:
+        for wish in ticket.wishes:
+            alone.setdefault(wish.pool, []).append(wish)
+            if len(ticket.wishes) > 1 or wish.held_up or wish.holder.user in limited:
+                coupled.add(wish.pool)
+    found = {}
+    for pool, devices in state.pools.items():
+        if devices and pool not in coupled and pool not in state.held_up:
+            wishes = [*alone.get(pool, ()), *(wish for wish in asks if wish.pool == pool)]
+            if any(wish.held_up for wish in wishes):
+                continue
+            if number := equal_slots(devices, _held_in(state, pool), wishes, state.whole):
+                found[pool] = number
+    return found
+
+
+def _limited_users(state: SimulationState, waiting: Sequence[Waiting]) -> dict[str, set[str]]:
+    """Return user -> servers, of the users whose own limit may hold back one of their tickets."""
+    if state.limit is None:
+        return {}
+    servers: dict[str, set[str]] = {}
+    for ticket in waiting:
+        if any(wish.pool != CPU for wish in ticket.wishes):
+            servers.setdefault(ticket.wishes[0].holder.user, set()).add(ticket.server)
+    for each in state.held:
+        if each.server is not None and each.holder.user in servers:
+            servers[each.holder.user].add(each.server)
+    return {user: some for user, some in servers.items() if len(some) > state.limit}
+
+
+def equal_slots(devices: Sequence[str], held: Sequence[HeldShares], wishes: Sequence[Wish], whole: int = WHOLE) -> int:
+    """Return how many servers fit if all have an equal share of one device each, or 0 if the shares differ."""
+    shares = {wish.share for wish in wishes} | {share for each in held for _, share in each.shares}
+    if any(wish.devices != 1 for wish in wishes) or any(len(each.shares) != 1 for each in held) or len(shares) != 1:
+        return 0
+    on_one = whole // shares.pop()
+    users = Counter(device for each in held for device, _ in each.shares)
+    return 0 if any(count > on_one for count in users.values()) else len(devices) * on_one
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAdmission:
+    """One admission of one world.
+
+    Attributes:
+        wish: the number of the granted wish, in the user's order of preference.
+        device: the granted device, the first if there are several. None for CPU only.
+    """
+
+    ticket: str
+    at: float
+    wish: int
+    device: str | None
+
+
+def simulate_admissions(
+    state: SimulationState, left: Mapping[str, float], life: Callable[[Wish], float]
+) -> list[SimulatedAdmission]:
+    """Simulate one world with given lives event by event and return its admissions in their order."""
+    if not state.waiting:
+        return []
+    lives = {id(wish): np.array([life(wish)]) for ticket in state.waiting for wish in ticket.wishes if wish.pool != CPU}
+    ends = {name: np.array([end]) for name, end in left.items()}
+    events = _Events(state, state.waiting, (), ends, lives, 1)
+    events.run(always)
+    return events.admissions(0)
+
+
+class _Slots:
+    """A pool of equal slots: the first in line takes the slot that is free next."""
+
+    def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
+        self._now: FloatArray = np.zeros(count)
+        self._free = np.zeros((count, slots))
+        self._rows = np.arange(count)
+        for at, each in enumerate(held):
+            self._free[:, at] = left.get(each.id, NEVER)
+
+    def start(self, life: FloatArray) -> FloatArray:
+        """Start the next in line and return when."""
+        slot = self._free.argmin(axis=1)
+        self._now = np.maximum(self._free[self._rows, slot], self._now)
+        self._free[self._rows, slot] = self._now + life
+        return self._now
+
+    def next_free(self) -> FloatArray:
+        """Return when one more could start."""
+        found: FloatArray = np.maximum(self._free.min(axis=1), self._now)
+        return found
+
+
+class _Events:
+    """Lines that depend on each other, simulated event by event; each world is at a time of its own.
+
+    Lines depend on each other by tickets with several offers, by the start brake, and by users' own limits. At each
+    moment the first of all heads that can be given something is admitted, until nobody can be; then the world moves on
+    to the next end of a use, or, if the brake holds everybody back, to the next end of a start.
+    """
+
+    def __init__(
+        self,
+        state: SimulationState,
+        waiting: Sequence[Waiting],
+        asks: Sequence[Wish],
+        left: Mapping[str, FloatArray],
+        lives: Mapping[int, FloatArray],
+        count: int,
+    ) -> None:
+        self._state, self._count, self._brake, self._tickets = state, count, state.brake, waiting
+        self._now: FloatArray = np.zeros(count)
+        self.starts: FloatArray = np.full((count, len(waiting) + 1), NEVER)
+        self.asked: FloatArray = np.full((count, len(asks)), NEVER)
+        self._step = 0
+        self._left = np.full(count, len(waiting))
+        self._granted = np.full((count, len(waiting) + 1, 3), -1)
+        """Step of the admission, number of the wish, number of the device."""
+        cpu = (Wish(CPU, 0, UseHolder("", "", 0.0)),)
+        wishes = [ticket.wishes or cpu for ticket in waiting]
+        self._lines = list(dict.fromkeys([wish.pool for some in [*wishes, asks] for wish in some]))
+        self._name_tickets(waiting, wishes, lives)
+        self._asks = [(self._lines.index(wish.pool), wish, _can_be_given(state, wish)) for wish in asks]
+        self._limit_users(waiting)
+        self._name_devices([wish for some in [*wishes, asks] for wish in some], left)
+        if self._brake is not None:
+            starting = self._brake.starting
+            self._ready = np.full((count, max(self._brake.most, len(starting))), -NEVER)
+            self._ready[:, : len(starting)] = starting
+
+    # ------------------------------------------------------------------ tables
+
+    def _name_tickets(
+        self, waiting: Sequence[Waiting], wishes: Sequence[Sequence[Wish]], lives: Mapping[int, FloatArray]
+    ) -> None:
+        """Make the lines, and for each ticket and line what the ticket would take there."""
+        lines, tickets = len(self._lines), len(waiting)
+        number = {pool: at for at, pool in enumerate(self._lines)}
+        in_line: list[dict[int, list[int]]] = [{} for _ in self._lines]  # ticket -> its wishes in that line
+        for ticket, some in enumerate(wishes):
+            for at, wish in enumerate(some):
+                in_line[number[wish.pool]].setdefault(ticket, []).append(at)
+        places = sorted({(wish.place, ticket) for ticket, some in enumerate(wishes) for wish in some})
+        rank = {place: at for at, place in enumerate(places)}
+        longest = max(map(len, in_line), default=0)
+        per_line = max((len(at) for line in in_line for at in line.values()), default=1)
+        self._ticket = np.full((lines, longest + 1), tickets)
+        self._place = np.full((lines, longest + 1), LAST)
+        self._waiting: Flags = np.zeros((self._count, lines, longest + 1), dtype=bool)
+        shape = (tickets + 1, lines, per_line)
+        self._share, self._devices = np.zeros(shape, dtype=np.int32), np.ones(shape, dtype=np.int64)
+        self._wish_place, self._preference = np.full(shape, LAST), np.zeros(shape, dtype=np.int64)
+        self._can, self._life_of = np.zeros(shape, dtype=bool), np.zeros(shape, dtype=np.int64)
+        self._lives = [np.zeros(self._count)]
+        self._where: list[list[tuple[int, int]]] = [[] for _ in range(tickets + 1)]
+        self._splits = False
+        for line, entries in enumerate(in_line):
+            first = {
+                ticket: min(rank[wishes[ticket][at].place, ticket] for at in some) for ticket, some in entries.items()
+            }
+            for position, ticket in enumerate(sorted(entries, key=first.__getitem__)):
+                self._ticket[line, position], self._place[line, position] = ticket, first[ticket]
+                self._waiting[:, line, position] = True
+                self._where[ticket].append((line, position))
+                for column, at in enumerate(entries[ticket]):
+                    wish = wishes[ticket][at]
+                    key = ticket, line, column
+                    self._share[key], self._devices[key] = wish.share, wish.devices
+                    self._wish_place[key], self._preference[key] = rank[wish.place, ticket], at
+                    self._splits |= rank[wish.place, ticket] != first[ticket]
+                    self._can[key] = _can_be_given(self._state, wish)
+                    if id(wish) in lives:
+                        self._life_of[key] = len(self._lives)
+                        self._lives.append(lives[id(wish)])
+        self._life: FloatArray = np.array(self._lives)
+        self._several = any(len({wish.pool for wish in some}) > 1 for some in wishes)
+        self._choices = max(map(len, wishes), default=1)
+        most = max(map(len, self._where), default=0) or 1
+        self._lines_of = np.full((tickets + 1, most), 0)
+        self._positions_of = np.full((tickets + 1, most), longest)  # the last position of each line is nobody's
+        for ticket, some in enumerate(self._where):
+            for at, (line, position) in enumerate(some):
+                self._lines_of[ticket, at], self._positions_of[ticket, at] = line, position
+
+    def _limit_users(self, waiting: Sequence[Waiting]) -> None:
+        """Number the servers of users whose own limit may hold back a ticket, and their tickets for other servers."""
+        limited = _limited_users(self._state, waiting)
+        self._server: dict[tuple[str, str], int] = {}
+        for user, servers in limited.items():
+            for server in sorted(servers):
+                self._server[user, server] = len(self._server)
+        tickets = len(waiting)
+        self._server_of = np.full(tickets + 1, len(self._server))
+        own: dict[str, list[tuple[int, str]]] = {}
+        for number, ticket in enumerate(waiting):
+            user = ticket.wishes[0].holder.user if ticket.wishes else ""
+            if (user, ticket.server) in self._server and any(wish.pool != CPU for wish in ticket.wishes):
+                self._server_of[number] = self._server[user, ticket.server]
+                own.setdefault(user, []).append((number, ticket.server))
+        most = max(map(len, own.values()), default=1)
+        self._others_of = np.full((len(self._server) + 1, most), tickets)
+        for (user, server), number in self._server.items():
+            others = [each for each, name in own.get(user, ()) if name != server]
+            self._others_of[number, : len(others)] = others
+        self._holds = np.zeros((self._count, len(self._server) + 1), dtype=np.int64)
+        self._others = np.zeros((self._count, tickets + 1), dtype=np.int64)
+        self._started: Flags = np.zeros((self._count, tickets + 1), dtype=bool)
+
+    def _name_devices(self, wishes: Sequence[Wish], left: Mapping[str, FloatArray]) -> None:
+        """Number the devices line by line, with what is held of them."""
+        state, number = self._state, dict[str, int]()
+        lines: list[int] = []
+        for line, pool in enumerate(self._lines):
+            for device in state.pools.get(pool, ()):
+                number[device] = len(lines)
+                lines.append(line)
+            if not state.pools.get(pool):
+                lines.append(line)  # a line needs a device for `reduceat`: CPU only asks for nothing of it
+        self._names = {at: device for device, at in number.items()}
+        self._begins = np.array([lines.index(line) for line in range(len(self._lines))])
+        held: list[tuple[int, int, str, int]] = []
+        for each in state.held:
+            server = self._server.get((each.holder.user, each.server or ""), len(self._server))
+            server = len(self._server) if each.server is None else server
+            here = [(number[device], share) for device, share in each.shares if device in number]
+            if not here and server < len(self._server):
+                here = [(len(lines), state.whole)]  # on a device that is given to nobody: it ends all the same
+                lines.append(len(self._lines))
+            for device, share in here:
+                held.append((device, share, each.id, server))
+                server = len(self._server)
+        self._line_of, self._ours = np.array(lines), sum(1 for line in lines if line < len(self._lines))
+        self._one_device = all(wish.devices == 1 for wish in wishes)
+        shares = [wish.share for wish in wishes if wish.share] + [share for _, share, _, _ in held if share]
+        on_device = Counter(device for device, _, _, _ in held)
+        columns = max(state.whole // min(shares, default=state.whole), 1, *on_device.values())
+        shape = (self._count, len(lines), columns)
+        self._free = np.full(shape[:2], state.whole, dtype=np.int32)
+        for line, pool in enumerate(self._lines):
+            if pool != CPU and not state.pools.get(pool):
+                self._free[:, self._begins[line]] = -1
+        self._ends: FloatArray = np.full(shape, NEVER)
+        self._held, self._holder = np.zeros(shape, dtype=np.int32), np.full(shape, len(self._server))
+        rows = np.arange(self._count)
+        for device, share, name, server in held:
+            until = left.get(name, np.full(self._count, NEVER))
+            self._take(rows, np.full(self._count, device), np.full(self._count, share), until, server)
+            if server < len(self._server):
+                self._hold(rows, np.full(self._count, server), 1)
+
+    # ------------------------------------------------------------------ time
+
+    def run(self, go_on: Callable[[], bool]) -> None:
+        """Simulate until nobody waits, or nothing happens any more.
+
+        Raises:
+            GivenUp: `go_on` returned False.
+        """
+        rows = np.arange(self._count)
+        self._release(rows)
+        while len(rows):
+            self._step += 1
+            if self._step % TOGETHER == 0 and not go_on():
+                raise GivenUp
+            room = self._room(rows)
+            admitted = self._admit(rows, room)
+            idle = rows[~admitted]
+            if len(idle):
+                self._answer(idle, room[~admitted])
+                until = self._next_event(idle, room[~admitted])
+                going = np.isfinite(until) & self._is_wanted(idle)
+                self._now[idle] = np.where(going, until, self._now[idle])
+                self._release(idle[going])
+                rows = np.concatenate((rows[admitted], idle[going])) if not going.all() else rows
+
+    def admissions(self, row: int) -> list[SimulatedAdmission]:
+        """Return the admissions of one world in their order."""
+        found = []
+        for number in np.argsort(self._granted[row, :-1, 0], kind="stable"):
+            step, wish, device = self._granted[row, number]
+            if step >= 0:
+                ticket, name = self._tickets[number], None if device < 0 else self._names[device]
+                found.append(SimulatedAdmission(ticket.id, float(self.starts[row, number]), int(wish), name))
+        return found
+
+    def _is_wanted(self, rows: Places) -> Flags:
+        """Whether anybody still waits in these worlds."""
+        asked = np.array([number for number, (_, _, can) in enumerate(self._asks) if can], dtype=np.int64)
+        over: Flags = np.isfinite(self.starts[rows, :-1]).all(axis=1) & np.isfinite(self.asked[rows][:, asked]).all(
+            axis=1
+        )
+        return ~over
+
+    def _room(self, rows: Places) -> Flags:
+        if self._brake is None:
+            return np.ones(len(rows), dtype=bool)
+        found: Flags = (self._ready[rows] > self._now[rows, None]).sum(axis=1) < self._brake.most
+        return found
+
+    def _next_event(self, rows: Places, room: Flags) -> FloatArray:
+        ends: FloatArray = self._ends[rows].min(axis=(1, 2))
+        if self._brake is None or room.all():
+            return ends
+        ready = self._ready[rows]
+        found: FloatArray = np.where(room, ends, np.where(ready > self._now[rows, None], ready, NEVER).min(axis=1))
+        return found
+
+    # ------------------------------------------------------------------ who is next
+
+    def _admit(self, rows: Places, room: Flags) -> Flags:
+        """Admit one ticket in each world where one can start; return in which worlds."""
+        waiting = self._waiting if len(rows) == self._count and not self._splits else self._waiting[rows]
+        lines = np.arange(len(self._lines))
+        head = waiting.argmax(axis=2)
+        head = np.where(np.take_along_axis(waiting, head[:, :, None], 2)[:, :, 0], head, waiting.shape[2] - 1)
+        ticket, first = self._ticket[lines, head], self._place[lines, head]
+        if self._splits:
+            np.put_along_axis(waiting, head[:, :, None], False, 2)
+            behind = waiting.argmax(axis=2)
+            there = np.take_along_axis(waiting, behind[:, :, None], 2)[:, :, 0]
+            next_place = np.where(there, self._place[lines, behind], LAST)
+        if self._several:
+            same = ticket[:, :, None] == ticket[:, None, :]
+            first = np.where(same, first[:, None, :], LAST).min(axis=2)
+        keys = []
+        for column in range(self._can.shape[2]):
+            can = self._can[ticket, lines, column] & room[:, None]
+            if self._splits:
+                can &= self._wish_place[ticket, lines, column] < next_place
+            can &= self._fits(rows, self._share[ticket, lines, column], self._devices[ticket, lines, column])
+            order = np.where(can, first, 0) * self._choices + self._preference[ticket, lines, column]
+            keys.append(np.where(can, order, LAST))
+        key = np.stack(keys, axis=2).reshape(len(rows), -1)
+        best = key.argmin(axis=1)
+        found: Flags = key[np.arange(len(rows)), best] < LAST
+        chosen, best = np.flatnonzero(found), best[found]
+        if len(chosen):
+            line, column = np.divmod(best, len(keys))
+            self._start(rows[chosen], ticket[chosen, line], line, column)
+        return found
+
+    def _fits(self, rows: Places, share: NDArray[np.int32], devices: Places) -> Flags:
+        free = (self._free if len(rows) == self._count else self._free[rows])[:, : self._ours]
+        found: Flags
+        if self._one_device:
+            found = np.maximum.reduceat(free, self._begins, axis=1) >= share
+        else:
+            enough = free >= share[:, self._line_of[: self._ours]]
+            found = np.add.reduceat(enough, self._begins, axis=1, dtype=np.int64) >= devices
+        return found
+
+    def _start(self, rows: Places, ticket: Places, line: Places, column: Places) -> None:
+        self.starts[rows, ticket] = now = self._now[rows]
+        self._started[rows, ticket] = True
+        self._left[rows] -= 1
+        self._granted[rows, ticket, 0] = self._step
+        self._granted[rows, ticket, 1] = self._preference[ticket, line, column]
+        self._waiting[rows[:, None], self._lines_of[ticket], self._positions_of[ticket]] = False
+        if self._brake is not None:
+            self._ready[rows, self._ready[rows].argmin(axis=1)] = now + self._brake.takes
+        share, devices = self._share[ticket, line, column], self._devices[ticket, line, column]
+        until = now + self._life[self._life_of[ticket, line, column], rows]
+        some = share > 0
+        server = np.where(some, self._server_of[ticket], len(self._server))
+        free = self._free[rows]
+        fitting = np.where((self._line_of == line[:, None]) & (free >= share[:, None]), free, FULL)
+        for number in range(devices.max()):
+            again = np.flatnonzero(some & (devices > number))
+            place = fitting[again].argmin(axis=1)
+            fitting[again, place] = FULL
+            self._take(rows[again], place, share[again], until[again], server[again] if not number else None)
+            if not number:
+                self._granted[rows[again], ticket[again], 2] = place
+        if self._server:
+            self._hold(rows, server, 1)
+
+    def _answer(self, rows: Places, room: Flags) -> None:
+        """Note which of the offers that are only asked for could start now: nobody in line can start any more."""
+        for number, (line, wish, can) in enumerate(self._asks):
+            if can:
+                still = room & ~np.isfinite(self.asked[rows, number]) & ~self._waiting[rows, line].any(axis=1)
+                here = rows[still]
+                free = (self._free[here][:, self._line_of == line] >= wish.share).sum(axis=1) >= wish.devices
+                self.asked[here[free], number] = self._now[here[free]]
+
+    # ------------------------------------------------------------------ what it takes
+
+    def _take(
+        self, rows: Places, device: Places, share: NDArray[np.int32], until: FloatArray, server: Places | int | None
+    ) -> None:
+        column = (self._held[rows, device] == 0).argmax(axis=1)
+        self._free[rows, device] -= share
+        self._held[rows, device, column] = share
+        self._ends[rows, device, column] = until
+        self._holder[rows, device, column] = len(self._server) if server is None else server
+
+    def _release(self, rows: Places) -> None:
+        """Give back what has ended by now in these worlds."""
+        at, device, column = np.nonzero(self._ends[rows] <= self._now[rows, None, None])
+        if not len(at):
+            return
+        row = rows[at]
+        np.add.at(self._free, (row, device), self._held[row, device, column])
+        self._held[row, device, column], self._ends[row, device, column] = 0, NEVER
+        if self._server:
+            self._hold(row, self._holder[row, device, column], -1)
+
+    def _hold(self, rows: Places, server: Places, change: int) -> None:
+        """Count the servers that users hold, and let their other tickets pass or wait accordingly."""
+        known = server < len(self._server)
+        rows, server = rows[known], server[known]
+        before = self._holds[rows, server] > 0
+        np.add.at(self._holds, (rows, server), change)
+        pairs = np.unique(np.stack((rows, server, before)), axis=1)
+        rows, server, before = pairs[0], pairs[1], pairs[2].astype(bool)
+        after = self._holds[rows, server] > 0
+        others = self._others_of[server]
+        np.add.at(self._others, (rows[:, None], others), (after.astype(np.int64) - before)[:, None])
+        limit = self._state.limit or 0
+        for row, some in zip(rows, others, strict=True):
+            for ticket in some[some < len(self._where) - 1]:
+                can = bool(not self._started[row, ticket] and self._others[row, ticket] < limit)
+                for line, position in self._where[ticket]:
+                    if self._lines[line] != CPU:
+                        self._waiting[row, line, position] = can

@@ -1,0 +1,239 @@
+"""Forecast the likely waits of a whole line: simulate it with what finished uses taught, then correct the intervals by
+what came true of earlier forecasts. Times are seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hub_extensions.core.forecast.curves import FloatArray, PastUse
+from hub_extensions.core.forecast.durations import DurationHistory
+from hub_extensions.core.forecast.episodes import BusyEpisodes, Lessons
+from hub_extensions.core.forecast.inputs import ForecastInputs, kind_of_use, simulation_state
+from hub_extensions.core.forecast.interval import Interval, quantiles
+from hub_extensions.core.forecast.results import FEW, SOON_END, Likely, PoolView, Stay
+from hub_extensions.core.forecast.simulate import SimulationState, Waiting, Wish, always, simulate
+from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.model import LeaseState, QueueSnapshot
+
+STARTS = 50
+"""Number of latest starts whose median is the time that a start takes (the field's "median of the last 50")."""
+FIRST_START = 60.0
+"""Seconds that a start is assumed to take before any was seen."""
+MAX_KEYS = 1000
+"""Number of records whose keys are remembered: a record is written again if the hub reports its end late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasts:
+    """The forecasts for a snapshot. A ticket, offer or pool that nothing can be forecast for is missing.
+
+    Attributes:
+        sizes: pool -> number of its devices, for each pool where it is known.
+    """
+
+    tickets: dict[str, Likely]
+    offers: dict[OfferId, Likely]
+    pools: dict[str, PoolView]
+    sizes: dict[str, int] = field(default_factory=dict)
+
+
+class WaitModel:
+    """What was learned from finished uses and from earlier forecasts, and the forecasts that follow from it.
+
+    Args:
+        histories: pool -> durations of its uses, to share between models. None: a new, empty one.
+    """
+
+    def __init__(self, histories: dict[str, DurationHistory] | None = None) -> None:
+        self.histories = {} if histories is None else histories
+        self._episodes: dict[str, BusyEpisodes] = {}
+        self._starts: deque[float] = deque(maxlen=STARTS)
+        self._keys: dict[str, None] = {}
+
+    def learn(self, stays: Iterable[Stay]) -> None:
+        """Learn from finished uses, in the order in which they ended. A record that is known already is ignored."""
+        for stay in stays:
+            if stay.key in self._keys:
+                continue
+            self._keys[stay.key] = None
+            if len(self._keys) > MAX_KEYS:
+                del self._keys[next(iter(self._keys))]
+            kind = kind_of_use(stay.devices, stay.share, stay.limit)
+            use = PastUse(stay.user, kind, stay.asked, stay.lasted, stay.at_limit)
+            self.histories.setdefault(stay.pool, DurationHistory()).add(use)
+            if stay.starting is not None:
+                self._starts.append(stay.starting)
+
+    def matured(
+        self, pool: str, played: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
+    ) -> None:
+        """Learn from a forecast that was given at a join and whose wait is over: see `BusyEpisodes.matured`."""
+        self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
+
+    def finished(self, pool: str) -> int:
+        """Return the number of uses of this pool that were learned from."""
+        history = self.histories.get(pool)
+        return 0 if history is None else history.finished
+
+    @property
+    def starting(self) -> float:
+        """Seconds that a start takes."""
+        ordered = sorted(self._starts)
+        return ordered[len(ordered) // 2] if ordered else FIRST_START
+
+    def waits(
+        self,
+        queue: SimulationState,
+        seed: int,
+        asks: Sequence[Wish] = (),
+        at_most: Mapping[str, float] | None = None,
+        go_on: Callable[[], bool] = always,
+        now: float = math.inf,
+    ) -> Waits:
+        """Forecast a simulated line: see `likely_waits`."""
+        return likely_waits(
+            queue, self.histories, self._episodes, seed=seed, asks=asks, at_most=at_most, go_on=go_on, now=now
+        )
+
+    def answer(self, inputs: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> Forecasts:
+        """Forecast the wait of everybody in line, and for every offer that of somebody who joins now.
+
+        Raises:
+            GivenUp: `go_on` returned False.
+        """
+        line, asks = simulation_state(inputs, self.starting)
+        found = self.waits(line, seed, tuple(asks.values()), None, go_on, inputs.now.timestamp())
+        pools = dict.fromkeys(wish.pool for wish in asks.values())
+        return Forecasts(
+            {name: likely for name, likely in found.tickets.items() if likely is not None},
+            {offer: likely for offer, likely in zip(asks, found.asks, strict=True) if likely is not None},
+            {pool: self._view(pool, inputs.snapshot, found.left) for pool in pools},
+            dict(Capacity(inputs.snapshot).total),
+        )
+
+    def _view(self, pool: str, snapshot: QueueSnapshot, left: Mapping[str, float]) -> PoolView:
+        held = [lease for lease in snapshot.leases if lease.pool == pool and lease.state is not LeaseState.ENDED]
+        offers = {offer.id for offer in snapshot.offers if offer.pool == pool}
+        sizes = {lease.share for lease in held} | {each.share for each in snapshot.offers if each.id in offers}
+        people = len({lease.user for lease in held}) if len(sizes) < 2 else 0  # mixed sizes have no common name
+        ending = sum(1 for lease in held if lease.id in left and left[lease.id] <= SOON_END)
+        return PoolView(self.finished(pool), len(held), people, ending)
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The likely waits of one line. None if there are too few data, or if most simulated worlds never reach the start.
+
+    Attributes:
+        asks: the wait for each offer that was only asked for.
+        left: lease -> median of the seconds until its end.
+    """
+
+    tickets: dict[str, Likely | None]
+    asks: list[Likely | None]
+    left: dict[str, float]
+
+
+def likely_waits(
+    state: SimulationState,
+    histories: Mapping[str, DurationHistory],
+    episodes: Mapping[str, BusyEpisodes],
+    *,
+    seed: int,
+    asks: Sequence[Wish] = (),
+    at_most: Mapping[str, float] | None = None,
+    go_on: Callable[[], bool] = always,
+    now: float = math.inf,
+) -> Waits:
+    """Forecast the wait of each ticket, and of each of `asks` for somebody who joins last.
+
+    Args:
+        histories: pool -> durations of its finished uses.
+        episodes: pool -> what came true of its forecasts.
+        at_most: ticket -> the upper bound of its wait, seconds.
+        go_on: called now and then; False stops the computation.
+        now: seconds by the clock of the joins in `episodes`. Infinite if not known: the wait of the first in line is
+            ignored then.
+
+    Raises:
+        GivenUp: `go_on` returned False.
+    """
+    known = {pool: history for pool, history in histories.items() if history.finished >= FEW}
+    wanted = {wish.pool for ticket in state.waiting for wish in ticket.wishes} | {wish.pool for wish in asks}
+    if not known:
+        return Waits({ticket.id: None for ticket in state.waiting}, [None] * len(asks), {})
+    whole = replace(state, held_up=state.held_up | frozenset(wanted - known.keys() - {CPU}))
+    worlds = simulate(whole, known, seed, asks, go_on)
+    nameless = {pool for pool, history in known.items() if not history.distinguishes_people}
+    others = simulate(whole, known, seed, asks, go_on, nameless) if nameless else None
+    shown = {ticket.id: [wish.pool for wish in ticket.wishes if wish.shown] for ticket in state.waiting}
+    pool_of = {
+        ticket: next((pool for pool in some if pool in known), some[0]) for ticket, some in shown.items() if some
+    }
+    pools = {*pool_of.values(), *(wish.pool for wish in asks)}
+    firsts: dict[str, Waiting] = {}
+    for ticket in state.waiting:
+        if ticket.id in pool_of:
+            firsts.setdefault(pool_of[ticket.id], ticket)
+    views = {pool: _PoolView.of(episodes.get(pool), firsts.get(pool), now, pool in nameless) for pool in pools}
+    most = at_most or {}
+    waits: dict[str, Likely | None] = {ticket.id: None for ticket in state.waiting}
+    for ticket in state.waiting:
+        if ticket.id in pool_of:
+            by_curve = None if others is None else others.starts[ticket.id]
+            view = views[pool_of[ticket.id]]
+            waits[ticket.id] = view.likely(worlds.starts[ticket.id], by_curve, most.get(ticket.id), ticket)
+    last = [
+        views[wish.pool].likely(found, None if others is None else others.asks[at])
+        for at, (wish, found) in enumerate(zip(asks, worlds.asks, strict=True))
+    ]
+    return Waits(waits, last, {name: _middle(found) for name, found in worlds.left.items()})
+
+
+@dataclass(frozen=True)
+class _PoolView:
+    """What changes the forecasts of a pool now.
+
+    Attributes:
+        first: the first in line, if anybody waits.
+        nameless: people are not told apart, so the quantiles are also of what is simulated by the pool's curve.
+    """
+
+    lessons: Lessons
+    first: Waiting | None
+    now: float
+    nameless: bool
+
+    @staticmethod
+    def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
+        """Return the view of a pool; `episodes` is None if none of its forecasts came true yet."""
+        return _PoolView(Lessons() if episodes is None else episodes.lessons, first, now, nameless)
+
+    def likely(
+        self, starts: FloatArray, by_curve: FloatArray | None, most: float | None = None, ticket: Waiting | None = None
+    ) -> Likely | None:
+        """Return the forecast, or None if too many simulated lines never reach the start.
+
+        Args:
+            most: the limit that is enforced, if any. ticket: None for somebody who would come last.
+        """
+        others = by_curve if self.nameless and by_curve is not None else ()
+        found = quantiles(np.sort(starts).tolist(), np.sort(others).tolist() if len(others) else ())
+        if found is None:
+            return None
+        ahead = None if self.first is None or ticket is self.first else self.now - self.first.waited
+        waited = 0.0 if ticket is None else ticket.waited
+        shown = self.lessons.shown(found, most, ahead, self.now, waited)
+        return Likely(found, shown, self.lessons.limit_is_p90)
+
+
+def _middle(worlds: FloatArray) -> float:
+    middle = len(worlds) // 2
+    return float(np.partition(worlds, middle)[middle])
