@@ -1,9 +1,8 @@
-"""A setting: a field of a value, with what an admin has to know about it, written once.
+"""A setting: a field of a dataclass with everything that an administrator has to know about it.
 
 ``idle: timedelta = setting(timedelta(minutes=30), "A server whose …", name="idle_minutes", least=0)`` in a class with
-the `section` ``GpuCulling`` is all of ``c.GpuCulling.idle_minutes``: its trait (``spawner/config/traits.py``), its row
-of the reference and its place in what the service reads follow from it.
-Not here: reading a configuration, and what a setting means.
+the `section` ``GpuCulling`` defines ``c.GpuCulling.idle_minutes``. Its trait (``spawner/config/traits.py``), its row in
+the reference and its place in the service's settings file follow from this one line.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 UNITS = {"hours": timedelta(hours=1), "minutes": timedelta(minutes=1), "seconds": timedelta(seconds=1)}
-"""Word in a setting's name -> the unit in which an admin writes its duration."""
+"""Part of a setting's name -> the unit of its duration in the configuration."""
 
 Value = TypeVar("Value")
 _KEY = "setting"
@@ -24,14 +23,15 @@ _KEY = "setting"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an admin has to know about a field.
+    """The description of a setting.
 
     Attributes:
-        name: in the configuration; that of a duration has its unit in it.
-        text: the help, in an admin's words. The unit of a duration is added to it.
-        least, most: of a number, or of the numbers in a dict; None: no such limit. A duration's are in its unit.
-        variable: of the environment, which brings it where the configuration does not; "": none does.
-        token: it is sent in a header, and has at least so many characters; None: it is no token.
+        name: name in the configuration, which for a duration contains the unit.
+        text: the help for administrators. The unit of a duration is added to it.
+        least, most: limits of a number, or of the numbers in a dict; None for no limit. Limits of a duration are in its
+            unit.
+        variable: environment variable that is read if the configuration does not set the value; "" for none.
+        token: minimum length of a token that is sent in an HTTP header; None if the setting is not a token.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Setting:
 
     @property
     def unit(self) -> str:
-        """The unit in its name, a key of `UNITS`; "": none."""
+        """The unit in the name, a key of `UNITS`, or ""."""
         return next((part for part in self.name.split("_") if part in UNITS), "")
 
 
@@ -58,7 +58,13 @@ def setting(
     token: int | None = None,
     secret: bool = False,
 ) -> Value:
-    """A field that an admin may set. `name`: where it is another than the field's; `secret`: it is in no ``repr``."""
+    """Return a dataclass field that an administrator can set.
+
+    Args:
+        name: name in the configuration; "" for the field's own name.
+        secret: leave the value out of ``repr``.
+        text, least, most, variable, token: see `Setting`.
+    """
     about = Setting(name, text, least, most, variable, token)
     common: dict[str, Any] = {"repr": not secret, "metadata": {_KEY: about}}
     made: Any = field(default_factory=dict, **common) if isinstance(default, dict) else field(default=default, **common)
@@ -66,7 +72,7 @@ def setting(
 
 
 def settings_in(value: type[Any]) -> Mapping[str, Setting]:
-    """Field -> its setting, in the order they are written. Fields that no admin sets are left out."""
+    """Return field name -> setting, in the order of the fields. Fields that are not settings are left out."""
     return _settings_in(cast(Any, value))
 
 
@@ -78,11 +84,11 @@ def _settings_in(value: Any) -> Mapping[str, Setting]:
 
 
 def spelled(value: type[Any], name: str) -> str:
-    """How an admin writes the setting of a field: ``c.GpuCulling.idle_minutes``; "": no admin sets it."""
+    """Return the full name of a field's setting, such as ``c.GpuCulling.idle_minutes``; "" if it is not a setting."""
     about = settings_in(value).get(name)
     if about is None:
         return ""
-    # of a value that is made of several sections it is the one that says it
+    # a class can inherit from several sections: find the one that defines the field
     *_, owner = (
         each for each in value.__mro__ if is_dataclass(each) and name in {field.name for field in fields(each)}
     )

@@ -1,1 +1,1 @@
-"""What the spawn form offers, what a user chose, and what a pod asks for."""
+"""Offers of the spawn form, the choice of a user, and the requests of an offer to a pod."""

@@ -1,8 +1,7 @@
-"""An offer is one line of the spawn form: CPU only, a MIG profile, a GPU fraction, a whole GPU.
+"""Offers, the lines of the spawn form: CPU only, a MIG profile, a GPU fraction, or a whole GPU.
 
-Offers follow from the devices a machine has and from what its admin declares. Their order is the form's: MIG from
-small to large, fractions from small to large, the whole GPU, CPU only last. CPU only is always among them.
-Not here: how many are free (``queue/admission.py`` counts), and how a form shows it (``spawner/pages/spawn_form.py``).
+Offers follow from the devices of a machine and the administrator's settings. They are ordered as in the form: MIG
+profiles from small to large, fractions from small to large, whole GPUs, and last CPU only, which always exists.
 """
 
 from __future__ import annotations
@@ -33,27 +32,26 @@ class OfferKind(str, Enum):
 
 
 class Separation(Enum):
-    """How one property is separated from the neighbours': by hardware, softly (can be passed), or not at all."""
+    """How a property is isolated from other servers: by hardware, softly (it can be circumvented), or not at all."""
 
     HARDWARE = "hardware"
     SOFT = "soft"
     NONE = "none"
     UNKNOWN = "unknown"
-    """Nothing says it, so nothing is promised."""
 
 
 class Access(Enum):
-    """Whether a process can reach a device that is not its own."""
+    """Whether a process can use a device that is not its own."""
 
     ENFORCED = "enforced"
     BY_AGREEMENT = "by agreement"
-    """``CUDA_VISIBLE_DEVICES`` is advice: a process could use another device; we report it."""
+    """``CUDA_VISIBLE_DEVICES`` is only advice. A process could use another device, which is detected and reported."""
     NOT_APPLICABLE = "none needed"
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """How an offer is separated from its neighbours (the table of gpu-sharing mechanisms, NVIDIA MIG user guide)."""
+    """The isolation of an offer from other servers (NVIDIA MIG user guide, table of GPU sharing mechanisms)."""
 
     memory: Separation
     fault: Separation
@@ -66,16 +64,17 @@ class GpuOffer:
     """One line of the spawn form.
 
     Attributes:
-        id: a stable word: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
-        title, description: for users; an admin's texts replace ours.
-        name: what somebody calls it who does not know MIG (``Small GPU``); the title where there is no plainer one.
-        pool: the line it waits in: ``gpu`` or ``mig-<profile>``; empty for CPU only.
-        share: thousandths of one device (1000 = all of it); 0 for CPU only.
-        memory_bytes, sm_count, sm_total: what it really gives, the least of its devices; None is not known.
-            A fraction has no SMs of its own: they are None.
-        memory_enforced: False for a fraction: its memory is a figure to keep to, not a wall.
-        groups: only these groups may choose it; empty is everybody.
-        simulated: its devices do not exist.
+        id: stable id: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
+        title, description: texts for users. The administrator's texts replace the default ones.
+        name: plain name for users who do not know MIG, such as ``Small GPU``; "" if only the title is used.
+        pool: pool of devices, each with its own line: ``gpu`` or ``mig-<profile>``; empty for CPU only.
+        share: thousandths of one device (1000 is a whole device); 0 for CPU only.
+        memory_bytes, sm_count: real size, of the smallest device in the pool; None if it is not known. A fraction has
+            no SMs of its own, so its `sm_count` is None.
+        sm_total: SMs of the whole card; None if it is not known.
+        memory_enforced: False for a fraction, whose memory limit is not enforced.
+        groups: groups whose members may choose the offer; empty for everybody.
+        simulated: the devices are simulated.
     """
 
     id: OfferId
@@ -96,13 +95,13 @@ class GpuOffer:
 
     @property
     def plain_name(self) -> str:
-        """What users read first."""
+        """The name that users see first."""
         return self.name or self.title
 
 
 @dataclass(frozen=True)
 class OfferConfig:
-    """What the spawn form offers beside the machine's whole GPUs and MIG devices."""
+    """Settings of the offers, in addition to the machine's whole GPUs and MIG devices."""
 
     section: ClassVar[str] = "GpuOffers"
 
@@ -152,20 +151,23 @@ class OfferConfig:
     )
 
     def groups_of(self, offer: OfferId) -> tuple[str, ...]:
-        """Who may choose it, by its own id or else by that of its kind: a card that joins is not for more people."""
+        """Return the groups that may choose an offer.
+
+        If the offer's own id has no groups, those of its kind apply, so that a new card has the same restriction.
+        """
         return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))
 
     def hides(self, offer: OfferId) -> bool:
-        """It is not shown, by its own id, or by that of its kind where it has no groups of its own."""
+        """Whether an offer is hidden, by its own id, or by that of its kind if it has no groups of its own."""
         by_kind = offer.kind in self.hidden and offer not in self.groups
         return offer != CPU and (offer in self.hidden or by_kind)
 
 
 class OfferConfigError(ValueError):
-    """A declaration about offers that cannot be followed.
+    """A wrong setting of offers.
 
     Attributes:
-        field: which one, e.g. ``fractions['gpu']``.
+        field: the setting, such as ``fractions['gpu']``.
         text: what is wrong and what would be right.
     """
 
@@ -176,7 +178,7 @@ class OfferConfigError(ValueError):
 
 
 def fraction_text(share: int) -> str:
-    """Thousandths as a sentence begins with them: 500 -> ``Half``, 300 -> ``0.3``."""
+    """Return thousandths as the beginning of a title: 500 -> ``Half``, 300 -> ``0.3``."""
     return {500: "Half", 250: "A quarter", 750: "Three quarters", 200: "A fifth"}.get(share, share_text(share))
 
 
@@ -187,15 +189,15 @@ def derive_offers(
     sm_of_product: Callable[[str], int | None] | None = None,
     access: Access = Access.BY_AGREEMENT,
 ) -> tuple[GpuOffer, ...]:
-    """The offers of a machine, in the form's order.
+    """Return the offers of a machine, in the form's order.
 
     Args:
-        devices: all of them; those that are not usable (no compute instance) make no offer.
-        sm_of_product: a GPU's name as NVML says it -> the SMs its MIG profiles are parts of; None is not known.
-        access: how a process is kept to its device; by agreement on one machine.
+        devices: all devices. Devices that are not usable, because they have no compute instance, give no offer.
+        sm_of_product: returns the SMs of a card that is divided by MIG, by its NVML name; None if it is not known.
+        access: how a process is restricted to its device. On one machine this is by agreement.
 
     Raises:
-        OfferConfigError: as `check_config`.
+        OfferConfigError: a setting is wrong.
     """
     check_config(config)
     pools: dict[OfferId, list[Device]] = {}
@@ -210,7 +212,7 @@ def derive_offers(
 
 
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
-    """Offers with the admin's texts and plain names, in the form's order."""
+    """Return offers with the administrator's texts and with plain names, in the form's order."""
     ordered = sorted((_with_admin_texts(offer, config) for offer in offers), key=_order)
     names = {offer.id: _name_by_size(offer) for offer in ordered}
     several = {name for name, count in Counter(names.values()).items() if count > 1}
@@ -219,7 +221,7 @@ def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer,
 
 
 def _name_by_size(offer: GpuOffer) -> str:
-    """By how much of a card it is, whatever else is offered; "": it is no part that MIG has cut."""
+    """Return the plain name of a MIG offer by its compute slices; "" for other offers."""
     if offer.kind is not OfferKind.MIG:
         return ""
     slices, _ = named_size(offer.id)
@@ -227,10 +229,10 @@ def _name_by_size(offer: GpuOffer) -> str:
 
 
 def check_config(config: OfferConfig) -> None:
-    """Refuse what can be known to be wrong without looking at a device.
+    """Check what can be checked without looking at the devices.
 
     Raises:
-        OfferConfigError: the first thing that is wrong.
+        OfferConfigError: the first wrong setting.
     """
     for pool, shares in config.fractions.items():
         where = f"fractions[{pool!r}]"
@@ -274,7 +276,7 @@ def check_config(config: OfferConfig) -> None:
 
 
 def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str, ...]:
-    """Sentences for an admin about declarations that mean nothing with these devices (a slip, or a card away)."""
+    """Return warnings about settings without effect for these devices, because of a typo or a missing card."""
     pools = {device.pool for device in devices}
     known = {CPU} | pools
     known |= {OfferId(pool).part(share_of(value)) for pool, values in config.fractions.items() for value in values}
@@ -296,10 +298,10 @@ def config_warnings(devices: Sequence[Device], config: OfferConfig) -> tuple[str
 
 
 def share_of(value: float) -> int:
-    """A declared share (0.5) in thousandths (500).
+    """Convert a share such as 0.5 to thousandths.
 
     Raises:
-        OfferConfigError: not above 0 and below 1, or finer than a thousandth. The field is ``share``.
+        OfferConfigError: the share is not above 0 and below 1, or finer than a thousandth. The field is ``share``.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
         whole = " (1 is the whole device, which is offered anyway)" if value == 1 else ""
@@ -311,7 +313,7 @@ def share_of(value: float) -> int:
 
 
 class Sized(Protocol):
-    """What an offer's size is told by, here and in a message."""
+    """The values that define an offer's size, of an offer here or in a message."""
 
     @property
     def id(self) -> OfferId: ...
@@ -324,35 +326,35 @@ class Sized(Protocol):
 
 
 def size_of(offer: Sized) -> tuple[float, int, int]:
-    """Memory, then compute slices, then share; the name's figure stands in for memory not known, for order only."""
+    """Return the sort key of an offer: memory in bytes, compute slices, share.
+
+    If the memory is not known, it is estimated from the profile's name, which is good enough for the order.
+    """
     slices, figure = named_size(offer.id)
     memory = offer.memory_bytes if offer.memory_bytes is not None else figure * 2**30 * offer.id.share / WHOLE
     return memory, slices, offer.id.share
 
 
-# Words, in the order of the form
-
 SIZES = ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU")
-"""Plain names of parts of a card with one, two, three and more compute slices. Of two alike the titles stay."""
+"""Plain names of MIG offers with one, two, three and more compute slices. If two would have one name, titles are kept."""
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."
 UNTOLD_CARD = "A GPU. It is not known here whether others use the same card at the same time."
-"""Our sentences about how private an offer is, which the form tells once."""
+"""Default descriptions about the isolation of an offer, which the form shows in a line of its own."""
 VIRTUAL_CARD = (
     "A part of a card that other machines use too, with its own memory; a neighbour can slow you down or crash you."
 )
 
 
 def cpu_offer() -> GpuOffer:
-    """The offer without a GPU."""
     nothing = Isolation(Separation.NONE, Separation.NONE, Separation.NONE, Access.NOT_APPLICABLE)
     text = "No GPU: for writing, editing and small computations. It never waits for a GPU."
     return GpuOffer(id=CPU, kind=OfferKind.CPU, title="CPU only", description=text, pool="", share=0, isolation=nothing)
 
 
 def named_offer(offer: OfferId) -> GpuOffer:
-    """An offer of which only the id is known: enough for a place in its line."""
+    """Return an offer of which only the id is known. This is enough to join its line."""
     if offer == CPU:
         return cpu_offer()
     return replace(
@@ -432,7 +434,7 @@ def _order(offer: GpuOffer) -> tuple[int, tuple[float, int, int], str]:
 
 
 def named_size(offer: OfferId) -> tuple[int, int]:
-    """Compute slices and the figure of the profile's name: only an order, for offers of which nothing else is known."""
+    """Return compute slices and GB in the name of a MIG profile, to order offers of unknown size; (0, 0) without MIG."""
     if offer.base in ("", GPU, GPU_SHARED):
         return 0, 0
     profile = MigProfile.parse(offer.base)
@@ -440,7 +442,7 @@ def named_size(offer: OfferId) -> tuple[int, int]:
 
 
 def _least(values: Iterable[int | None]) -> int | None:
-    """The least of them; None as soon as one is not known."""
+    """Return the smallest value, or None if any value is not known."""
     known = list(values)
     return None if None in known else min((value for value in known if value is not None), default=None)
 
@@ -458,10 +460,10 @@ def _unknown(product: str) -> int | None:
 
 
 def read_offer_id(text: object, where: str) -> OfferId:
-    """An offer's id that an admin wrote.
+    """Parse an offer's id in a setting.
 
     Raises:
-        OfferConfigError: it is none; the field is `where`.
+        OfferConfigError: the text is not an offer's id; the field is `where`.
     """
     if not isinstance(text, str):
         raise OfferConfigError(where, "an offer id is a text, e.g. mig-1g.5gb")

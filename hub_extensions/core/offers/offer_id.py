@@ -1,7 +1,4 @@
-"""An offer's id: how it is written, read and taken apart. Its text is what people, messages and the database have.
-
-Not here: what an offer gives (``model.py``), and whether there is such an offer (``queue/admission.py``).
-"""
+"""The id of an offer: how it is written and parsed. Users, messages and the database use its text."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 from hub_extensions.core.text.reasons import explain
 
 GPU = "gpu"
-"""The pool of whole GPUs, and the offer of one."""
+"""The pool of whole GPUs, and the offer of one whole GPU."""
 
 GPU_SHARED = "gpu.shared"
-"""The pool of places on cards that a cluster's device plugin shares out (time-slicing, MPS)."""
+"""The pool of GPUs that a cluster's device plugin shares between pods (time-slicing, MPS)."""
 
 _CPU = "cpu"
 _SHARED = re.compile(r"(?P<pool>.+)-(?P<share>[0-9]+(?:\.[0-9]*)?)")
@@ -27,7 +24,7 @@ _ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class OfferIdError(ValueError):
-    """A text that is no offer's id; the message says what would be right, and so does `reason`, which is translated."""
+    """A text that is not an offer's id. The message names what would be right; `reason` is the same, translatable."""
 
     def __init__(self, code: str, text: str, right: str = "") -> None:
         self.reason = explain(code, text=repr(text[:60]), **({"right": right} if right else {}))
@@ -35,16 +32,16 @@ class OfferIdError(ValueError):
 
 
 class OfferId(str):
-    """An offer's id: the text that people, messages and the database have, and what it says, read once.
+    """An offer's id: a text, and what it means.
 
-    ``OfferId(text)`` is the one place where a text becomes an id; an id is a text wherever one is written.
+    ``OfferId(text)`` is the only place where an id is parsed. It can be used wherever a text is expected.
 
     Attributes:
-        pool: what it is served by; empty for CPU only. On a cluster with several kinds of cards one pool of a kind
-            is told from the next by what stands after ``@``: ``gpu@a100-sxm4-40gb``.
-        base: the pool without that part.
-        share: thousandths of a device; 0 where a part is said by its memory: which share that is depends on the card.
-        gib: GiB of a device's memory; 0 for everything else.
+        pool: pool of devices; empty for CPU only. On a cluster with several kinds of cards, the text after ``@`` names
+            the card: ``gpu@a100-sxm4-40gb``.
+        base: the pool without ``@`` and the card.
+        share: thousandths of a device; 0 for a part by memory, whose share depends on the card.
+        gib: GiB of a device's memory for a part by memory, otherwise 0.
     """
 
     __slots__ = ("base", "gib", "pool", "share")
@@ -54,15 +51,15 @@ class OfferId(str):
     gib: int
 
     def __new__(cls, text: str) -> OfferId:
-        """Read ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
+        """Parse ``cpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.10gb.me``, ``mig-3g.20gb-0.5``, ``gpu-0.5@tesla-t4``.
 
         Raises:
-            OfferIdError: it is none of these, or not written the way the form writes it.
+            OfferIdError: the text has none of these forms, or is another spelling of one.
         """
         return text if isinstance(text, OfferId) else _read(text)
 
     def part(self, share: int, gib: int = 0) -> OfferId:
-        """The id of a part of this device, by its share or by its memory."""
+        """Return the id of a part of this device, by its share or by its memory in GiB."""
         if share == WHOLE:
             return self
         size = f"{gib}gib" if gib else share_text(share)
@@ -70,17 +67,17 @@ class OfferId(str):
 
     @property
     def is_device(self) -> bool:
-        """It is a whole device, so it is a pool's name too."""
+        """Whether the offer is a whole device, so that its id is also the name of its pool."""
         return self.share == WHOLE
 
     @property
     def kind(self) -> OfferId:
-        """The same of whichever card: without what stands after ``@``."""
+        """The id without ``@`` and the card."""
         return OfferId(self.removesuffix(self.pool[len(self.base) :]))
 
     @property
     def mig(self) -> MigProfile | None:
-        """The profile of the MIG devices that serve it, shared ones too; None: these are whole cards, or none."""
+        """The MIG profile of the devices of this offer, also if they are shared; None without MIG."""
         device = self.base.removesuffix(".shared")
         return None if device in ("", GPU) else MigProfile.parse(device)
 
@@ -89,13 +86,13 @@ class OfferId(str):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: Callable[[type], Any]) -> dict[str, Any]:
-        """For pydantic a text, which is read as an id."""
+        """Return pydantic's schema: a text that is parsed as an id."""
         return {"type": "function-after", "function": {"type": "no-info", "function": cls}, "schema": handler(str)}
 
 
 @lru_cache(maxsize=4096)
 def _read(text: str) -> OfferId:
-    """Equal ids are one object: looking one up costs no more than with a plain text."""
+    """Parse an id. Equal ids are the same object, so that looking one up costs no more than a plain text."""
     if text == _CPU:
         return _make(text, "", "", 0)
     front, at, which = text.partition("@")
@@ -138,7 +135,7 @@ def _pool(text: str) -> str:
 
 
 def share_text(share: int) -> str:
-    """Thousandths as a decimal: 500 -> ``0.5``."""
+    """Return thousandths as a decimal: 500 -> ``0.5``."""
     return f"{share / WHOLE:.3f}".rstrip("0").rstrip(".")
 
 

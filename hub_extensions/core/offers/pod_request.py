@@ -1,8 +1,4 @@
-"""What an offer asks of a pod, by the way a cluster hands GPUs out, and what is known to be wrong before it is asked.
-
-Pure values and checks. Not here: how a pod object is changed (``spawner/pods/apply_request.py``), what a cluster has
-(``cluster/pools.py``).
-"""
+"""The requests of an offer to a pod, by the mechanism with which a cluster assigns GPUs, and checks of them."""
 
 from __future__ import annotations
 
@@ -14,14 +10,14 @@ from typing import Any
 
 
 class Mechanism(Enum):
-    """How a cluster hands out what an offer gives."""
+    """The mechanism by which a cluster assigns the GPU of an offer."""
 
     CPU = "cpu"
     WHOLE = "whole"
     MIG = "mig"
-    """The device plugin's *mixed* strategy: one resource a MIG profile."""
+    """The device plugin's *mixed* strategy: one resource for each MIG profile."""
     MIG_SINGLE = "mig-single"
-    """The device plugin's *single* strategy: ``nvidia.com/gpu`` is a MIG device, the node's label says which."""
+    """The device plugin's *single* strategy: ``nvidia.com/gpu`` is a MIG device, and a label of the node names it."""
     TIME_SLICING = "time-slicing"
     MPS = "mps"
     HAMI = "hami"
@@ -31,46 +27,47 @@ class Mechanism(Enum):
 
 
 NODE_PRODUCT = "nvidia.com/gpu.product"
-"""The label by which GPU Feature Discovery names a node's GPUs."""
+"""Label by which GPU Feature Discovery names a node's GPUs."""
 GPU_RESOURCE = "nvidia.com/gpu"
 GPU_TAINT = "nvidia.com/gpu"
 LEASE_LABEL = "jupyterhub-gpu/lease"
 OFFER_LABEL = "jupyterhub-gpu/offer"
-"""On every pod that we let start: which lease it has, and what was chosen."""
+"""Labels of every server's pod: its lease, and the chosen offer."""
 POD_MARK = "JUPYTERHUB_GPU_POD"
-"""Environment of a pod with a lease: the mechanism's word. The cluster names its device, or nobody does."""
+"""Environment variable of a pod with a lease: the mechanism. Only the cluster knows which device the pod has."""
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 KAI_QUEUE_LABEL = "kai.scheduler/queue"
 KAI_FRACTION = "gpu-fraction"
 KAI_MEMORY = "gpu-memory"
 CONTAINER = "notebook"
-"""The server's own container: KubeSpawner names it so."""
+"""Name of the server's own container in KubeSpawner's pods."""
 CLAIM = "jupyterhub-gpu"
-"""The pod's own name of the ResourceClaim that an offer brings (DRA)."""
+"""Name within the pod of the offer's ResourceClaim (DRA)."""
 VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
 SHARED = frozenset({Mechanism.TIME_SLICING, Mechanism.MPS})
 ALONE = frozenset({Mechanism.WHOLE, Mechanism.MIG, Mechanism.MIG_SINGLE, Mechanism.DRA})
-"""Nobody else is on the device; hardware keeps them out."""
+"""Mechanisms that give the device to one pod only, enforced by hardware."""
 ONE_ONLY = SHARED | {Mechanism.MIG, Mechanism.MIG_SINGLE}
-"""One per pod: two shares are not twice a share, and CUDA before driver 570 sees one MIG device a process."""
+"""Mechanisms that give one device per pod: two shares are not a larger share, and CUDA before driver 570 uses only one
+MIG device in a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """What one offer asks of the pod of a server.
+    """The requests of an offer to the pod of a server.
 
     Attributes:
         limits: extended resources of the server's container, resource name -> quantity as text.
-        node_labels: label -> the values of which the node has to have one (required node affinity); no value at all
-            means that the label must not be there.
-        tolerations: keys of taints with the effect NoSchedule that are tolerated, whatever their value.
-        labels, annotations: of the pod. environment: of the server's container.
-        scheduler: the scheduler's name; "" leaves the hub's own choice, "default-scheduler" takes it away.
-        runtime_class: "" leaves it alone.
+        node_labels: required node affinity: label -> accepted values. Without values the label must be absent.
+        tolerations: keys of taints with the effect NoSchedule that are tolerated, with any value.
+        labels, annotations: labels and annotations of the pod.
+        environment: environment variables of the server's container.
+        scheduler: the scheduler's name; "" keeps the administrator's, "default-scheduler" removes it.
+        runtime_class: the runtime class; "" keeps the administrator's.
         claim_template: name of the ResourceClaimTemplate (``resource.k8s.io/v1``) for DRA; "" for none.
-        forbids_shm: the mechanism mounts ``/dev/shm`` itself (MPS): nothing else may be mounted there.
-        queue: whose line it is when it is not ours: ``Kueue``, ``KAI``; "" for ours.
+        forbids_shm: the mechanism mounts ``/dev/shm`` itself (MPS), so nothing else may be mounted there.
+        queue: who manages the line: ``Kueue``, ``KAI``, or "" for the GPU service.
     """
 
     mechanism: Mechanism
@@ -88,15 +85,15 @@ class PodAsk:
 
 
 def label_value(text: str) -> str:
-    """An id as a label can hold it: what is no letter, digit, ``.``, ``_`` or ``-`` becomes ``_``."""
+    """Return an id as a valid label value: every character that labels do not allow becomes ``_``."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", text)[:63].strip("._-")
 
 
 class AskError(ValueError):
-    """An ask that a cluster would refuse, or worse, take and never serve.
+    """A request that a cluster would refuse, or would accept and never schedule.
 
     Attributes:
-        field: which part of it, e.g. ``limits['nvidia.com/gpu']``.
+        field: the wrong part, such as ``limits['nvidia.com/gpu']``.
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -108,7 +105,7 @@ class AskError(ValueError):
 _QUANTITY = re.compile(r"[1-9][0-9]{0,8}")
 _FRACTION = re.compile(r"0\.[0-9]{1,2}")
 PARTS = frozenset({"nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores", "nvidia.com/priority"})
-"""What HAMi counts beside the cards: how much of one a pod gets."""
+"""Resources of HAMi that describe how much of a card a pod gets."""
 _NETWORK = re.compile(
     r"nvidia\.com/(?:.*[._-])?(?:hostdev|rdma|roce|sriov|switchdev|infiniband|ib|nics?|vfs?|pfs?|mlnx\w*|mofed|"
     r"cx\d\w*|bf\d\w*)(?:[._-].*)?",
@@ -122,9 +119,9 @@ _GPUS = re.compile(
 
 
 def is_gpu_resource(name: str) -> bool:
-    """Whether a resource of this name hands out GPUs, or parts of one, whatever the cluster calls them.
+    """Whether a resource gives GPUs or parts of one, under any name.
 
-    Device plugins rename resources (``nvidia.com/a100``), so every name under NVIDIA's domain counts unless it is
+    Device plugins can rename resources (``nvidia.com/a100``), so every name under NVIDIA's domain counts unless it is
     known to be a network device.
     """
     return _GPUS.fullmatch(name) is not None and _NETWORK.fullmatch(name) is None
@@ -185,7 +182,7 @@ def _check_hami(ask: PodAsk) -> None:
 
 
 def gpu_differences(ask: PodAsk, pod: Mapping[str, Any]) -> tuple[str, ...]:
-    """How the GPUs of a pod differ from what its offer asks, one sentence for an admin each; none: they are the same.
+    """Describe how the GPUs of a pod differ from its offer's request, a sentence for each; empty if they are the same.
 
     Args:
         pod: the pod's JSON as it goes to the API server, after all hooks.
@@ -225,7 +222,7 @@ def _other_limits(ask: PodAsk, server: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _other_visible(ask: PodAsk | None, container: Mapping[str, Any]) -> Iterator[str]:
-    """The container runtime mounts the GPUs that this variable names, whatever the pod asks for."""
+    """Compare the variable by which the container runtime mounts GPUs, whatever resources the pod requests."""
     name = VISIBLE[0]
     variables = [each for each in container.get("env") or () if each.get("name") == name]
     # of several of one name the last one counts; what is read elsewhere at the start is not known
