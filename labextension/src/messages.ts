@@ -1,7 +1,7 @@
 // Made by scripts/generate-types.py from hub_extensions/core/messages. Change those files, not this one.
 // Times are ISO 8601 in UTC; null is not known.
 
-/** When and why this server stops. A server that does not stop has no countdown. */
+/** When and why this server stops. There is one only if the server is to stop. */
 export interface Countdown {
   stops_at: string;
   cause: string;
@@ -13,7 +13,7 @@ export interface Countdown {
   others: OtherEnd[];
 }
 
-/** What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known. */
+/** Further counters of GPM or DCGM, 0 to 100, of this device alone; None if not known. */
 export interface Counters {
   sm_percent: number | null;
   tensor_percent: number | null;
@@ -200,7 +200,7 @@ export interface Snapshot {
   period_seconds: number;
 }
 
-/** One sign of use. */
+/** A sign of use. */
 export interface UseSign {
   kind: string;
   value: string;

@@ -1,1 +1,1 @@
-"""A cluster, over the official library: one watch, read into values of ``core.cluster``."""
+"""Access to a Kubernetes cluster with the official client: a watch whose objects become values of ``core.cluster``."""

@@ -1,8 +1,8 @@
-"""Talks to a Kubernetes API server through the official ``kubernetes`` package, in raw JSON.
+"""Requests to a Kubernetes API server with the official ``kubernetes`` package, in raw JSON.
 
-Typed objects are not used: a typed list of 10,000 pods takes hundreds of MB and blocks for seconds. Pages are small
-for the same reason: ``json.loads`` holds the interpreter, other threads too, for 78 ms over 500 middling pods (4 MB),
-and for 7 ms over 100. Not here: what is read and when (``reflector.py``).
+Typed objects are not used, because a typed list of 10,000 pods needs hundreds of MB and blocks for seconds. Pages are
+small for the same reason: ``json.loads`` blocks the interpreter, including other threads, for 78 ms over 500
+medium-sized pods (4 MB), and for 7 ms over 100.
 """
 
 from __future__ import annotations
@@ -31,21 +31,19 @@ if TYPE_CHECKING:
     from kubernetes.aio.client import ApiClient
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-CONNECT_SECONDS = 5.0
-BEGIN_SECONDS = 30.0
-ANSWER_SECONDS = 60.0
-"""How long it may take to connect, to begin an answer, and to end one; a watch ends when it ends."""
-AT_ONCE_SECONDS = 0.005
-"""So long objects are read in one go; then everybody else has a turn."""
+CONNECT_SECONDS = 5.0  # timeout for connecting
+BEGIN_SECONDS = 30.0  # timeout until an answer begins
+ANSWER_SECONDS = 60.0  # timeout for a whole answer, except for a watch
+AT_ONCE_SECONDS = 0.005  # time after which reading objects yields to the event loop
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 15), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
 _MOST_CHARACTERS = 300
 
 
 class ClusterError(Exception):
-    """The API server did not do what was asked.
+    """A request to the API server failed.
 
     Attributes:
-        message: for an admin, without "the cluster cannot be read".
+        message: for administrators, to follow "the cluster cannot be read".
     """
 
     def __init__(self, message: str) -> None:
@@ -54,10 +52,10 @@ class ClusterError(Exception):
 
 
 class ClusterAway(ClusterError):
-    """No answer, or none that can be used. Whether it did what was asked is not known.
+    """No usable answer. It is not known whether the request took effect.
 
     Attributes:
-        retry_after: seconds after which the API server wants to be asked again; None: it did not say.
+        retry_after: seconds after which to retry, from the answer's header; None without that header.
     """
 
     def __init__(self, message: str, retry_after: float | None = None) -> None:
@@ -66,10 +64,11 @@ class ClusterAway(ClusterError):
 
 
 class ClusterRefused(ClusterError):
-    """The API server answered, and the answer is no (401, 403, 404, 409 ...).
+    """The API server refused the request (401, 403, 404, 409 ...).
 
     Attributes:
-        status: HTTP status. log_message: the API server's own text.
+        status: HTTP status.
+        log_message: the API server's own text.
     """
 
     def __init__(self, status: int, log_message: str) -> None:
@@ -79,29 +78,29 @@ class ClusterRefused(ClusterError):
 
 
 class HistoryGone(ClusterError):
-    """410: it no longer knows what happened since. Everything has to be listed again."""
+    """Status 410: the API server no longer has the changes since a version, so everything has to be listed again."""
 
     def __init__(self) -> None:
         super().__init__("it answers 410: what happened since then is no longer known")
 
 
 class KubernetesApi:
-    """One API server. Nothing of the library or of the network escapes: everything is a `ClusterError`."""
+    """A client of one API server. It raises only `ClusterError`, also for errors of the library and the network."""
 
     def __init__(self, kubeconfig: str = "", context: str = "", namespace: str = "") -> None:
-        """A file and which context of it; without a file the pod's service account."""
+        """Use a kubeconfig file and context, or without a file the pod's service account."""
         self._kubeconfig, self._context = kubeconfig, context
         self._client: ApiClient | None = None
         self._retired: ApiClient | None = None
         self._opening = asyncio.Lock()
         self.namespace = namespace
-        """As given, else of the kubeconfig's context or of the service account, else ``default``, after `open`."""
+        """The given namespace. After `open`, if it was "", that of the context or service account, or ``default``."""
 
     async def open(self) -> None:
-        """Read where it is and who we are. Asks the API server nothing yet.
+        """Read the address and credentials. Sends no request yet.
 
         Raises:
-            ClusterAway: it is written nowhere, or not as it should be.
+            ClusterAway: the configuration is missing or invalid.
         """
         self._client = await self._read_configuration()
 
@@ -112,10 +111,11 @@ class KubernetesApi:
                 await client.close()  # type: ignore[no-untyped-call]
 
     async def page(self, path: str, query: Mapping[str, str], take: Callable[[Json], None]) -> Json:
-        """One page of a list: each object is given to `take`, in order. Gives the list's ``metadata``.
+        """Read one page of a list, and call `take` with each object in order. Returns the list's ``metadata``.
 
         Raises:
-            HistoryGone: the page's token is too old. ClusterAway, ClusterRefused.
+            HistoryGone: the page's token is too old.
+            ClusterAway, ClusterRefused: see there.
         """
         async with self._request("GET", path, query) as answer:
             text = await answer.read()
@@ -126,10 +126,14 @@ class KubernetesApi:
 
     @asynccontextmanager
     async def watch(self, path: str, query: Mapping[str, str], silence: float) -> AsyncIterator[AsyncIterator[Json]]:
-        """The events after ``resourceVersion``, as they come, until the stream ends or is silent for so many seconds.
+        """Open a watch, and return an iterator over its events until the stream ends.
+
+        Args:
+            silence: seconds without data after which the stream counts as broken.
 
         Raises:
-            HistoryGone: that version is too old. ClusterAway, ClusterRefused; also from the iterator.
+            HistoryGone: the ``resourceVersion`` is too old. The iterator can raise this too.
+            ClusterAway, ClusterRefused: see there. The iterator can raise them too.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=silence)
         async with self._request("GET", path, {**query, "watch": "true"}, timeout=timeout) as answer:
@@ -137,10 +141,10 @@ class KubernetesApi:
             yield _events(answer)
 
     async def one(self, path: str) -> Json | None:
-        """One object; None: there is none.
+        """Read one object; None if it does not exist.
 
         Raises:
-            ClusterAway, ClusterRefused.
+            ClusterAway, ClusterRefused: see there.
         """
         try:
             async with self._request("GET", path, {}) as answer:
@@ -151,19 +155,19 @@ class KubernetesApi:
             raise
 
     async def merge(self, path: str, change: Json) -> None:
-        """Change these fields of one object; a field with None goes.
+        """Merge fields into an object. A field with the value None is removed.
 
         Raises:
-            ClusterAway, ClusterRefused.
+            ClusterAway, ClusterRefused: see there.
         """
         async with self._request("PATCH", path, {}, body=change, kind="application/merge-patch+json"):
             return
 
     async def delete(self, path: str, uid: str, *, force: bool) -> bool:
-        """Ask for the end of the object with this uid. False: there is none (any more).
+        """Delete the object with this uid. Returns False if it does not exist.
 
         Raises:
-            ClusterAway, ClusterRefused.
+            ClusterAway, ClusterRefused: see there.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         if force:
@@ -176,7 +180,7 @@ class KubernetesApi:
                 return False
             if refused.status != 409:
                 raise
-            there = await self.one(path)  # of the same name; is it the same?
+            there = await self.one(path)  # an object of the same name, perhaps with another uid
             if there is None or there.get("metadata", {}).get("uid") != uid:
                 return False
             raise
@@ -192,7 +196,7 @@ class KubernetesApi:
         kind: str = "",
         timeout: aiohttp.ClientTimeout | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Ask and check the status. What goes wrong here, or while the answer is read, becomes a `ClusterError`."""
+        """Send a request and check the status. Errors here, or while the answer is read, become a `ClusterError`."""
         from kubernetes.aio.config import ConfigException
 
         timeout = timeout or aiohttp.ClientTimeout(total=ANSWER_SECONDS, sock_connect=CONNECT_SECONDS)
@@ -226,17 +230,17 @@ class KubernetesApi:
                 asking.add_done_callback(_drop_late)
 
     async def _renew(self, refused: ApiClient) -> None:
-        """Our token or certificate is not taken any more: read the configuration again, for the next question."""
+        """Read the configuration again for the next request, because our token or certificate was rejected."""
         async with self._opening:
             if self._client is not refused:
-                return  # somebody else did
+                return  # already renewed
             renewed = await self._read_configuration()
             if self._retired is not None:
                 await self._retired.close()  # type: ignore[no-untyped-call]
-            self._client, self._retired = renewed, refused  # watches that are open stay open
+            self._client, self._retired = renewed, refused  # open watches stay open
 
     async def _read_configuration(self) -> ApiClient:
-        # takes 0.3 s and 20 MB: not for those who have no cluster, and not in the loop's thread
+        # takes 0.3 s and 20 MB, so it is imported only if there is a cluster, and not in the loop's thread
         await asyncio.to_thread(import_module, "kubernetes.aio")
         from kubernetes.aio import client, config
 
@@ -267,9 +271,9 @@ def _own_namespace() -> str:
 
 
 async def _take_items(page: Json, take: Callable[[Json], None]) -> Json:
-    """Give each object to `take`, with a turn for others in between. Gives the list's ``metadata``."""
+    """Call `take` with each object, yielding to the event loop in between. Returns the list's ``metadata``."""
     about, turn = page["metadata"], time.monotonic()
-    for raw in page["items"] or ():  # null: it is empty
+    for raw in page["items"] or ():  # an empty list can be null
         take(raw)
         if time.monotonic() - turn > AT_ONCE_SECONDS:
             await asyncio.sleep(0)
@@ -313,7 +317,7 @@ def _object(text: bytes) -> Json:
 
 def _refusal(status: int, retry_after: str | None, body: bytes) -> ClusterError:
     message = _message(body)
-    # after a restore from a backup it is asked for a future that it does not know
+    # after a restore from a backup the API server has older versions than we ask for
     if status == 410 or "Too large resource version" in message:
         return HistoryGone()
     if status == 429 or status >= 500:
@@ -339,7 +343,7 @@ def _seconds(retry_after: str | None) -> float | None:
     try:
         return max(0.0, parsedate_to_datetime(retry_after).timestamp() - time.time())
     except ValueError:
-        return None  # as good as none
+        return None  # an invalid header is ignored
 
 
 def _why(error: Exception) -> str:
@@ -360,24 +364,24 @@ def _one_line(text: object) -> str:
 
 
 def _drop_late(asking: asyncio.Future[aiohttp.ClientResponse]) -> None:
-    """Nobody waits any more for what is being asked; its answer may have come in this very moment."""
+    """Drop the answer of a request that is not needed any more, if it has arrived meanwhile."""
     if not asking.cancelled() and asking.exception() is None:
         _drop(asking.result())
 
 
 def _drop(answer: aiohttp.ClientResponse) -> None:
-    """End its connection at once; an answer that was read to its end has given it back already."""
+    """Close an answer's connection at once. A completely read answer has already released its connection."""
     if answer.connection is not None and answer.connection.transport is not None:
         answer.connection.transport.abort()
     answer.close()
 
 
 def _keep_alive(answer: aiohttp.ClientResponse) -> None:
-    """Let the kernel find out within half a minute that the other end is gone without notice."""
+    """Enable TCP keepalive, so that the kernel detects a dead connection within half a minute."""
     transport = answer.connection.transport if answer.connection is not None else None
     found = transport.get_extra_info("socket") if transport is not None else None
     if found is None:
-        return  # it ended already
+        return  # the connection has already ended
     found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE:
         if hasattr(socket, name):  # TCP_KEEPIDLE is not on every system

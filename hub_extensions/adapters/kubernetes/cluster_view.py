@@ -1,4 +1,4 @@
-"""One reading of a cluster, for a command that asks and ends. Not here: what goes on watching (``watch.py``)."""
+"""Read a cluster once, for a command that does not keep watching."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from importlib import import_module
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView
 
 READ_SECONDS = 60.0
-SOON_SECONDS = 5.0
-"""After so long a cluster that does not answer is reported as away."""
+SOON_SECONDS = 5.0  # a cluster that does not answer for longer is reported as away
 
 
 class ClusterUnreadable(Exception):
-    """The cluster cannot be read; the text says why and what to do."""
+    """The cluster cannot be read. The text explains why and what to do."""
 
 
 class PackagesMissing(ClusterUnreadable):
-    """No cluster can be read from here: Python's packages for it are not installed."""
+    """The Python packages for Kubernetes are not installed."""
 
 
 def read_once(config: ClusterConfig, seconds: float = READ_SECONDS) -> ClusterView:
-    """The cluster as it is now; by the file ``KUBECONFIG`` names where `config` names none.
+    """Return the current state of the cluster. Without a kubeconfig in `config`, ``KUBECONFIG`` is used.
 
     Raises:
-        ClusterUnreadable: no packages, no address, no answer within `seconds`.
+        ClusterUnreadable: packages or the address are missing, or there is no answer within `seconds`.
     """
     kubeconfig = config.kubeconfig or os.environ.get("KUBECONFIG", "")
     return asyncio.run(_read(replace(config, kubeconfig=kubeconfig), seconds))
@@ -38,7 +37,7 @@ async def _read(config: ClusterConfig, seconds: float) -> ClusterView:
         from hub_extensions.adapters.kubernetes.api import ClusterError
         from hub_extensions.adapters.kubernetes.watch import ClusterWatch
 
-        import_module("kubernetes.aio")  # the watch loads it in a thread, only when it opens
+        import_module("kubernetes.aio")  # the watch would import it only when it opens, in a thread
     except ImportError as problem:
         raise PackagesMissing(
             f"Python's packages for Kubernetes are missing ({problem.name}): pip install 'jupyterhub-gpu[kubernetes]'."
@@ -49,11 +48,11 @@ async def _read(config: ClusterConfig, seconds: float) -> ClusterView:
         await watch.start(min(seconds, SOON_SECONDS))
         view = watch.view(datetime.now(timezone.utc))
         while view.problem and watch.is_reading and asyncio.get_running_loop().time() < give_up:
-            await watch.wait_changed(0.5)  # a large cluster takes its time
+            await watch.wait_changed(0.5)  # a large cluster takes longer
             view = watch.view(datetime.now(timezone.utc))
         if view.problem:
             raise ClusterUnreadable(view.problem)
-        # the mappings live on: keep what was seen
+        # the mappings of the view change with the watch, so copy them
         return replace(
             view,
             nodes=None if view.nodes is None else dict(view.nodes),

@@ -1,7 +1,6 @@
-"""The official client, asked for answers that are not read yet: as version 36 and as version 37 want to be asked.
+"""Send requests with the official client, version 36 or 37, and return answers whose bodies are not read yet.
 
-The chart's hub image has packages that version 37 does not take; 36 goes with them. Not here: what is asked
-(``api.py``).
+Version 36 is needed because version 37 is not compatible with other packages in the chart's hub image.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 async def make_client(settings: Configuration) -> ApiClient:
-    """The client for these settings. It reads the authorities, 50 ms: in a thread where it needs no loop for that."""
+    """Create a client. Loading the certificate authorities takes 50 ms, so version 37 is created in a thread."""
     from kubernetes.aio.client import ApiClient
 
     if _is_36():
@@ -29,7 +28,12 @@ async def make_client(settings: Configuration) -> ApiClient:
 async def send(
     client: ApiClient, method: str, path: str, url: str, headers: dict[str, str], body: Any, timeout: Any
 ) -> aiohttp.ClientResponse:
-    """Ask as the account that the settings name. `url` has the path, and the query."""
+    """Send a request with the credentials of the client's settings.
+
+    Args:
+        path: path of the URL, which is part of `url` too.
+        url: whole URL with the query.
+    """
     if _is_36():
         await client.update_params_for_auth(headers, [], ["BearerToken"])  # type: ignore[call-arg]
         raw = await client.rest_client.request(  # type: ignore[call-arg,no-untyped-call]

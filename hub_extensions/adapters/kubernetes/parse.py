@@ -1,8 +1,8 @@
-"""Raw JSON of the Kubernetes API -> the small values of ``core/cluster/model.py``; None for what is not kept.
+"""Convert JSON of the Kubernetes API to the small values of ``core/cluster/model.py``, or None for objects to ignore.
 
-Pure. What a malformed part says is not counted, and never an error: one odd object must not blind us for the others.
-Not here: how the JSON is read (``watch.py``). Names: Kubernetes 1.34 to 1.36 (``v1``, ``resource.k8s.io/v1``),
-NVIDIA k8s-device-plugin v0.20, NVIDIA DRA driver v0.4, HAMi v2.10, KAI-Scheduler v0.17, KubeSpawner 7.
+A malformed part is ignored and never raises an error, because one bad object must not hide the others. The names are
+those of Kubernetes 1.34 to 1.36 (``v1``, ``resource.k8s.io/v1``), NVIDIA k8s-device-plugin v0.20, NVIDIA DRA driver
+v0.4, HAMi v2.10, KAI-Scheduler v0.17 and KubeSpawner 7.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ SERVER = "hub.jupyter.org/servername"
 COMPONENT = ("component", "singleuser-server")
 PLACEHOLDER = ("component", "user-placeholder")
 DRA_DRIVER = "gpu.nvidia.com"
-MOST = 2**62
-"""More than any counter has."""
+MOST = 2**62  # more than any counter has
 
 _NVIDIA_CARD = re.compile(r"feature\.node\.kubernetes\.io/pci-(?:\w+_)?10de(?:_\w+)?\.present")
 _QUANTITY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[KMGTPE]i|[kMGTPE]|)")
@@ -52,12 +51,12 @@ _UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("KMGTPE", 
 
 @dataclass(frozen=True, slots=True)
 class SliceFacts:
-    """One ResourceSlice. Of several generations of a pool only the newest is true (``resource.k8s.io/v1``).
+    """A ResourceSlice. Only the newest generation of a pool is valid (``resource.k8s.io/v1``).
 
     Attributes:
-        counters: (counter set, counter, value). Kubernetes 1.35 and newer has them in slices of their own, 1.34 beside
-            the devices.
-        count: how many slices the pool has; 0 is not said. Nothing is given of a pool before all of them are there.
+        counters: (counter set, counter, value). Kubernetes 1.35 and newer has them in separate slices, 1.34 in the
+            slice of the devices.
+        count: number of slices of the pool; 0 if not known. The scheduler uses a pool only if all slices exist.
     """
 
     driver: str
@@ -69,8 +68,14 @@ class SliceFacts:
 
 
 def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
-    """A node that has, or once had, a GPU: a count of ``nvidia.com/`` (0 too), a label of it, HAMi's annotation, or a
-    card of NVIDIA's on its PCI bus as Node Feature Discovery says. `known`: names of others that have one."""
+    """Parse a node that has, or once had, a GPU.
+
+    Such a node has a resource or label below ``nvidia.com/`` (also with a count of 0), HAMi's annotation, or a label of
+    Node Feature Discovery for an NVIDIA card on the PCI bus.
+
+    Args:
+        known: names of further nodes with GPUs.
+    """
     about, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
     labels, hami = _texts(about, "labels"), _texts(about, "annotations").get(HAMI_NODE, "")
     allocatable = _extended(_part(status, "allocatable"))
@@ -92,7 +97,7 @@ def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
 
 
 def pod_of(raw: Json) -> PodFacts | None:
-    """A pod that asks for a GPU in any way, or that is a server of a hub; not one that gives way to any server."""
+    """Parse a pod that requests a GPU in any way, or is a server of a hub. Low-priority placeholders are ignored."""
     about, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
     labels, annotations = _texts(about, "labels"), _texts(about, "annotations")
     requests = _requests(spec)
@@ -134,8 +139,10 @@ def pod_of(raw: Json) -> PodFacts | None:
 
 
 def slice_of(raw: Json) -> SliceFacts | None:
-    """A ResourceSlice of NVIDIA's driver. Devices that are tainted against new pods are in it only where others draw on
-    what they draw on."""
+    """Parse a ResourceSlice of NVIDIA's driver.
+
+    Devices that are tainted against new pods are kept only if they consume shared counters.
+    """
     spec = _part(raw, "spec")
     pool, driver, node = _part(spec, "pool"), _text(spec, "driver"), intern(_text(spec, "nodeName"))
     if driver != DRA_DRIVER:
@@ -153,7 +160,7 @@ def slice_of(raw: Json) -> SliceFacts | None:
 
 
 def claim_of(raw: Json) -> ClaimFacts | None:
-    """A ResourceClaim that was given devices; what an admin only looks at (``adminAccess``) takes none."""
+    """Parse an allocated ResourceClaim. Devices with ``adminAccess`` are ignored, because they stay available."""
     about, status = _part(raw, "metadata"), _part(raw, "status")
     results = _parts(_part(_part(status, "allocation"), "devices"), "results")
     devices = tuple(
@@ -170,7 +177,7 @@ def claim_of(raw: Json) -> ClaimFacts | None:
 
 
 def template_of(raw: Json) -> TemplateFacts | None:
-    """A ResourceClaimTemplate. A choice of device classes is named with all of them; "all devices" counts as 0."""
+    """Parse a ResourceClaimTemplate. Alternative device classes are joined, and "all devices" has the count 0."""
     inner = _part(_part(raw, "spec"), "spec")
     requests = _parts(_part(inner, "devices"), "requests")
     classes: list[str] = []
@@ -194,7 +201,7 @@ def template_of(raw: Json) -> TemplateFacts | None:
 
 
 def volume_kept(raw: Json) -> VolumeFacts | None:
-    """A PersistentVolume that not every node reaches; one that says so in a way that cannot be read does not count."""
+    """Parse a PersistentVolume that only some nodes can use. An unreadable restriction is ignored."""
     try:
         return volume_of(raw)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -202,23 +209,23 @@ def volume_kept(raw: Json) -> VolumeFacts | None:
 
 
 def bound_volume(raw: Json) -> str | None:
-    """The name of the volume that a PersistentVolumeClaim is bound to; None: it is bound where its pod goes."""
+    """Return the name of the volume that a PersistentVolumeClaim is bound to; None if it is not bound yet."""
     return _text(_part(raw, "spec"), "volumeName") or None
 
 
 def newest(slices: Iterable[SliceFacts]) -> tuple[SliceDevice, ...]:
-    """All devices of the newest generation of each pool that is complete."""
+    """Return the devices in the newest generation of each complete pool."""
     return tuple(device for pool in _pools(slices) for one in pool for device in one.devices)
 
 
 def counters_of(slices: Iterable[SliceFacts]) -> tuple[CounterFacts, ...]:
-    """The counters of each pool, as `newest` gives its devices."""
+    """Return the counters in the newest generation of each complete pool."""
     found = ((pool[0], tuple(counter for one in pool for counter in one.counters)) for pool in _pools(slices))
     return tuple(CounterFacts(first.driver, first.pool, counters) for first, counters in found if counters)
 
 
 def _pools(slices: Iterable[SliceFacts]) -> Iterable[Sequence[SliceFacts]]:
-    """The slices of the newest generation of each pool; of one that lacks some the scheduler gives nothing."""
+    """Return the slices in the newest generation of each pool. Incomplete pools are left out, as by the scheduler."""
     pools: dict[tuple[str, str], list[SliceFacts]] = {}
     for one in slices:
         pool = pools.setdefault((one.driver, one.pool), [one])
@@ -244,21 +251,24 @@ def _is_kept(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
 
 
 def _gpu_group(labels: Mapping[str, str]) -> str:
-    """The card's group; of a pod with shares of several cards all of them, with commas."""
+    """Return the group of the pod's card. Groups of several cards are joined with commas."""
     if KAI_GROUP in labels:
         return intern(labels[KAI_GROUP])
     return intern(",".join(sorted(name.partition("/")[2] for name in labels if name.startswith(f"{KAI_GROUP}/"))))
 
 
 def _gives_way(spec: Json) -> bool:
-    """The scheduler ends it for a server: the chart's ``scheduling.podPriority`` puts placeholders below 0."""
+    """Whether the scheduler evicts the pod for a server. The chart's ``podPriority`` gives placeholders less than 0."""
     priority = spec.get("priority")
     return isinstance(priority, int) and priority < 0
 
 
 def _requests(spec: Json) -> Mapping[str, int]:
-    """What the scheduler counts (Kubernetes v1.36 ``component-helpers/resource``): containers and restartable init
-    containers together, or more where one init container, beside the restartable ones before it, asks for more."""
+    """Return the resources that the scheduler counts for a pod (Kubernetes v1.36 ``component-helpers/resource``).
+
+    This is the sum over its containers and restartable init containers, or if that is more, the request of one init
+    container plus those of the restartable ones before it.
+    """
     together: dict[str, int] = {}
     largest: dict[str, int] = {}
     for container in _parts(spec, "initContainers"):
@@ -278,7 +288,7 @@ def _requests(spec: Json) -> Mapping[str, int]:
 
 def _asked(container: Json) -> Mapping[str, int]:
     resources = _part(container, "resources")
-    # of an extended resource request and limit are the same; the API server fills in the request
+    # for extended resources, request and limit are equal; the API server adds a missing request
     return _extended({**_part(resources, "limits"), **_part(resources, "requests")})
 
 
@@ -289,12 +299,12 @@ def _extended(quantities: Json) -> Mapping[str, int]:
 
 @lru_cache(maxsize=4096)
 def _shared(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
-    """One mapping for all pods and nodes with the same numbers: there are few different ones. Nobody changes it."""
+    """Return the same mapping object for equal contents, which saves memory. It must not be modified."""
     return dict(items)
 
 
 def _whole(value: object) -> int | None:
-    """A quantity as a whole number (``5``, ``1k``, ``40Gi``); None where it is none, or not a whole one."""
+    """Parse a quantity as a whole number (``5``, ``1k``, ``40Gi``); None if it is invalid or not whole."""
     found = _QUANTITY.fullmatch(str(value))
     if found is None:
         return None
@@ -334,7 +344,7 @@ def _device(driver: str, pool: str, node: str, raw: Json) -> SliceDevice:
 
 
 def _counters(sets: Iterable[Json], name: str, unknown: int) -> tuple[tuple[str, str, int], ...]:
-    """(counter set, counter, number), those with 0 left out; `unknown` stands for a number that cannot be read."""
+    """Return (counter set, counter, number) of each counter above 0. `unknown` replaces an unreadable number."""
     found = []
     for one in sets:
         for counter, count in _part(one, "counters").items():
@@ -345,12 +355,12 @@ def _counters(sets: Iterable[Json], name: str, unknown: int) -> tuple[tuple[str,
 
 @lru_cache(maxsize=4096)
 def _alike(counters: tuple[tuple[str, str, int], ...]) -> tuple[tuple[str, str, int], ...]:
-    """One tuple for the cards of all nodes: there are few different ones."""
+    """Return the same tuple object for equal contents, which saves memory."""
     return counters
 
 
 def _qualified(values: Json, driver: str, name: str) -> Json:
-    """A name without a domain is of the driver's."""
+    """Return a driver's attribute or capacity, with or without the driver's domain in its name."""
     return _part(values, name) or _part(values, f"{driver}/{name}")
 
 
@@ -399,10 +409,10 @@ def _texts(raw: Json, name: str) -> Mapping[str, str]:
 
 
 def _time(value: object) -> datetime | None:
-    """RFC 3339 in UTC, as the API server writes it; None for anything else."""
+    """Parse a time of the API server (RFC 3339 in UTC); None for any other text."""
     if not isinstance(value, str):
         return None
-    # Python 3.10 reads neither the Z nor fractions of other than three or six digits
+    # Python 3.10 parses neither the Z nor fractions that do not have three or six digits
     whole, _, fraction = value.removesuffix("Z").partition(".")
     try:
         read = datetime.fromisoformat(f"{whole}.{fraction:0<6.6}" if fraction else whole)

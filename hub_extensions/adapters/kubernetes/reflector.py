@@ -1,7 +1,6 @@
-"""One kind of objects, kept as it is in the API server: listed once, then watched, for as long as it takes.
+"""Keep all objects of one kind in sync with the API server: list them once, then watch them.
 
-What was read stays while it cannot be read, and until a new list is complete. Not here: how the API server is talked
-to (``api.py``), what is kept of an object (``parse.py``).
+The last known objects are kept while the API server cannot be read, and until a new list is complete.
 """
 
 from __future__ import annotations
@@ -31,16 +30,16 @@ _log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How patient the reading is; seconds.
+    """Delays and timeouts of the reading, in seconds.
 
     Attributes:
-        first, longest: the delays between tries, doubled each time, shortened at random by up to a half.
-        doubted: after a first "forbidden" it is asked again: an API server that starts forbids everything.
-        forbidden: after this long a right may have been given.
-        retry_after: the longest that it is left alone because its answer asks for it (Retry-After).
-        watch: a watch is opened again after about this long. silence: or when nothing came for this long; an API
-            server sends something (a bookmark) about once a minute.
-        page: objects a page.
+        first, longest: delays between attempts, doubled each time and randomly shortened by up to a half.
+        doubted: delay after the first "forbidden", because an API server that is starting forbids everything.
+        forbidden: delay after further ones, because a permission may be granted later.
+        retry_after: longest delay that the API server can request (Retry-After).
+        watch: approximate duration of a watch.
+        silence: a watch without any data for this long is reopened. An API server sends a bookmark about every minute.
+        page: number of objects per page.
     """
 
     first: float = 0.2
@@ -55,13 +54,15 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class ObjectKind(Generic[T]):
-    """What is read.
+    """A kind of objects to read.
 
     Attributes:
-        name: for the log. path: of the list; ``{namespace}`` stands for our own.
-        take: what is kept of one; None: nothing.
-        forbidden: a sentence for the log, when it may not be read. optional: it need not be there (404).
-        needed: most clusters have some of it.
+        name: name for the log.
+        path: path of the list, with ``{namespace}`` for our own namespace.
+        take: converts an object to the value that is kept; None ignores the object.
+        forbidden: log message if the hub is not allowed to read the objects.
+        optional: the cluster may not have this kind (404).
+        needed: missing permission is worth a warning.
     """
 
     name: str
@@ -73,14 +74,15 @@ class ObjectKind(Generic[T]):
 
 
 class Reflector(Generic[T]):
-    """See the top of this file.
+    """All objects of one kind.
 
     Attributes:
-        values: by name, or ``namespace/name``; None: not read yet, not there, or not allowed.
-        edition: counts the changes of `values`.
-        decided: set once it was read, or found to be unreadable.
-        unreadable: it may not be read, or there is none.
-        problem: why it cannot be read now; "" when it can. since: when that began.
+        values: values by name or ``namespace/name``; None if they are not read yet, do not exist or are forbidden.
+        edition: number of changes of `values`.
+        decided: set when the objects were read once, or are known to be unreadable.
+        unreadable: the hub is not allowed to read the objects, or the cluster does not have the kind.
+        problem: why the objects cannot be read now, or "".
+        since: when the problem began; None without a problem.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Reflector(Generic[T]):
         clock: Callable[[], datetime],
         pace: Pace,
     ) -> None:
-        """`changed` is called after each change of `values`, `unreadable` or `problem`."""
+        """Create a reflector. `changed` is called after each change of `values`, `unreadable` or `problem`."""
         self._api, self.kind, self._on_change, self._clock, self._pace = api, kind, changed, clock, pace
         self.values: dict[str, T] | None = None
         self.edition = 0
@@ -106,7 +108,7 @@ class Reflector(Generic[T]):
         self._delays = _Delays(pace)
 
     def at(self, now: datetime) -> datetime | None:
-        """When the API server last showed that this is how it is: now while a watch is open."""
+        """Return when the values were last known to be current: `now` while a watch is open."""
         return now if self._open else self._read_at
 
     async def run(self) -> None:
@@ -132,13 +134,13 @@ class Reflector(Generic[T]):
             await asyncio.sleep(delay)
 
     async def _read_once(self) -> float:
-        """List if need be, watch until the watch ends. Gives the seconds until the next try."""
+        """List if necessary, and watch until the watch ends. Returns the seconds until the next attempt."""
         if not self._version:
             await self._list()
         began = asyncio.get_running_loop().time()
         await self._watch()
         if asyncio.get_running_loop().time() - began < 1.0:
-            return self._delays.following()  # who cuts every watch at once is not asked in a loop
+            return self._delays.following()  # avoid a busy loop if every watch is closed immediately
         self._delays.again()
         return 0.0
 
@@ -151,7 +153,7 @@ class Reflector(Generic[T]):
             if value is not None:
                 key = _key(raw)
                 known = before.get(key)
-                # what did not change stays the very same object, so that it is not counted again
+                # an unchanged object stays identical, so that it is not counted again
                 found[key] = value if known is None or known != value else known
 
         following = ""
@@ -194,7 +196,7 @@ class Reflector(Generic[T]):
         except ClusterAway:
             if not self._open:
                 raise
-            # it was cut or fell silent: asked again at once, and only if that fails it is lost
+            # the watch broke or was silent: reopen it at once, and report a problem only if that fails
 
     def _take(self, event: Json) -> None:
         raw = event.get("object")
@@ -207,7 +209,7 @@ class Reflector(Generic[T]):
         key = _key(raw)
         value = None if event.get("type") == "DELETED" else self.kind.take(raw)
         if self.values.get(key) == value:
-            return  # something changed that is not kept
+            return  # only parts that are not kept have changed
         if value is None:
             del self.values[key]
         else:
@@ -218,13 +220,13 @@ class Reflector(Generic[T]):
         return self.kind.path.replace("{namespace}", quote(self._api.namespace, safe=""))
 
     def forget(self) -> None:
-        """Nobody runs it any more: as if it had never been read."""
+        """Reset to the initial state, after the task that ran the reflector was cancelled."""
         self.values, self.unreadable, self.problem, self.since = None, False, "", None
         self._version, self._refusals = "", 0
         self.decided.clear()
 
     def put(self, key: str, value: T) -> None:
-        """Add what was read by itself; what is known already is as new or newer."""
+        """Add a value that was read separately, unless it is already known, because then it is at least as new."""
         if self.values is not None and key not in self.values:
             self.values[key] = value
             self._changed()
@@ -239,7 +241,7 @@ class Reflector(Generic[T]):
             self._lost(refused.message)
             return self._pace.doubted
         if self._refusals == 1 and not self.kind.optional:
-            return self._pace.doubted  # not read yet, rather than forbidden
+            return self._pace.doubted  # undecided, because the API server may be starting
         if not self.unreadable:
             if refused.status == 403:
                 level = logging.WARNING if self.kind.needed else logging.DEBUG
@@ -269,23 +271,23 @@ class Reflector(Generic[T]):
 
 
 class _Delays:
-    """0.2 s, 0.4 s ... 30 s, each shortened at random; longer where the API server asks for it."""
+    """Delays of 0.2 s, 0.4 s ... 30 s, randomly shortened, or longer if the API server requests it."""
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._tries = 0
 
     def again(self) -> None:
-        """It went well: begin with the short ones."""
+        """Start with the shortest delay again, after a success."""
         self._tries = 0
 
     def following(self, at_least: float | None = None) -> float:
-        """Seconds until the next try."""
+        """Return the seconds until the next attempt."""
         delay = min(self._pace.longest, self._pace.first * 2.0 ** min(self._tries, 30)) * random.uniform(0.5, 1.0)
         self._tries += 1
         if at_least is None:
             return delay
-        # those who were sent away together do not come back together
+        # spread the requests of clients that were rejected at the same time
         return max(delay, min(at_least, self._pace.retry_after) * random.uniform(1.0, 1.2))
 
 

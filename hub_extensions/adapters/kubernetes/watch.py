@@ -1,7 +1,6 @@
-"""The cluster, as the service sees it: nodes, pods, and what DRA needs, each listed once and then watched.
+"""The service's view of the cluster: nodes, pods, volumes and DRA objects, each listed once and then watched.
 
-No polling, and no question to the API server when somebody asks for a view. Not here: what follows from what is seen
-(``core/cluster/pools.py``).
+Nothing is polled, and a view is returned without a request to the API server.
 """
 
 from __future__ import annotations
@@ -50,7 +49,12 @@ _log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(frozen=True, slots=True)
 class AccessRight:
-    """What the service's account has to be allowed. `group` "" is the core group; `own`: in its own namespace only."""
+    """A permission that the service's account needs.
+
+    Attributes:
+        group: API group; "" is the core group.
+        own: only in its own namespace.
+    """
 
     group: str
     resource: str
@@ -68,13 +72,13 @@ RIGHTS = (
     AccessRight("", "persistentvolumeclaims", frozenset({"list", "watch"}), own=True),
     AccessRight("", "pods", frozenset({"get", "list", "watch", "delete"}), own=True),
 )
-"""All that every hub asks for. ``rbac.yaml`` and ``dra.yaml`` of ``helm-values/manifests`` give exactly this."""
+"""Permissions that every hub needs. ``rbac.yaml`` and ``dra.yaml`` in ``helm-values/manifests`` grant exactly these."""
 DRAIN_RIGHT = AccessRight("", "nodes", frozenset({"patch"}))
-"""Beside these, where ``c.GpuCluster.drain_nodes`` is set: ``drain-nodes.yaml``."""
+"""Additional permission for ``c.GpuCluster.drain_nodes``, granted by ``drain-nodes.yaml``."""
 
 
 class ClusterWatch:
-    """See the top of this file. One `start`, then `view` as often as you like, then `close`."""
+    """A watch of the cluster. Call `start` once, then `view` at any time, and finally `close`."""
 
     def __init__(
         self,
@@ -83,7 +87,6 @@ class ClusterWatch:
         pace: Pace | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(timezone.utc),
     ) -> None:
-        """`clock` is the wall clock."""
         self._clock, self._pace = clock, pace or Pace()
         self._api = KubernetesApi(config.kubeconfig, config.context, config.namespace)
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -122,14 +125,14 @@ class ClusterWatch:
 
     @property
     def namespace(self) -> str:
-        """Of our servers' pods; "" before `start`, where it is not configured."""
+        """Namespace of our servers' pods; "" before `start` unless it is configured."""
         return self._api.namespace
 
     async def start(self, wait: float = 10.0) -> None:
-        """Begin. Returns when all was read once or found unreadable, or after `wait` seconds: `view` tells.
+        """Start the watch, and wait up to `wait` seconds until everything was read once or is known to be unreadable.
 
         Raises:
-            ClusterAway: where the API server is, or who we are, is not written where it should be.
+            ClusterAway: the address of the API server, or our credentials, are missing or invalid.
         """
         await self._api.open()
         for reflector in self._all():
@@ -138,10 +141,10 @@ class ClusterWatch:
         try:
             await with_timeout(wait, self._all_decided())
         except asyncio.TimeoutError:
-            return  # the view says so
+            return  # the view has the problem
 
     async def close(self) -> None:
-        """End all watches. Can be called twice."""
+        """Stop all watches. Can be called twice."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:
@@ -150,7 +153,7 @@ class ClusterWatch:
         await self._api.close()
 
     def view(self, now: datetime) -> ClusterView:
-        """The cluster as it is known now. Its mappings live on: read them before you wait for anything."""
+        """Return the known state of the cluster. Its mappings change with the watch, so read them before an await."""
         pods = self._own_pods if self._pods.unreadable else self._pods
         both: tuple[Reflector[Any], ...] = (self._nodes, pods)
         read_at = [reflector.at(now) for reflector in both if not reflector.unreadable] or [
@@ -181,7 +184,7 @@ class ClusterWatch:
 
     @property
     def problem(self) -> str:
-        """Why the cluster cannot be read now, one sentence for an admin; "" when it can."""
+        """Why the cluster cannot be read now, as a sentence for administrators; "" if it can."""
         troubled = [reflector for reflector in self._all() if reflector.problem and reflector.since is not None]
         if troubled:
             first = min(troubled, key=lambda reflector: reflector.since or self._clock())
@@ -194,11 +197,11 @@ class ClusterWatch:
 
     @property
     def is_reading(self) -> bool:
-        """Nothing is known yet, and nothing went wrong yet."""
+        """Whether no problem has occurred yet."""
         return not any(reflector.problem for reflector in self._all())
 
     async def wait_changed(self, timeout: float) -> bool:
-        """Wait until something of the view changed since the last call; False: nothing did. For one caller."""
+        """Wait until the view has changed since the last call; False after `timeout` seconds. For one caller only."""
         try:
             await with_timeout(timeout, self._news.wait())
         except asyncio.TimeoutError:
@@ -207,19 +210,22 @@ class ClusterWatch:
         return True
 
     async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
-        """Ask for the end of this very pod; `force`: at once, without its node. False: it is gone already.
+        """Delete the pod with this uid. Returns False if it does not exist any more.
+
+        Args:
+            force: delete the object at once, without waiting for its node.
 
         Raises:
-            ClusterAway, ClusterRefused: with a message.
+            ClusterAway, ClusterRefused: see there.
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
         return await self._api.delete(path, uid, force=force)
 
     async def cordon(self, node: str, closed: bool) -> None:
-        """Let the scheduler place nothing new on this node, or again.
+        """Cordon a node if `closed` is True, else uncordon it.
 
         Raises:
-            ClusterAway, ClusterRefused: with a message.
+            ClusterAway, ClusterRefused: see there.
         """
         await self._api.merge(f"/api/v1/nodes/{quote(node, safe='')}", {"spec": {"unschedulable": closed or None}})
 
@@ -247,7 +253,7 @@ class ClusterWatch:
         self._log_outage()
 
     def _follow_pods(self) -> None:
-        """Our own pods are watched by themselves only while those of all namespaces may not be read."""
+        """Watch our own namespace's pods only while the hub is not allowed to read those of all namespaces."""
         task = self._tasks.get(self._own_pods.kind.name)
         if self._pods.unreadable and task is None and self._pods.kind.name in self._tasks:
             self._begin(self._own_pods)
@@ -257,7 +263,7 @@ class ClusterWatch:
             self._own_pods.forget()
 
     def _follow_slices(self) -> None:
-        """A node may have devices to claim and no label that says so: it is asked for by name, and then watched."""
+        """Find nodes with devices in resource slices but without a GPU label, and read and watch them by name."""
         if self._slices.values is None or self._nodes.values is None or self._slices.edition == self._slices_seen:
             return
         self._slices_seen = self._slices.edition
@@ -277,7 +283,7 @@ class ClusterWatch:
                     self._nodes.put(name, node)
         except ClusterError as error:
             _log.info("Nodes with devices to claim could not be read: %s", error.message)
-            self._on_slices -= {name, *self._to_ask_for}  # asked for again with the next change of a slice
+            self._on_slices -= {name, *self._to_ask_for}  # retried with the next change of a slice
             self._to_ask_for.clear()
         finally:
             self._tasks.pop("nodes by name", None)
@@ -297,7 +303,7 @@ class ClusterWatch:
 
 
 class _Flat(Generic[T, U]):
-    """The values of a reflector as a tuple, made again only after a change."""
+    """The values of a reflector as a tuple, which is rebuilt only after a change."""
 
     def __init__(self, reflector: Reflector[T], flatten: Callable[[Iterable[T]], tuple[U, ...]]) -> None:
         self._reflector, self._flatten = reflector, flatten
@@ -305,7 +311,7 @@ class _Flat(Generic[T, U]):
         self._made: tuple[U, ...] = ()
 
     def values(self) -> tuple[U, ...] | None:
-        """None: there is nothing to be read, or it may not be."""
+        """Return the values; None if they are not read yet, do not exist or are forbidden."""
         if self._reflector.values is None:
             return None
         if self._edition != self._reflector.edition:

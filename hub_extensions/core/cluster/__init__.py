@@ -1,1 +1,1 @@
-"""What a cluster has and what its pods may get: nodes, pools, shared GPUs, DRA, and why a pod has no place."""
+"""A Kubernetes cluster: nodes, pools of devices, shared GPUs, DRA, and the state of pods."""

@@ -1,10 +1,9 @@
-"""Devices that are claimed instead of counted (DRA, ``resource.k8s.io/v1``): what a claim template would still find.
+"""Count the devices that a claim template can still get (DRA, ``resource.k8s.io/v1``, NVIDIA DRA driver v0.4).
 
-An offer is a ResourceClaimTemplate of the hub's namespace that asks for one device; what it may match is read from
-selectors of the plain form ``device.attributes['gpu.nvidia.com'].profile == '1g.10gb'``. Any other expression is CEL
-that only the scheduler can answer: such a template is left out, with that reason. Several templates may find the same
-devices, or devices cut from the same cards: then each is told what one of another's costs it at most. Names: NVIDIA DRA
-driver v0.4. Not here: how many devices of one card go together (``shared_counters.py``).
+An offer is a ResourceClaimTemplate in the hub's namespace that requests one device. Its devices are found from
+selectors of the form ``device.attributes['gpu.nvidia.com'].profile == '1g.10gb'``. A template with any other CEL
+expression is left out, because only the scheduler can evaluate it. Several templates may select the same devices, or
+devices on the same cards; then each offer knows how many devices of the others one of its devices uses up at most.
 """
 
 from __future__ import annotations
@@ -36,13 +35,13 @@ _DRIVER = re.compile(r"\s*device\.driver\s*==\s*(?:'|\")gpu\.nvidia\.com(?:'|\")
 
 @dataclass(frozen=True, slots=True)
 class DraPool:
-    """What one claim template would find.
+    """The devices that a claim template can get.
 
     Attributes:
-        free: None is not known: the claims may not be read.
-        foreign: how many less there are because of what others have claimed.
-        costs: other template -> how many of its devices one of these can cost at most: they are the same devices, or
-            cut from the same cards.
+        free: None if not known, because the hub is not allowed to read the claims.
+        foreign: number of devices that are not available because of other users' claims.
+        costs: other template -> the most of its devices that one device of this template can use up, because they are
+            the same devices or share a card.
     """
 
     base: str
@@ -60,12 +59,15 @@ class DraPool:
 def dra_pools(
     view: ClusterView, why_not: Callable[[str], Reason | None], ours: Collection[tuple[str, str]]
 ) -> tuple[list[DraPool], list[tuple[str, str]]]:
-    """(what each template would find, what was left out and why).
+    """Count the devices of each claim template.
 
     Args:
-        why_not: why the node of that name takes no new pods of ours, None when it does; its name is "" for a device of
-            no single node.
+        why_not: returns the reason why a node accepts no new pods of ours, None if it does. The name is "" for devices
+            that do not belong to a single node.
         ours: namespace and name of the pods that are servers of this hub.
+
+    Returns:
+        The pools, and (template, reason) of each template that is left out.
     """
     left_out: list[tuple[str, str]] = []
     if view.slices is None or view.templates is None:
@@ -97,9 +99,10 @@ def dra_pools(
 
 
 def devices_given(view: ClusterView, pods: Mapping[str, PodFacts]) -> Mapping[str, str]:
-    """Lease -> what the claims of its pod were given: UUIDs, or the driver's names of what has none.
+    """Return lease -> devices allocated to the claims of its pod: UUIDs, or the driver's names without a UUID.
 
-    `pods`: lease -> its pod.
+    Args:
+        pods: lease -> its pod.
     """
     wanted = {(pod.namespace, claim) for pod in pods.values() for claim in pod.claims}
     if not wanted:
@@ -153,10 +156,11 @@ Kind: TypeAlias = tuple[str, str, str]
 
 
 class _CounterCard:
-    """Devices that draw on the same counters; a device that draws on none is a card by itself.
+    """Devices that consume the same counters. A device that consumes no counters is a card by itself.
 
     Attributes:
-        devices: kind -> draws of each device that can be given. names: of every device, what it draws on.
+        devices: kind -> counters of each device that can be allocated.
+        names: device -> counters that it consumes, of all devices.
     """
 
     __slots__ = ("counters", "devices", "driver", "memory", "names", "node", "pool", "sms")
@@ -180,7 +184,7 @@ class _CounterCard:
         self.sms[kind] = _least([*([self.sms[kind]] if known else []), device.multiprocessors])
 
     def left(self, taken: Iterable[str]) -> Mapping[Counter, int]:
-        """Of each counter, with these devices claimed."""
+        """Return the remaining amount of each counter if these devices are allocated."""
         found = {own_counter(name): 1 for name in self.names} | dict(self.counters)
         for name in taken:
             for counter_set, counter, amount in self.names[name]:
@@ -190,12 +194,12 @@ class _CounterCard:
 
 @lru_cache(maxsize=65536)
 def _with_own(name: str, draws: CounterDraws) -> CounterDraws:
-    """The same object for the devices of that name on all nodes."""
+    """Add a device's own counter. The result is the same object for devices of the same name on all nodes."""
     return ((*own_counter(name), 1), *draws)
 
 
 class _Same(Generic[T]):
-    """Equal only to the very same object: to find again what was made of it, without looking at all of it."""
+    """A wrapper that compares by identity, so that a large value can be the key of a cache."""
 
     __slots__ = ("value",)
 
@@ -210,7 +214,7 @@ class _Same(Generic[T]):
 
 
 class _Cards:
-    """All cards, and what was found out about them: kept as long as they are."""
+    """All cards, with a cache of the results about them."""
 
     def __init__(self, every: Iterable[_CounterCard]) -> None:
         self._every = tuple(every)
@@ -218,14 +222,14 @@ class _Cards:
         self._costs: dict[tuple[int, int], int] = {}
 
     def selected(self, base: str, wanted: Mapping[str, str]) -> _Selected:
-        """See `_Selected`."""
+        """Return the devices that a template with these attributes selects."""
         key = frozenset(wanted.items())
         if key not in self._selected:
             self._selected[key] = _Selected(base, wanted, self._every)
         return self._selected[key]
 
     def cost(self, one: _Selected, other: _Selected) -> int:
-        """How many of the other's one of these can cost at most."""
+        """Return how many devices of the other selection one device of this selection can use up at most."""
         key = id(one), id(other)
         if key not in self._costs:
             both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)
@@ -236,7 +240,7 @@ class _Cards:
 
 @lru_cache(maxsize=2)
 def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[CounterFacts, ...]]) -> _Cards:
-    """NVIDIA's devices by card: one for each counter set, or for a whole pool where a device draws on several sets."""
+    """Group NVIDIA's devices by card: by counter set, or by pool if a device consumes several sets."""
     values = {(each.driver, each.pool): each.counters for each in counters.value}
     mine = [device for device in slices.value if device.driver == DRIVER]
     tangled = {(device.driver, device.pool) for device in mine if len({draw[0] for draw in device.draws}) > 1}
@@ -255,15 +259,15 @@ def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[Counter
 
 @lru_cache(maxsize=4096)
 def _of_set(counters: tuple[tuple[str, str, int], ...], counter_set: str) -> Mapping[Counter, int]:
-    """The counters of one set, or of all (``""``)."""
+    """Return the counters of one set, or of all sets if it is ""."""
     return {(each, name): value for each, name, value in counters if counter_set in ("", each)}
 
 
 class _Selected:
-    """What a template with these wishes selects.
+    """The devices that a template selects by their attributes.
 
     Attributes:
-        on: card -> the devices of it, and how many of them can be had with nothing claimed.
+        on: card -> selected devices, and how many of them are available if nothing is allocated.
     """
 
     def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_CounterCard]) -> None:
@@ -293,10 +297,10 @@ class _Selected:
 
 
 class _Count:
-    """How many can be had of a card; what was counted once is not counted again for one that is the same.
+    """Counts the available devices of cards. Equal cards are counted once.
 
     Attributes:
-        known: the claims may be read.
+        known: the hub is allowed to read the claims.
     """
 
     def __init__(self, view: ClusterView, ours: Collection[tuple[str, str]]) -> None:
@@ -312,10 +316,10 @@ class _Count:
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
     def of(self, card: _CounterCard, devices: tuple[CounterDraws, ...], there: int) -> tuple[int, int]:
-        """How many can be had now, and how many could be if only others had claimed something.
+        """Return how many devices are available now, and how many would be if only others had claims.
 
         Args:
-            there: how many with nothing claimed.
+            there: how many are available if nothing is allocated.
         """
         found = self._of_card.get(card)
         if found is None:
@@ -344,7 +348,7 @@ _NOTHING: frozenset[str] = frozenset()
 
 
 def _wanted(template: TemplateFacts) -> Mapping[str, str] | str:
-    """Attributes a device has to have; or, as a text, why that is not known."""
+    """Return the attributes that a template requires, or a text about why they are not known."""
     kind = KINDS.get(template.device_class)
     if kind is None:
         return f"its device class {template.device_class} is none of {', '.join(KINDS)}"

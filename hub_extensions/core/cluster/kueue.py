@@ -1,8 +1,7 @@
-"""What Kueue says of a queue and of who waits in it, as reasons for the user.
+"""Explain why Kueue holds a pod, from the JSON and texts of Kueue v0.19.2.
 
-Pure: JSON and texts in, as Kueue v0.19.2 writes them, reasons out. Kueue puts nothing on a pod that it holds back: why
-is said in events of its Workload, and that a line does not exist or is closed, on the LocalQueue only.
-Not here: reading it (``spawner/pods/kueue.py``), places in line.
+Kueue writes nothing on the pod itself. The events of its Workload contain the reason, and only the LocalQueue shows
+that a queue does not exist or is closed.
 """
 
 from __future__ import annotations
@@ -21,8 +20,10 @@ UNKNOWN_QUEUE, CLOSED_QUEUE = "kueue-line-unknown", "kueue-line-is-closed"
 
 
 def workload_name(events: Iterable[Json]) -> str:
-    """The Workload that Kueue made for a pod, by the pod's events ("Created Workload: jhub/pod-jupyter-ada-1b313");
-    "" while it made none."""
+    """Return the Workload that Kueue created for a pod, or "".
+
+    The pod's events name it: "Created Workload: jhub/pod-jupyter-ada-1b313".
+    """
     for event in events:
         created = re.fullmatch(r"Created Workload: [^/\s]+/(\S+)", str(event.get("message") or ""))
         if event.get("reason") == "CreatedWorkload" and created:
@@ -31,7 +32,7 @@ def workload_name(events: Iterable[Json]) -> str:
 
 
 def pending_messages(events: Iterable[Json]) -> dict[str, str]:
-    """Workload -> what its latest event ``Pending`` says, of events in the order the API server lists them."""
+    """Return Workload -> message of its latest ``Pending`` event, from events in the API server's order."""
     latest: dict[str, tuple[str, str]] = {}
     for event in events:
         series = event.get("series") or {}
@@ -42,7 +43,7 @@ def pending_messages(events: Iterable[Json]) -> dict[str, str]:
 
 
 def why_held(message: str) -> tuple[Reason, ...]:
-    """Why it is held back, by the text of its Workload's event ``Pending``; nothing where that says nothing."""
+    """Return why a Workload is held, from the message of its ``Pending`` event; empty for an unknown message."""
     if "maximum capacity" in message or "unavailable in ClusterQueue" in message:
         return (explain("kueue-no-share"),)
     if "doesn't match node affinity" in message:
@@ -55,10 +56,10 @@ def why_held(message: str) -> tuple[Reason, ...]:
 
 
 def queue_problem(queue: Json | None) -> Reason | None:
-    """What keeps everybody waiting who was sent to this LocalQueue; None: nothing.
+    """Return why no pod of a LocalQueue can start, or None if the queue works.
 
     Args:
-        queue: as the API server gives it; None: there is no such LocalQueue.
+        queue: the LocalQueue from the API server; None if it does not exist.
     """
     if queue is None:
         return explain(UNKNOWN_QUEUE, log_message="there is no such LocalQueue")

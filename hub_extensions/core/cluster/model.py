@@ -1,7 +1,6 @@
-"""A cluster as far as GPUs go: what is kept of its nodes, pods, slices and claims, and what an admin says about it.
+"""Values of a cluster: its nodes, pods, resource slices and claims as far as they concern GPUs, and its settings.
 
-Values only, small ones: a cluster of 10,000 pods is kept whole in memory. Not here: how they are read
-(``adapters/kubernetes/watch.py``), and what follows from them (``pools.py``).
+The values are small, because a cluster of 10,000 pods is kept in memory.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ class Taint:
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What is kept of a node that has, or once had, a GPU; others are not kept.
+    """A node that has, or once had, a GPU. Other nodes are not kept.
 
     Attributes:
-        labels: all of them (node selectors may name any), as they are.
-        allocatable: extended resources of ``nvidia.com/`` only, resource -> count.
-        ready: condition Ready is True; None: the kubelet has not been heard of (Unknown).
+        labels: all labels, because a node selector may name any.
+        allocatable: resource -> count, of extended resources below ``nvidia.com/`` only.
+        ready: condition Ready is True; None if it is Unknown, because the kubelet does not report.
         cordoned: ``spec.unschedulable``.
-        hami: the text of ``hami.io/node-nvidia-register``; "" without HAMi.
+        hami: annotation ``hami.io/node-nvidia-register``; "" without HAMi.
     """
 
     name: str
@@ -46,24 +45,30 @@ class NodeFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """What is kept of a pod that asks for a GPU in any way, or that is a server of our hub; others are not kept.
+    """A pod that requests a GPU in any way, or that is a server of our hub. Other pods are not kept.
 
     Attributes:
-        node: where it is bound; "" while it is not.
-        requests: extended resources of ``nvidia.com/`` it holds once bound: per resource the larger of the sum over its
-            containers (with restartable init containers) and of the largest init container.
+        node: the node that the pod is bound to; "" before.
+        requests: extended resources below ``nvidia.com/`` that the pod holds once it is bound. For each resource, this
+            is the sum over its containers (with restartable init containers), or the largest init container if that
+            is more.
         phase: ``Pending``, ``Running``, ``Succeeded``, ``Failed``, ``Unknown``.
-        reason, message: of the status, as the kubelet wrote them; "" without.
-        lease, offer: our labels; "" on pods that are not ours. No `OfferId`: a label has ``_`` for the ``@`` of one.
-        user, server: KubeSpawner's annotations; "" elsewhere.
-        deleting: it has a deletion time.
-        unscheduled: reason of condition PodScheduled=False (``Unschedulable``, ``SchedulingGated``); "" when scheduled
-            or not judged yet. unscheduled_why: its message. unscheduled_since: since when.
-        target: reason of condition TerminationTarget or DisruptionTarget with status True; target_why: its message.
-        gates: names of its scheduling gates.
-        fraction, memory_mib: KAI's annotations; gpu_group: KAI's label ``runai-gpu-group``.
-        hami: the text of ``hami.io/vgpu-devices-allocated``.
-        claims: names of the ResourceClaims made for it.
+        reason, message: reason and message of the status, or "".
+        lease, offer: values of our labels; "" on other pods. The offer is not an `OfferId`, because a label contains
+            ``_`` instead of ``@``.
+        user, server: values of KubeSpawner's annotations, or "".
+        deleting: the pod has a deletion timestamp.
+        unscheduled: reason of condition PodScheduled=False (``Unschedulable``, ``SchedulingGated``); "" if the pod is
+            scheduled or the scheduler has not tried yet.
+        unscheduled_why: message of that condition.
+        unscheduled_since: its last transition.
+        target: reason of condition TerminationTarget or DisruptionTarget with status True.
+        target_why: message of that condition.
+        gates: names of the scheduling gates.
+        fraction, memory_mib: KAI's annotations.
+        gpu_group: KAI's label ``runai-gpu-group``.
+        hami: annotation ``hami.io/vgpu-devices-allocated``.
+        claims: names of the ResourceClaims that were created for the pod.
         ready: condition Ready is True.
         created: by the API server's clock.
     """
@@ -97,21 +102,22 @@ class PodFacts:
 
     @property
     def over(self) -> bool:
-        """It ended and holds nothing any more, though its object is still there."""
+        """Whether the pod has ended and holds no resources, though its object still exists."""
         return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
 class SliceDevice:
-    """One device of a ResourceSlice (``resource.k8s.io/v1``) of NVIDIA's DRA driver.
+    """A device of a ResourceSlice (``resource.k8s.io/v1``) of NVIDIA's DRA driver.
 
     Attributes:
-        kind: attribute ``type``: ``gpu`` or ``mig``. profile: of a MIG device, e.g. ``1g.10gb``; "" else.
-        memory_bytes, multiprocessors: capacities; None is not known.
-        draws: it is cut from a card when it is claimed, and draws on counters that others draw on too
-            (``consumesCounters``): (counter set, counter, amount) of each.
-        closed: tainted against new pods. Kept only where it draws on counters: whoever has it goes on drawing.
-        uuid: of what is there already; "" of what is cut when it is claimed.
+        kind: attribute ``type``: ``gpu`` or ``mig``.
+        profile: profile of a MIG device, such as ``1g.10gb``; "" otherwise.
+        memory_bytes, multiprocessors: capacities; None if not known.
+        draws: (counter set, counter, amount) of each shared counter that the device consumes (``consumesCounters``),
+            because it is created on a card only when it is claimed.
+        closed: tainted against new pods. Such a device is kept only if it consumes counters, which its pod still does.
+        uuid: UUID of an existing device; "" for one that is created when it is claimed.
     """
 
     driver: str
@@ -130,7 +136,7 @@ class SliceDevice:
 
 @dataclass(frozen=True, slots=True)
 class CounterFacts:
-    """The counters of one pool of devices that are cut on demand: (counter set, counter, value) of each."""
+    """The shared counters of a pool of devices that are created on demand: (counter set, counter, value) of each."""
 
     driver: str
     pool: str
@@ -139,7 +145,12 @@ class CounterFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClaimFacts:
-    """A ResourceClaim that was given devices: (driver, pool, device) of each; `pod`: name of the pod it is for."""
+    """An allocated ResourceClaim.
+
+    Attributes:
+        devices: (driver, pool, device) of each allocated device.
+        pod: name of the pod that the claim is for, or "".
+    """
 
     namespace: str
     name: str
@@ -149,11 +160,13 @@ class ClaimFacts:
 
 @dataclass(frozen=True, slots=True)
 class TemplateFacts:
-    """A ResourceClaimTemplate of the hub's namespace that asks for one device.
+    """A ResourceClaimTemplate in the hub's namespace.
 
     Attributes:
-        device_class: ``gpu.nvidia.com`` or ``mig.nvidia.com`` as a rule. count: how many devices.
-        selectors: CEL expressions, as they are. shared: it asks for time-slicing or MPS in its configuration.
+        device_class: usually ``gpu.nvidia.com`` or ``mig.nvidia.com``.
+        count: number of devices.
+        selectors: CEL expressions.
+        shared: the configuration asks for time-slicing or MPS.
     """
 
     name: str
@@ -165,7 +178,7 @@ class TemplateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One of a node's label, or of its name (`of_field` is True then, and `key` ``metadata.name``)."""
+    """A requirement on a label of a node, or if `of_field` is True on its name (`key` is ``metadata.name`` then)."""
 
     key: str
     operator: str
@@ -174,15 +187,16 @@ class Requirement:
 
 
 Term: TypeAlias = tuple[Requirement, ...]
-"""All of them have to hold; one without any holds nowhere. Of several terms one is enough."""
+"""A node selector term, whose requirements all have to be met. An empty term matches no node."""
 
 
 @dataclass(frozen=True, slots=True)
 class VolumeFacts:
-    """What a persistent volume demands of the nodes that use it. `terms` None: nothing.
+    """The requirements of a persistent volume on the nodes that use it.
 
     Attributes:
-        zones: label -> the zones or regions that its own label names.
+        terms: required node affinity; None for none.
+        zones: label -> zones or regions in the volume's own label.
     """
 
     terms: tuple[Term, ...] | None = None
@@ -191,10 +205,12 @@ class VolumeFacts:
 
 @dataclass(frozen=True)
 class Volumes:
-    """What claims are bound to: ``namespace/name`` -> volume, and the volumes that constrain.
+    """Persistent volumes that restrict the nodes of their pods.
 
     Attributes:
-        unread: some of it may not be read (403); it is empty then, and constrains nothing.
+        bound: claim as ``namespace/name`` -> name of its volume.
+        volumes: volumes with requirements, by name.
+        unread: the hub is not allowed to read them (403), so both mappings are empty.
     """
 
     bound: Mapping[str, str] = field(default_factory=dict)
@@ -202,7 +218,7 @@ class Volumes:
     unread: bool = False
 
     def of(self, claims: Iterable[str]) -> tuple[VolumeFacts, ...]:
-        """What constrains a pod with these claims; one that is not bound yet is bound where the pod goes."""
+        """Return the volumes that restrict a pod with these claims. An unbound claim will be bound near the pod."""
         found = (self.volumes.get(self.bound.get(claim, "")) for claim in claims)
         return tuple(dict.fromkeys(volume for volume in found if volume is not None))
 
@@ -212,14 +228,14 @@ class ClusterView:
     """The cluster at one moment.
 
     Attributes:
-        nodes, pods: None: this hub may not read them (403).
-        own_pods_only: `pods` has the hub's own namespace only.
-        slices, claims, templates: None: there is no DRA here, or it may not be read.
-        counters: of the devices of `slices` that are cut on demand.
-        volumes: what claims are bound to, as far as it may be read.
-        namespace: where our servers' pods are; "" is not known.
-        at: when the last word of the API server came in (wall clock).
-        problem: why it cannot be read now, one sentence; "" when it can.
+        nodes, pods: None if the hub is not allowed to read them (403).
+        own_pods_only: `pods` contains only the hub's own namespace.
+        slices, claims, templates: None if the cluster does not use DRA, or the hub is not allowed to read it.
+        counters: shared counters of devices in `slices` that are created on demand.
+        volumes: volumes of the pods, as far as the hub is allowed to read them.
+        namespace: namespace of our servers' pods; "" if not known.
+        at: wall-clock time of the last message from the API server.
+        problem: why the cluster cannot be read now, as a sentence; "" if it can.
     """
 
     nodes: Mapping[str, NodeFacts] | None
@@ -239,15 +255,15 @@ class ClusterView:
 class ClusterConfig:
     """A Kubernetes cluster, where servers are pods (``c.JupyterHub.spawner_class = "gpu"``).
 
-    A standard cluster needs none of the settings: what it has is found by node labels and allocatable resources.
+    A standard cluster needs none of the settings, because node labels and allocatable resources describe its GPUs.
 
     Attributes:
-        namespace: of the servers' pods; "" is the service's own.
-        node_labels: only nodes with all of these labels count (what the servers' node selector says).
-        node_terms: only nodes that fit one of these count (the servers' required node affinity); None: there is none.
-        tolerated: taints that the servers' pods tolerate, beside ``nvidia.com/gpu:NoSchedule``: ``key``, ``key=value``,
-            either with ``:effect`` behind it, or ``*`` for all.
-        resources: names of the cluster's own -> ids of offers, as `OfferConfig.resources` says.
+        namespace: namespace of the servers' pods; "" for the service's own.
+        node_labels: the servers' node selector. Only nodes with all of these labels count.
+        node_terms: the servers' required node affinity. Only nodes that match a term count; None for no restriction.
+        tolerated: taints that the servers' pods tolerate in addition to ``nvidia.com/gpu:NoSchedule``: ``key`` or
+            ``key=value``, each optionally followed by ``:effect``, or ``*`` for all.
+        resources: renamed resource -> offer id; see `OfferConfig.resources`.
     """
 
     section: ClassVar[str] = "GpuCluster"

@@ -1,8 +1,8 @@
-"""What one node of a cluster gives: its kinds of devices by the names of its resources and by its labels, counted.
+"""Count the devices of one node: their kinds, by resources and labels, and how many are free.
 
-Free = what the node can give (allocatable) less what the pods bound to it ask for, whoever's they are. Labels: NVIDIA
-k8s-device-plugin v0.20 and its GPU Feature Discovery; KAI-Scheduler v0.17; HAMi v2.10; GKE, EKS, AKS and Karpenter as
-of 2026. Not here: nodes put together to pools (``pools.py``).
+Free devices are the allocatable ones less the requests of all pods bound to the node. The labels are those of NVIDIA
+k8s-device-plugin v0.20 with GPU Feature Discovery, KAI-Scheduler v0.17, HAMi v2.10, and GKE, EKS, AKS and Karpenter as
+of 2026.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 MIB = 2**20
 MIG_RESOURCE = "nvidia.com/mig-"
 PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
-"""Taints of the cluster's own: cordoned, not ready, under pressure, not set up yet."""
+"""Prefixes of temporary taints that the cluster sets itself: cordoned, not ready, under pressure, not initialized."""
 SHARED = ".shared"
 MIG_STATE = "nvidia.com/mig.config.state"
 NOT_HEARD_OF, NOT_READY = explain("node-silent"), explain("node-not-ready")
@@ -50,7 +50,7 @@ PRODUCT_LABELS = (
     "gpu.nvidia.com/model",
     "gpu.nvidia.com/class",
 )
-"""Labels that name the cards where GPU Feature Discovery does not run: of GKE, EKS, Karpenter, CoreWeave."""
+"""Labels that name the cards without GPU Feature Discovery, on GKE, EKS, Karpenter and CoreWeave."""
 COUNT_LABELS = (
     "nvidia.com/gpu.count",
     "cloud.google.com/gke-accelerator-count",
@@ -59,12 +59,12 @@ COUNT_LABELS = (
     "karpenter.azure.com/sku-gpu-count",
     "gpu.nvidia.com/count",
 )
-"""Labels that say how many cards a node has."""
+"""Labels with the number of cards of a node."""
 MEMORY_LABELS = ("eks.amazonaws.com/instance-gpu-memory", "karpenter.k8s.aws/instance-gpu-memory")
-"""MiB of a card, where GPU Feature Discovery does not run."""
+"""Labels with the memory of a card in MiB, without GPU Feature Discovery."""
 MACHINE_LABELS = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 HAMI_NODE = "gpu"
-"""The label, with the value ``on``, of a node whose cards HAMi shares out (HAMi v2.10)."""
+"""Label with the value ``on`` of a node whose cards are shared by HAMi (v2.10)."""
 HOSTNAME = "kubernetes.io/hostname"
 
 _SINGLE = re.compile(r"(?P<product>.+)-MIG-(?P<profile>[0-9].*)")
@@ -72,7 +72,7 @@ _NAMES_CARDS = re.compile(
     r"(?:.*[/._-])?(?:gpu|accelerator|graphics)(?:[._-]?(?:type|model|product|name|class|card|kind|sku))?",
     re.IGNORECASE,
 )
-"""Labels of an administrator's own that name the cards: ``gpu-type``, ``example.com/accelerator``."""
+"""An administrator's own labels that name the cards, such as ``gpu-type`` or ``example.com/accelerator``."""
 _NAMES_NOTHING = re.compile(r"|true|false|yes|no|on|off|enabled|present|any|none|nvidia|gpu|cuda|[0-9]+", re.IGNORECASE)
 _VIRTUAL = re.compile(
     r"GRID[ -](?!K\d)(?:.+)|(?:NVIDIA[ -])?.+-(?:\d-)?\d+(?:Q|C|CME|A|B\d?)(?:-SHARED)?", re.IGNORECASE
@@ -81,15 +81,15 @@ _VIRTUAL = re.compile(
 _VIRTUAL_MACHINES = re.compile(
     r"g\d+f\..+|gr\d+f\..+|Standard_NV(?:6|12|18)ads_A10_v5|g4-standard-(?:6|12|24)", re.IGNORECASE
 )
-"""Machines that are sold with a part of a card (AWS g6f, Azure NVadsA10 v5, Google's small G4)."""
+"""Machine types with a part of a card (AWS g6f, Azure NVadsA10 v5, Google's small G4)."""
 _SLICES = 7
 _FOUR_SLICES = re.compile(r"\bA30\b|RTX-PRO-6000", re.IGNORECASE)
-"""Cards of four compute slices; the others that can be cut have seven (NVIDIA MIG user guide)."""
+"""Cards with four compute slices. All others with MIG have seven (NVIDIA MIG user guide)."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """One node's part in a pool, for an admin: `because` says why nothing of it counts; None when it does."""
+    """A node's part of a pool, for administrators. `because` is the reason why it does not count, None if it does."""
 
     node: str
     total: int
@@ -98,18 +98,18 @@ class NodeCount:
 
     @property
     def why(self) -> str:
-        """The same in words; "" when it counts."""
+        """The reason in English; "" if the node counts."""
         return self.because.message if self.because else ""
 
     @property
     def silent(self) -> bool:
-        """Its machine does not answer."""
+        """Whether the node does not answer."""
         return self.because in (NOT_HEARD_OF, NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something of the cluster that no offer counts, and why, for an admin; `because`: the same where it has a code."""
+    """Something in the cluster that is not counted, and why, for administrators. `because` is the reason, if any."""
 
     what: str
     why: str
@@ -118,18 +118,18 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """One kind of device, as one node has it. Nodes with equal keys make one pool.
+    """A kind of device on a node. Nodes with equal keys form one pool.
 
     Attributes:
-        base: an offer's id without a part after ``@``. product: the node's label without its suffixes.
-        marks: (label, value) of what tells its nodes from others that have the same resource; those that are named
-            first are demanded of every node, the others only where they tell nodes apart.
-        replicas: over how many servers one device is shared out here; 1 when it is not.
-        other_product: the product by other labels than NVIDIA's, which its pool was known by before.
-        virtual: a hypervisor gives a part of a card to this machine.
-        doubted: no label says whether the cards are shared.
-        wanted_id: the id that an administrator wrote for the resource; "" without.
-        key: of its pool; made once, for it is asked for at each count.
+        base: an offer's id without ``@`` and the card.
+        product: the node's product label without its suffixes.
+        marks: (label, value) pairs that can distinguish its nodes from others with the same resource.
+        replicas: number of pods that share a device; 1 if it is not shared.
+        other_product: the product by other labels than NVIDIA's, by which its pool may be known from before.
+        virtual: the node has only a part of a card from a hypervisor.
+        doubted: the labels do not show whether the cards are shared.
+        wanted_id: the administrator's id for the resource, or "".
+        key: key of the pool, computed once because every count uses it.
     """
 
     base: str
@@ -146,11 +146,11 @@ class DeviceKind:
 
     @property
     def label(self) -> str:
-        """The product's label as it is."""
+        """The value of NVIDIA's product label."""
         return self.mark(NODE_PRODUCT)
 
     def mark(self, label: str) -> str:
-        """Its value of a label; "" where the label is not there."""
+        """Return the value of a label among the marks, or ""."""
         return dict(self.marks).get(label, "")
 
     def __post_init__(self) -> None:
@@ -160,15 +160,18 @@ class DeviceKind:
 
 @dataclass(frozen=True, slots=True)
 class NodeShare:
-    """What one node gives of one kind: devices, free share (thousandths) -> devices, devices that others hold.
+    """The devices of one kind on one node.
 
     Attributes:
-        unknown: the node is being cut anew: it is not known what it has, rather than nothing.
-        barred: a server goes there only where its profile says more than the settings of all servers do; what is free
-            there is counted, and `stand` says why it is not everybody's.
-        closed: barred for good.
-        memory_bytes, sm_count: of one device (of a shared one its part); None is not known.
-        host: the node's label of its host name; "" without.
+        count: the node's part of the pool.
+        room: free share in thousandths -> number of devices with that share.
+        foreign: devices that pods of others hold.
+        unknown: the number of devices is not known, because MIG is being reconfigured; this does not mean zero.
+        barred: only servers whose profile has further selectors or tolerations can use the node. Free devices are
+            counted, and `count` has the reason.
+        closed: the node is barred permanently.
+        memory_bytes, sm_count: size of one device, or of a pod's part of a shared device; None if not known.
+        host: the node's host name label, or "".
     """
 
     kind: DeviceKind
@@ -185,17 +188,17 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """All of one node."""
+    """The devices of a node, and everything on it that is not counted."""
 
     parts: tuple[NodeShare, ...]
     left_out: tuple[LeftOut, ...]
 
 
 class NodeReadings:
-    """Readings of the time before: a node whose facts and pods are the very same objects is not counted again.
+    """A cache of readings: a node is counted again only if its facts or pods are other objects than before.
 
-    A node whose label of the product is gone is not known: its cards would be counted as whole ones, of another kind.
-    One that never had it is counted as it is.
+    A node that has lost its product label is unknown, because its cards would be counted as whole cards of another
+    kind. A node that never had the label is counted normally.
     """
 
     def __init__(self) -> None:
@@ -206,7 +209,7 @@ class NodeReadings:
     def read(
         self, node: NodeFacts, pods: Sequence[PodFacts], ours: frozenset[str], config: ClusterConfig
     ) -> NodeReading:
-        """As `read_node`."""
+        """Return the cached reading of a node, or call `read_node`."""
         if config != self._config:
             self._config = config
             self._kept.clear()
@@ -223,7 +226,7 @@ class NodeReadings:
         return reading
 
     def forget_all_but(self, nodes: Collection[str]) -> None:
-        """Nodes that are gone are not kept for ever."""
+        """Forget nodes that do not exist any more."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
         self._labels = {name: labels for name, labels in self._labels.items() if name in nodes}
 
@@ -237,10 +240,11 @@ def _is(one: object, other: object) -> bool:
 
 
 def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], config: ClusterConfig) -> NodeReading:
-    """Count one node.
+    """Count the devices of a node.
 
     Args:
-        pods: those bound to it that are not over. ours: uids of those that are servers of this hub.
+        pods: pods that are bound to the node and have not ended.
+        ours: uids of the pods that are servers of this hub.
     """
     why, unknown = why_not(node, config)
     left_out = [LeftOut(f"node {node.name}", why.message, why)] if why else []
@@ -260,7 +264,7 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
 
 
 def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
-    """What it had by its labels of before; nobody knows how many of that there are."""
+    """Return the reading of a node that has lost its labels: devices of its earlier kinds, with unknown counts."""
     why, there = explain("node-unlabelled", label=NODE_PRODUCT), replace(node, labels={**before, **node.labels})
     kinds, closed = _kinds_of(there, config.resources), _is_for_others(there, config)
     parts = (_without(kind, there, why, True) for kind in kinds if isinstance(kind, DeviceKind))
@@ -275,13 +279,13 @@ def _barred(part: NodeShare, why: Reason, closed: bool) -> NodeShare:
 
 
 def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[Reason | None, bool]:
-    """Why nothing of a node can be given to everybody now (None: it can), and whether it is not known, not none."""
+    """Return why not every server can use a node now, None if it can, and whether its devices are unknown."""
     why, unknown = why_none(node)
     return why or _closed(node, config), unknown
 
 
 def why_none(node: NodeFacts) -> tuple[Reason | None, bool]:
-    """The same where it can be given to nobody."""
+    """Return why no server at all can use a node now, None if some can, and whether its devices are unknown."""
     state = node.labels.get(MIG_STATE, "success")
     if state != "success":
         return explain("node-cut-anew", label=MIG_STATE, state=state), True
@@ -295,7 +299,7 @@ def why_none(node: NodeFacts) -> tuple[Reason | None, bool]:
 
 
 def _closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
-    """Why servers of this hub may not go there; None: they may."""
+    """Return why the pods of this hub cannot be scheduled on a node, or None if they can."""
     for key, value in config.node_labels.items():
         if node.labels.get(key) != value:
             return explain("node-selector", label=f"{key}={value}")
@@ -308,14 +312,14 @@ def _closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
 
 
 def _is_for_others(node: NodeFacts, config: ClusterConfig) -> bool:
-    """Closed for good: not by what the cluster itself writes on a node that is cordoned or in trouble."""
+    """Whether a node is closed permanently, ignoring taints that the cluster itself sets temporarily."""
     lasting = tuple(taint for taint in node.taints if not taint.key.startswith(PASSING_TAINTS))
     return bool(_closed(replace(node, taints=lasting), config))
 
 
 def _tolerated(taint: Taint, config: ClusterConfig) -> bool:
     if (taint.key, taint.effect) == (GPU_TAINT, "NoSchedule"):
-        return True  # every server with a GPU does
+        return True  # every pod with a GPU tolerates it
     named = (taint.key, f"{taint.key}={taint.value}")
     wanted = {*named, *(f"{name}:{taint.effect}" for name in named), "*", f"*:{taint.effect}"}
     return not wanted.isdisjoint(config.tolerated)
@@ -325,8 +329,12 @@ def _tolerated(taint: Taint, config: ClusterConfig) -> bool:
 
 
 def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceKind | LeftOut]:
-    """The kinds of devices of one node. `resources`: names of the cluster's own -> the id of an offer."""
-    if node.labels.get(NODE_PRODUCT, "").endswith("-MIG-INVALID"):  # the plugin advertises nothing then, or 0
+    """Yield the kinds of devices of a node, and resources that are not counted.
+
+    Args:
+        resources: renamed resource -> offer id, from the settings.
+    """
+    if node.labels.get(NODE_PRODUCT, "").endswith("-MIG-INVALID"):  # the plugin then advertises no devices
         why = "its GPUs are not all cut the same way, or one is not cut at all, which the single strategy needs"
         yield LeftOut(f"node {node.name}", why)
         return
@@ -348,13 +356,13 @@ def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceK
 
 
 def _is_own_name(resource: str) -> bool:
-    """It hands out GPUs under a name that NVIDIA's device plugin has from its configuration."""
+    """Whether a resource gives GPUs under a name from the device plugin's configuration."""
     plain = resource in (GPU_RESOURCE, GPU_RESOURCE + SHARED) or resource.startswith(MIG_RESOURCE)
     return is_gpu_resource(resource) and resource not in PARTS and not plain
 
 
 def own_names(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
-    """Resources under names of the cluster's own that hand out GPUs: how many there are on all nodes."""
+    """Return renamed resources for GPUs -> their number on all nodes."""
     found: Counter[str] = Counter()
     for node in nodes:
         found.update({name: count for name, count in node.allocatable.items() if count and _is_own_name(name)})
@@ -362,7 +370,7 @@ def own_names(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
 
 
 def gives_nothing(node: NodeFacts) -> Iterable[LeftOut]:
-    """Why a node offers nothing though its labels count cards, where no other reason is known."""
+    """Explain why a node offers no GPUs although its labels count cards, if no other reason is known."""
     cards = _cards(node)
     if cards and node.labels.get("nvidia.com/gpu.replicas") == "0":
         why = (
@@ -379,7 +387,7 @@ def gives_nothing(node: NodeFacts) -> Iterable[LeftOut]:
 
 
 def _cards(node: NodeFacts) -> int | None:
-    """How many cards its labels count; None: none does. Under the single strategy these are MIG devices."""
+    """Return the node's number of cards (*single* strategy: of MIG devices) by its labels; None without a label."""
     return next((count for label in COUNT_LABELS if (count := _number(node.labels.get(label))) is not None), None)
 
 
@@ -392,7 +400,7 @@ def _per_card(node: NodeFacts) -> int:
 
 
 def _cut(node: NodeFacts) -> dict[str, tuple[MigProfile, int]]:
-    """MIG devices of the node by their resource: profile, and how many of them; a shared one counts once."""
+    """Return resource -> profile and number of its MIG devices on the node. A shared device counts once."""
     found = {}
     for resource, count in node.allocatable.items():
         if resource.startswith(MIG_RESOURCE) and count:
@@ -411,7 +419,7 @@ def _slices(cut: Iterable[tuple[MigProfile, int]]) -> int:
 
 
 def _stale_pieces(node: NodeFacts) -> frozenset[str]:
-    """MIG resources of a layout of before: they are too many together, and the labels count the others only."""
+    """Return MIG resources of an earlier layout: the counts are too high together, and only the others have labels."""
     cards, cut = _cards(node), _cut(node)
     if cards is None or _is_single(node) or _slices(cut.values()) <= cards * _per_card(node):
         return frozenset()
@@ -420,12 +428,12 @@ def _stale_pieces(node: NodeFacts) -> frozenset[str]:
 
 
 def _room_for_whole(node: NodeFacts) -> int | None:
-    """How many whole cards the pieces and places of the node's other resources leave; None: nothing says that."""
+    """Return how many whole cards can exist beside the node's MIG and other resources; None if it is not known."""
     if _is_single(node):
         return 0 if _cut(node) else None
     cards = _cards(node)
     pieces = [found for resource, found in _cut(node).items() if resource not in _stale_pieces(node)]
-    if node.labels.get("nvidia.com/gpu.replicas") == "0" and not _sharing(node)[0]:  # MIG is on on every card
+    if node.labels.get("nvidia.com/gpu.replicas") == "0" and not _sharing(node)[0]:  # MIG is enabled on every card
         return 0
     if cards is None:
         return None
@@ -433,13 +441,13 @@ def _room_for_whole(node: NodeFacts) -> int | None:
     cut = max([ceil(_slices(pieces) / per_card), *(ceil(n / max(1, per_card // p.slices)) for p, n in pieces)])
     renamed = own_names([node]).values()
     places = max(_number(node.labels.get("nvidia.com/gpu.replicas")) or 1, 1)
-    whole = node.allocatable.get(GPU_RESOURCE, 0)  # with none it is not an old count beside the shared ones
+    whole = node.allocatable.get(GPU_RESOURCE, 0)  # if it is 0, it is no outdated count beside the shared resource
     shared = ceil(node.allocatable.get(GPU_RESOURCE + SHARED, 0) / places) if whole else 0
     return max(0, cards - cut - sum(renamed) - shared) if pieces or renamed or shared else None
 
 
 def _believed(node: NodeFacts, resource: str) -> int:
-    """How many of a resource there can be: a kubelet keeps the count of a resource that its plugin has given up."""
+    """Return the plausible count of a resource. A kubelet keeps the count of a resource that its plugin has dropped."""
     count = node.allocatable[resource]
     if resource in _stale_pieces(node):
         return 0
@@ -451,7 +459,7 @@ def _believed(node: NodeFacts, resource: str) -> int:
 
 
 def _old_counts(node: NodeFacts) -> Iterable[LeftOut]:
-    """What is advertised, and cannot be there."""
+    """Yield counts that are advertised but cannot be right."""
     pieces = [(profile, count) for name, (profile, count) in _cut(node).items() if name not in _stale_pieces(node)]
     cut = " and ".join(f"{count} x {profile.name}" for profile, count in pieces)
     for resource in sorted(node.allocatable):
@@ -471,7 +479,7 @@ def _old_counts(node: NodeFacts) -> Iterable[LeftOut]:
 
 
 def _odd_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
-    """Several kinds of MIG devices that are too many together, and nothing says which of them are there."""
+    """Return the reason if the advertised MIG profiles do not fit together, and it is not known which of them exist."""
     cards, cut = _cards(node), _cut(node)
     cut = {name: found for name, found in cut.items() if name not in _stale_pieces(node)}
     if kind.resource not in cut or len(cut) < 2 or cards is None or _is_single(node):
@@ -483,14 +491,14 @@ def _odd_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
 
 
 def _comes_back(node: NodeFacts, resource: str, resources: Mapping[str, str]) -> bool:
-    """Nothing now, but its labels count some: the device plugin is away.
+    """Whether a resource has a count of 0 only because the device plugin is away: the labels still count devices.
 
-    Not so for cards that are all cut or that have another name now, for pieces that the labels of another strategy
-    count, and for the name that was left when sharing was turned on or off: a kubelet keeps it, with 0, for ever.
+    This is not the case if all cards use MIG or have another resource now, if the labels are those of another strategy,
+    or if the name changed when sharing was enabled or disabled: a kubelet keeps the old name with 0 forever.
     """
     plain = resource.removesuffix(SHARED)
     if node.allocatable[resource]:
-        return False  # an old count
+        return False  # an outdated count
     if resource in resources and not resource.startswith(MIG_RESOURCE):
         return bool(_cards(node)) and not any(node.allocatable.values())
     if not _number(node.labels.get(f"{plain}.count")):
@@ -507,7 +515,7 @@ def _comes_back(node: NodeFacts, resource: str, resources: Mapping[str, str]) ->
 
 
 def _keeps_its_name(node: NodeFacts, plain: str) -> bool:
-    """It is not shared, or shared and not renamed."""
+    """Whether a resource is not shared, or shared without being renamed."""
     shared = node.labels.get(f"{plain}.sharing-strategy", "none") != "none"
     return not shared or node.labels.get(f"{plain}.product", "").endswith("-SHARED")
 
@@ -516,7 +524,7 @@ def _keeps_its_name(node: NodeFacts, plain: str) -> bool:
 
 
 def _other_product(node: NodeFacts) -> tuple[str, str, str]:
-    """(product, label, value) by labels that others than NVIDIA write; three times "" without any."""
+    """Return (product, label, value) by other labels than NVIDIA's, or three empty texts."""
     own = sorted(name for name in node.labels if _NAMES_CARDS.fullmatch(name) and not name.startswith("nvidia.com/"))
     for label in (*PRODUCT_LABELS, *own):
         value = node.labels.get(label, "")
@@ -529,7 +537,7 @@ def _other_product(node: NodeFacts) -> tuple[str, str, str]:
 
 
 def _product_name(value: str) -> str:
-    """A cloud's name for a card, as NVIDIA writes it: ``nvidia-tesla-t4`` -> ``Tesla-T4``, ``l4`` -> ``NVIDIA-L4``."""
+    """Convert a cloud's name of a card to NVIDIA's: ``nvidia-tesla-t4`` -> ``Tesla-T4``, ``l4`` -> ``NVIDIA-L4``."""
     plain = re.sub(r"^nvidia[-_. ]", "", value, flags=re.IGNORECASE).replace("_", "-").replace(" ", "-")
     if plain.lower().startswith("tesla-"):
         return "Tesla-" + plain[6:].upper()
@@ -537,10 +545,10 @@ def _product_name(value: str) -> str:
 
 
 def _machine_family(value: str) -> str:
-    """What machines with the same cards have in common: ``g5`` of ``g5.2xlarge``, ``NCas_T4_v3`` of ``NC8as_T4_v3``.
+    """Return the part of a machine type that all types with the same cards have in common.
 
-    ``VM.GPU.A10`` of ``VM.GPU.A10.2`` at Oracle. A machine that is sold with a part of a card is of its own kind, and
-    so is one of another maker: what the first word of its name says is not known.
+    This is ``g5`` for ``g5.2xlarge``, ``NCas_T4_v3`` for ``NC8as_T4_v3``, and ``VM.GPU.A10`` for Oracle's
+    ``VM.GPU.A10.2``. A type with a part of a card is a family of its own, and so is a type of an unknown cloud.
     """
     if _VIRTUAL_MACHINES.fullmatch(value):
         return value
@@ -555,7 +563,7 @@ def _machine_family(value: str) -> str:
 
 
 def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
-    """What tells this node from others that have the resource, by its labels."""
+    """Return the labels that can distinguish this node from others with the same resource."""
     _, label, value = _other_product(node)
     found = {name: node.labels.get(name, "") for name in (NODE_PRODUCT, GKE_ACCELERATOR, GKE_PARTITION, GKE_SHARING)}
     sharing = f"{resource.removesuffix(SHARED)}.sharing-strategy"
@@ -564,7 +572,7 @@ def _marks(node: NodeFacts, resource: str) -> tuple[tuple[str, str], ...]:
 
 
 def _renamed(node: NodeFacts, resource: str, offer: OfferId) -> DeviceKind | LeftOut:
-    """A resource of the cluster's own name, as the administrator maps it."""
+    """Return the kind of a renamed resource, as the administrator has mapped it."""
     found = _mig(node, resource, offer.mig) if offer.mig is not None else _gpu(node, resource)
     if isinstance(found, LeftOut):
         return found
@@ -574,7 +582,7 @@ def _renamed(node: NodeFacts, resource: str, offer: OfferId) -> DeviceKind | Lef
 
 
 def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> DeviceKind | LeftOut:
-    """The *mixed* strategy: one resource a profile, ``.shared`` behind it where it is time-sliced."""
+    """Return the kind of a resource of the *mixed* strategy: one for each profile, with ``.shared`` if time-sliced."""
     plain = resource.removesuffix(SHARED)
     try:
         profile = mapped or MigProfile.parse(plain)
@@ -586,7 +594,7 @@ def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> De
     sliced = resource.endswith(SHARED) or sharing == "time-slicing" or places > replicas
     own, *_ = _other_product(node)
     label = node.labels.get(NODE_PRODUCT, "")
-    single = _SINGLE.fullmatch(label)  # written by hand: the resource says that this is the mixed strategy
+    single = _SINGLE.fullmatch(label)  # set by hand: the name of the resource shows that this is the mixed strategy
     return DeviceKind(
         base=profile.resource + (SHARED if sliced else ""),
         product=(single["product"] if single else label) or own,
@@ -599,7 +607,7 @@ def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> De
 
 
 def _most_pieces(node: NodeFacts, plain: str, profile: MigProfile) -> int | None:
-    """How many devices of a profile there can be; None is not known."""
+    """Return the maximum number of devices of a profile on the node; None if not known."""
     counted = _number(node.labels.get(f"{plain}.count"))
     if counted:
         return counted
@@ -608,9 +616,9 @@ def _most_pieces(node: NodeFacts, plain: str, profile: MigProfile) -> int | None
 
 
 def _places(node: NodeFacts, resource: str, devices: int | None, replicas: int) -> int:
-    """Over how many servers a device is shared out: more than the labels say where there are more than devices.
+    """Return how many pods share a device: by the label, or more if the resource's count is higher.
 
-    GPU Feature Discovery does not see the device plugin's configuration where they are installed apart
+    GPU Feature Discovery does not see the device plugin's configuration if they are installed separately
     (NVIDIA/k8s-device-plugin#732).
     """
     if not devices or node.allocatable[resource] <= devices * max(replicas, 1):
@@ -619,7 +627,7 @@ def _places(node: NodeFacts, resource: str, devices: int | None, replicas: int) 
 
 
 def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
-    """``nvidia.com/gpu``: a card, a MIG device (*single* strategy) or a share of a card; the labels say which."""
+    """Return the kind of ``nvidia.com/gpu``, which the labels define: card, MIG device (*single*) or shared card."""
     label = node.labels.get(NODE_PRODUCT, "")
     own, *_ = _other_product(node)
     single, partition = _SINGLE.fullmatch(label), node.labels.get(GKE_PARTITION, "")
@@ -648,7 +656,7 @@ def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
 
 
 def _sharing(node: NodeFacts) -> tuple[str, int]:
-    """(``time-slicing``, ``mps`` or "", over how many servers) as the node's labels say."""
+    """Return (``time-slicing``, ``mps`` or "", number of pods that share a card) by the node's labels."""
     gke, clients = node.labels.get(GKE_SHARING, ""), _number(node.labels.get(GKE_CLIENTS))
     if gke and clients != 1:
         return "mps" if gke == "mps" else "time-slicing", clients or 1
@@ -659,7 +667,7 @@ def _sharing(node: NodeFacts) -> tuple[str, int]:
 
 
 def _is_virtual(node: NodeFacts) -> bool:
-    """A hypervisor gives the machine a part of a card."""
+    """Whether the node has only a part of a card from a hypervisor."""
     labels = node.labels
     return (
         labels.get("nvidia.com/vgpu.present") == "true"
@@ -699,7 +707,7 @@ def _counted(
 def _counted_resource(
     kind: DeviceKind, node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str]
 ) -> tuple[int, Mapping[int, int], int]:
-    """Allocatable less the requests of the pods bound here."""
+    """Return total, free share -> devices, and devices of others: allocatable less the requests of the bound pods."""
     total = _believed(node, kind.resource)
     used = foreign = 0
     for pod in pods:
@@ -711,9 +719,9 @@ def _counted_resource(
 
 
 def _memory(node: NodeFacts, kind: DeviceKind) -> int | None:
-    """Bytes of one device, by the labels in MiB; of a shared one its part.
+    """Return the memory of a device in bytes, of a shared device a pod's part; None if not known.
 
-    A card that shares its memory with the processor (GB10, Grace) has 0 there: that is not known.
+    A card that shares its memory with the processor (GB10, Grace) has the label 0, which means not known.
     """
     labels = [f"{kind.resource.removesuffix(SHARED)}.memory"]
     if kind.base.removesuffix(SHARED) == GPU:
@@ -724,7 +732,7 @@ def _memory(node: NodeFacts, kind: DeviceKind) -> int | None:
 
 def _sms(node: NodeFacts, kind: DeviceKind) -> int | None:
     if kind.base.endswith(SHARED):
-        return None  # none of them are its own
+        return None  # a shared device gives a pod no SMs of its own
     return _number(node.labels.get(f"{kind.resource.removesuffix(SHARED)}.multiprocessors"))
 
 

@@ -1,7 +1,4 @@
-"""The offers of a cluster, and what each asks of a pod: from counted pools to lines of the form.
-
-Not here: counting (``pools.py``), and changing a pod (``spawner/pods/apply_request.py``).
-"""
+"""Derive the offers of a cluster, and the requests of each offer to a pod, from the counted pools."""
 
 from __future__ import annotations
 
@@ -46,9 +43,9 @@ from hub_extensions.core.offers.pod_request import (
 )
 
 VOID = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
-"""Without it a container whose image says ``all`` sees every GPU of its node (NVIDIA container toolkit)."""
+"""Otherwise a container whose image sets ``all`` sees every GPU of its node (NVIDIA container toolkit)."""
 GROW = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""TensorFlow takes a card's whole memory at once otherwise, and a shared card has neighbours."""
+"""Otherwise TensorFlow allocates the whole memory of a shared card at once."""
 
 _HARD, _SOFT, _NONE = Separation.HARDWARE, Separation.SOFT, Separation.NONE
 _UNKNOWN = Separation.UNKNOWN
@@ -63,17 +60,17 @@ _ISOLATION: Mapping[Mechanism, tuple[Separation, Separation, Separation]] = {
     Mechanism.KAI_FRACTION: (_NONE, _NONE, _NONE),
     Mechanism.KAI_MEMORY: (_NONE, _NONE, _NONE),
 }
-"""Memory, fault, compute: as each mechanism's own documents say."""
+"""Isolation of memory, faults and compute, from the documentation of each mechanism."""
 _KAI_MIG = re.compile(r"mig-[0-9]+g\.[0-9]+gb")
+"""MIG resources that KAI-Scheduler v0.17 knows, which excludes ``.me``, ``.gfx`` and ``-me``."""
 _MIG = re.compile(r"mig-[0-9]+g\.[0-9]+gb.*")
-"""The MIG resources that KAI-Scheduler v0.17 counts; ``.me``, ``.gfx`` and ``-me`` are none of them."""
 _WHOLE = "Whole GPU"
 _NEIGHBOUR = "a neighbour can slow you down or crash you."
 
 
 @dataclass(frozen=True)
 class ClusterOffers:
-    """The form's lines, what each asks of a pod, and sentences for an admin about settings that mean nothing here."""
+    """The offers, the request of each offer to a pod, and notes for administrators about settings without effect."""
 
     offers: tuple[GpuOffer, ...]
     asks: Mapping[OfferId, PodAsk]
@@ -87,12 +84,12 @@ def derive_cluster_offers(
     *,
     sm_of_product: Callable[[str], int | None] | None = None,
 ) -> ClusterOffers:
-    """The offers of these pools, in the form's order; CPU only is always among them.
+    """Return the offers of these pools, in the form's order, with CPU only among them.
+
+    An offer whose request a cluster would refuse is left out, with a note.
 
     Args:
-        sm_of_product: a GPU's name as NVML says it -> the SMs its MIG profiles are parts of; None is not known.
-
-    An offer that would ask a pod for something that a cluster refuses is left out, and a note says why.
+        sm_of_product: returns the SMs of a card that is divided by MIG, by its NVML name; None if it is not known.
     """
     several = {base for base, count in Counter(pool.base for pool in pools.values()).items() if count > 1}
     found: dict[OfferId, tuple[GpuOffer, PodAsk]] = {CPU: (cpu_offer(), PodAsk(Mechanism.CPU, environment=VOID))}
@@ -153,13 +150,13 @@ def _of_pool(
 
 
 def _sizes(pool: Pool, offers: OfferConfig) -> Iterable[int]:
-    """GiB of its memory that are offered, for this kind of card or for all."""
+    """Return the sizes in GiB that are offered of a pool's cards, from the settings of this kind and of all cards."""
     own = offers.memory_gib.get(pool.id, ())
     return dict.fromkeys((*own, *offers.memory_gib.get("gpu", ())))
 
 
 def _share_of_memory(pool: Pool, gib: int) -> int | None:
-    """Thousandths of the smallest card of the pool; None: it is not a part of it, or not known to be one."""
+    """Return a size as a share of the pool's smallest card; None if it is not smaller than the card, or not known."""
     if pool.memory_bytes is None:
         return None
     share = kai_share(gib * 1024, pool.memory_bytes)
@@ -177,7 +174,7 @@ def _too_much(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) -> Iterab
 
 
 def _shared_out_by(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
-    """Who gives parts of these devices; None: nobody does. HAMi only where it lists the cards."""
+    """Return the mechanism that shares these devices, or None. HAMi shares only the cards that it lists."""
     if pool.mechanism is Mechanism.HAMI and cluster.fractions_by == "hami":
         return Mechanism.HAMI
     kai = cluster.fractions_by == "kai" and pool.base == "gpu" and pool.mechanism is Mechanism.WHOLE
@@ -252,7 +249,7 @@ def _fraction(whole: GpuOffer, pool: Pool, share: int, by: Mechanism) -> GpuOffe
 
 
 def _part_title(whole: GpuOffer, pool: Pool, part: str) -> str:
-    """With the card's name behind it, where the whole one has it."""
+    """Return the title of a part, with the card's name if the whole card's title has it."""
     return part + whole.title.removeprefix(_title(pool))
 
 
@@ -262,7 +259,7 @@ def _memory_part(whole: GpuOffer, pool: Pool, share: int, gib: int) -> GpuOffer:
     return replace(part, id=pool.id.part(0, gib), title=title, memory_bytes=gib * 2**30)
 
 
-# ------------------------------------------------------------------ what is asked of a pod
+# ------------------------------------------------------------------ requests to a pod
 
 
 def _ask(pool: Pool, cluster: ClusterConfig) -> PodAsk:
@@ -352,7 +349,7 @@ def _notes(
     named = {"titles": offers.titles, "descriptions": offers.descriptions, "groups": offers.groups}
     for name, mapping in named.items():
         away = [key for key in mapping if key not in found]
-        # words for pieces that cards may be cut into later do no harm: mig.yaml has them for several cards
+        # texts for MIG profiles that do not exist now are accepted: mig.yaml has texts for several cards
         away = [key for key in away if (key not in kinds if name == "groups" else not _MIG.fullmatch(key))]
         notes.extend(f"{name}[{key!r}]: there is no such offer." for key in away)
     notes.extend(f"hidden: there is no offer {key}." for key in offers.hidden if key not in {*found, *kinds})

@@ -1,9 +1,8 @@
-"""Which nodes a start may use: what its pod demands of a node, matched as kube-scheduler's filters do.
+"""Find the nodes that a start can use, by the requirements of its pod, as kube-scheduler's filters do.
 
-`PodDemands` is what is kept of a pod that is not made yet (``NodeAffinity``, ``TaintToleration``, ``VolumeBinding`` and
-``VolumeZone`` of Kubernetes 1.34 to 1.36). What is not in it is not known and constrains nothing: room for processors
-and memory, other pods' affinities, webhooks of the cluster. Pure. Not here: what is free there (``pools.py``), and who
-is next (``queue/admission.py``).
+`PodDemands` contains the requirements of a pod that does not exist yet (filters ``NodeAffinity``, ``TaintToleration``,
+``VolumeBinding`` and ``VolumeZone`` of Kubernetes 1.34 to 1.36). Everything else is not known and restricts nothing:
+free processors and memory, affinities of other pods, and the cluster's webhooks.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ ZONES = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels of volumes that were made before volumes had an affinity; those of before 1.17 with their name of today."""
+"""Zone labels of old volumes without an affinity. Labels from before Kubernetes 1.17 are mapped to today's names."""
 LEAST, MOST = -(2**63), 2**63 - 1
-"""``Gt`` and ``Lt`` compare 64-bit numbers."""
+"""Range of the 64-bit numbers that ``Gt`` and ``Lt`` compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """As in a pod; "" is *not said*."""
+    """A toleration of a pod. "" means that a field is not set."""
 
     key: str = ""
     operator: str = ""
@@ -40,11 +39,12 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class PodDemands:
-    """What one pod demands of its node.
+    """The requirements of a pod on its node.
 
     Attributes:
-        selector: labels that the node must have. terms: its required affinity; None: it has none.
-        claims: ``namespace/name`` of the persistent volume claims that it mounts.
+        selector: labels that the node must have.
+        terms: required node affinity; None for no restriction.
+        claims: ``namespace/name`` of the persistent volume claims that the pod mounts.
     """
 
     selector: tuple[tuple[str, str], ...] = ()
@@ -57,7 +57,7 @@ class PodDemands:
 
 
 def may_use(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts) -> bool:
-    """The scheduler's filters let the pod onto this node, whatever is free there."""
+    """Whether the scheduler's filters accept the node for the pod, regardless of what is free there."""
     return (
         all(node.labels.get(key) == value for key, value in demands.selector)
         and any_term(demands.terms, node)
@@ -67,12 +67,12 @@ def may_use(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts
 
 
 def any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
-    """One of them holds on this node; None: nothing is demanded."""
+    """Whether a node matches one of the terms. None matches every node."""
     return terms is None or any(term and all(_holds(each, node) for each in term) for term in terms)
 
 
 def _holds(wanted: Requirement, node: NodeFacts) -> bool:
-    """As ``apimachinery/pkg/labels`` does: what is not there is in no list, so it is *not in* every list."""
+    """Whether a node meets a requirement, as in ``apimachinery/pkg/labels``. A missing label meets every ``NotIn``."""
     if wanted.of_field:
         there: str | None = node.name if wanted.key == NAME_FIELD else None
         if there is None:
@@ -96,7 +96,7 @@ def _holds(wanted: Requirement, node: NodeFacts) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """As Go's ``strconv.ParseInt`` reads it."""
+    """Parse a number as Go's ``strconv.ParseInt`` does."""
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 30):
         return None
@@ -105,7 +105,7 @@ def _number(text: str) -> int | None:
 
 def _tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     if (taint.key, taint.effect) == (GPU_TAINT, "NoSchedule"):
-        return True  # every offer with a GPU brings that toleration
+        return True  # every offer with a GPU adds this toleration
     return any(_tolerates(each, taint) for each in tolerations)
 
 
@@ -118,14 +118,14 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def _in_zones(volume: VolumeFacts, node: NodeFacts) -> bool:
-    """A node without any such label is taken to be everywhere."""
+    """Whether a node is in the volume's zones. A node without any zone label counts as being in every zone."""
     if not volume.zones or not any(label in node.labels for label in ZONES):
         return True
     return all(node.labels.get(label, node.labels.get(ZONES[label])) in values for label, values in volume.zones)
 
 
 class NodeSets:
-    """The nodes of a cluster that pods may use; what was matched is kept as long as the node and the demands stand."""
+    """The nodes that pods can use. Results are cached until the node changes."""
 
     def __init__(self) -> None:
         self._nodes: Mapping[str, NodeFacts] = {}
@@ -134,7 +134,7 @@ class NodeSets:
         self._found: dict[PodDemands, frozenset[str]] = {}
 
     def know(self, nodes: Mapping[str, NodeFacts], volumes: Volumes) -> bool:
-        """These are the nodes from now on, and the volumes. False: they are what they were."""
+        """Set the current nodes and volumes. Returns False if nothing has changed."""
         same = nodes.keys() == self._nodes.keys() and volumes == self._volumes
         if same and all(node is self._nodes[name] for name, node in nodes.items()):
             return False
@@ -144,11 +144,11 @@ class NodeSets:
         return True
 
     def of(self, demands: PodDemands | None) -> frozenset[str] | None:
-        """The nodes of these demands; None: nothing is known of them."""
+        """Return the names of the nodes that meet these requirements; None if the nodes or requirements are unknown."""
         if demands is None or not self._nodes:
             return None
         volumes = self._volumes.of(demands.claims)
-        alike = replace(demands, claims=tuple(sorted(map(repr, volumes))))  # homes of one zone are one
+        alike = replace(demands, claims=tuple(sorted(map(repr, volumes))))  # one entry for equal volumes
         if alike not in self._found:
             known, now = self._matched.get(alike, {}), dict[str, tuple[NodeFacts, bool]]()
             for name, node in self._nodes.items():
@@ -163,10 +163,13 @@ class NodeSets:
 
 
 def demands_of(pod: Mapping[str, Any], namespace: str) -> PodDemands:
-    """What a pod demands, from its JSON. `namespace`: where it will be.
+    """Return a pod's requirements from its JSON.
+
+    Args:
+        namespace: namespace in which the pod will be created.
 
     Raises:
-        TypeError, AttributeError, KeyError, ValueError: it is no pod that an API server would take.
+        TypeError, AttributeError, KeyError, ValueError: an API server would not accept this pod.
     """
     spec = pod["spec"]
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
@@ -181,7 +184,7 @@ def demands_of(pod: Mapping[str, Any], namespace: str) -> PodDemands:
 
 
 def terms_of(selector: Mapping[str, Any]) -> tuple[Term, ...]:
-    """The terms of a NodeSelector, from its JSON."""
+    """Return the terms of a NodeSelector from its JSON."""
     return tuple(
         (
             *(_requirement_of(each, False) for each in term.get("matchExpressions") or ()),
@@ -192,7 +195,7 @@ def terms_of(selector: Mapping[str, Any]) -> tuple[Term, ...]:
 
 
 def terms_text(terms: tuple[Term, ...]) -> str:
-    """What is demanded, for an admin: ``pool=a and zone in b, c or gpu``."""
+    """Describe terms for administrators: ``pool=a and zone in b, c or gpu``."""
     return " or ".join(" and ".join(map(_requirement_text, term)) or "nothing" for term in terms)
 
 
@@ -217,7 +220,7 @@ def _toleration_of(raw: Mapping[str, Any]) -> Toleration:
 
 
 def volume_of(raw: Mapping[str, Any]) -> VolumeFacts | None:
-    """What a PersistentVolume demands of a node, from its JSON; None: nothing."""
+    """Return the requirements of a PersistentVolume from its JSON; None if it can be used on every node."""
     labels = (raw.get("metadata") or {}).get("labels") or {}
     required = ((raw.get("spec") or {}).get("nodeAffinity") or {}).get("required")
     zones = tuple((label, tuple(str(labels[label]).split("__"))) for label in ZONES if label in labels)
@@ -226,6 +229,6 @@ def volume_of(raw: Mapping[str, Any]) -> VolumeFacts | None:
 
 
 def _terms_of_volume(terms: tuple[Term, ...]) -> tuple[Term, ...] | None:
-    """Of a volume the scheduler reads no node's name (``CheckNodeAffinity``): what is said of it always holds."""
+    """Remove requirements on a node's name, which the scheduler ignores for volumes (``CheckNodeAffinity``)."""
     by_label = tuple(tuple(each for each in term if not each.of_field) for term in terms)
     return None if any(term and not labels for term, labels in zip(terms, by_label, strict=True)) else by_label

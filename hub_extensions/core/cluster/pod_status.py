@@ -1,9 +1,7 @@
-"""What a server's pod is doing and why: from the pod, its conditions and its events as the cluster has them.
+"""Derive the state of a server's pod, and why it is in that state, from the pod's JSON and its events.
 
-Pure: JSON in (as the API server writes it), one value out. Its reasons are for the user and name nothing of
-Kubernetes; the cluster's own text goes into the log. Texts as kube-scheduler and kubelet 1.34 to 1.36, Kueue v0.19.2
-and KAI-Scheduler v0.17.0 write them.
-Not here: what follows from it (``spawner/kube.py``), who is next (``queue/admission.py``).
+The reasons are for users and do not mention Kubernetes; the cluster's own text goes into the log. The texts are those
+of kube-scheduler and kubelet 1.34 to 1.36, Kueue v0.19.2 and KAI-Scheduler v0.17.0.
 """
 
 from __future__ import annotations
@@ -22,34 +20,34 @@ from hub_extensions.core.text.wording import foreign
 Json = Mapping[str, Any]
 
 OUTSIDE_AFTER = timedelta(seconds=30)
-"""An admitted pod that is still not placed after this long: something outside this hub took the device."""
+"""If an admitted pod is not scheduled for longer, something outside this hub has taken its device."""
 IMAGE_AFTER = timedelta(seconds=60)
-"""An image that could not be pulled for this long is not waited for any more."""
+"""If an image cannot be pulled for longer, the start fails."""
 MOST_RESTARTS = 2
-"""A server that ended again after so many restarts does not come up."""
+"""If a server ends again after this many restarts, its start fails."""
 ENDED_BY_ITSELF = "ended"
 LOST_REASONS = frozenset(
     {"out-of-memory", "evicted", "preempted", "reclaimed", "node-lost", "gone", "crashed", "rejected"}
 )
-"""Ends of a running server that its user has to know of."""
+"""Reasons for the end of a running server that its user is notified about."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """What a pod is doing.
+    """The state of a pod.
 
     Attributes:
         reason: ``creating``, ``waiting-for-queue``, ``unscheduled``, ``outside``, ``machine-silent``, ``scheduled``,
             ``pulling``, ``starting``, ``running``; ``rejected``, ``image``, ``misconfigured``, ``crashed``,
             ``out-of-memory``, ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The
-            metrics use it, too.
-        reasons: for the user; none where there is nothing to say.
-        log_message: the cluster's own text; "" without.
-        final: this pod never becomes a server (any more).
-        exit_code: of the server's container; None: it has not ended, or it is not known.
-        lacks_other: it has no machine for want of something that is no GPU, and all machines are there: waiting for
-            GPUs to be given back does not help.
-        log_tail: the last lines that the server's program wrote, as they are; "" where they are not known.
+            metrics use these values too.
+        reasons: for the user; can be empty.
+        log_message: the cluster's own text, or "".
+        final: the pod will not become a running server any more.
+        exit_code: exit code of the server's container; None if it has not ended or is not known.
+        lacks_other: the pod cannot be scheduled because something other than a GPU is missing, although all nodes are
+            available. Waiting for free GPUs does not help.
+        log_tail: the last lines of the server's own log; "" if they are not known.
     """
 
     reason: str
@@ -75,16 +73,16 @@ def pod_state(
     wanted: str = "",
     outside_after: timedelta = OUTSIDE_AFTER,
 ) -> PodState:
-    """The state of one pod.
+    """Return the state of a pod.
 
     Args:
-        pod: as the API server gives it; None: it is there no more.
-        events: of this very pod (same uid), in any order.
-        now: aware; by a clock that is not far from the API server's.
-        queue: whose line it waits in: ``Kueue``, ``KAI``, or "" for ours.
-        wanted: title of what was chosen, e.g. ``MIG 1g.5gb``; "" for CPU only.
-        outside_after: without a machine for so long, no line but ours, and no machine of which the scheduler says that
-            it does not answer: something outside this hub took the device.
+        pod: JSON from the API server; None if the pod does not exist any more.
+        events: events of this pod (same uid), in any order.
+        now: aware time of a clock that roughly agrees with the API server's.
+        queue: who manages the line: ``Kueue``, ``KAI``, or "" for the GPU service.
+        wanted: title of the chosen offer, such as ``MIG 1g.5gb``; "" for CPU only.
+        outside_after: if the pod waits for a GPU for longer, in our line and without a node that does not answer,
+            something outside this hub has taken the device.
     """
     if pod is None:
         return _gone(events, queue)
@@ -97,23 +95,23 @@ def pod_state(
 
 
 def machine_silent(state: PodState, wanted: str) -> PodState:
-    """The state of a pod whose GPU seems taken, where a machine that has such a one does not answer."""
+    """Return the state of a pod that waits for a GPU while a node with such GPUs does not answer."""
     return replace(state, reason="machine-silent", reasons=(explain("device-on-silent-machine", device=wanted),))
 
 
 def bound(pod: Json) -> bool:
-    """A machine was found for it."""
+    """Whether the pod is bound to a node."""
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def scheduled_at(pod: Json) -> datetime | None:
-    """When a machine was found for it, by the API server's clock; None: not yet, or not known."""
+    """Return when the pod was scheduled, by the API server's clock; None if it is not scheduled or not known."""
     condition = _condition(pod, "PodScheduled")
     return when(condition.get("lastTransitionTime")) if condition.get("status") == "True" else None
 
 
 def when(text: object) -> datetime | None:
-    """A time as the API server writes it; None for none."""
+    """Parse a time of the API server; None if it is missing or invalid."""
     if not isinstance(text, str) or not text:
         return None
     try:
@@ -124,7 +122,7 @@ def when(text: object) -> datetime | None:
 
 
 def event_time(event: Json) -> datetime | None:
-    """When it was last seen. The scheduler's events have ``eventTime`` only; the other times are null."""
+    """Return when an event was last seen. Events of the scheduler have only ``eventTime``."""
     series = event.get("series") or {}
     for text in (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime")):
         if moment := when(text):
@@ -132,9 +130,7 @@ def event_time(event: Json) -> datetime | None:
     return when((event.get("metadata") or {}).get("creationTimestamp"))
 
 
-# ------------------------------------------------------------------ what a pod says
-
-
+# ------------------------------------------------------------------ reading a pod
 @dataclass(frozen=True, slots=True)
 class _PodView:
     pod: Json
@@ -149,19 +145,19 @@ class _PodView:
         return self.pod.get("status") or {}
 
     def containers(self) -> Iterator[Json]:
-        """What is known of its containers, the server's first."""
+        """Yield the statuses of the containers, the server's own first."""
         mine = list(self.status.get("containerStatuses") or ())
         yield from sorted(mine, key=lambda container: container.get("name") != CONTAINER)
         yield from self.status.get("initContainerStatuses") or ()
 
     def server(self) -> Json:
-        """The server's own container; empty before there is one."""
+        """Return the status of the server's own container; empty before it exists."""
         return next((one for one in self.containers() if one.get("name") == CONTAINER), {})
 
     def event(self, *reasons: str) -> Json | None:
-        """The latest event with one of these reasons."""
+        """Return the latest event with one of these reasons, or None."""
         found = [event for event in self.events if event.get("reason") in reasons]
-        return max(reversed(found), key=_order, default=None)  # of one second the last in the list
+        return max(reversed(found), key=_order, default=None)  # of equal times the last in the list
 
 
 def _order(event: Json) -> datetime:
@@ -173,8 +169,7 @@ def _condition(pod: Json, kind: str) -> Json:
     return next((one for one in conditions if one.get("type") == kind), {})
 
 
-TAIL_IN_LOG = 200
-"""So much of what a server's program wrote is in a line of the hub's log, where nothing of it breaks the line."""
+TAIL_IN_LOG = 200  # characters of a server's own log that are quoted, escaped, in a line of the hub's log
 
 
 def _text(reason: object, message: object) -> str:
@@ -202,7 +197,7 @@ _DISRUPTED = {
 
 
 def _state(reason: str, code: str, log: str = "", **more: Any) -> PodState:
-    """A state with one reason for the user, which has no parameters."""
+    """Return a state with one reason without parameters."""
     return PodState(reason, (explain(code),), log, **more)
 
 
@@ -270,7 +265,7 @@ def _out_of_memory(ended: Json, *, final: bool) -> PodState:
 
 
 def _evicted_why(message: str) -> str:
-    """A kubelet's words: "The node was low on resource: memory. …", "Usage of EmptyDir volume … exceeds the limit"."""
+    """Explain a kubelet's message, such as "The node was low on resource: memory. …"; "" for an unknown message."""
     if "low on resource: memory" in message:
         return "its-machine-short-of-memory"
     if "low on resource" in message:
@@ -293,7 +288,7 @@ _GONE = {
 
 
 def _gone(events: Sequence[Json], queue: str) -> PodState:
-    """It is not there any more: its events are all that is left."""
+    """Return the state of a pod that does not exist any more, from its events."""
     for event in sorted(events, key=_order, reverse=True):
         reason, message = str(event.get("reason") or ""), str(event.get("message") or "")
         if reason == "Stopped" and re.search(r"[Pp]reempt|reclamation|Fair Sharing", message):
@@ -316,7 +311,7 @@ _NOT_MADE = frozenset({"CreateContainerConfigError", "CreateContainerError", "Pr
 
 
 def _waits(view: _PodView, reasons: frozenset[str]) -> tuple[Json, Json] | None:
-    """The first container that waits for one of these reasons, and the waiting itself."""
+    """Return the first container that waits for one of these reasons, and its waiting state, or None."""
     for container in view.containers():
         waiting = (container.get("state") or {}).get("waiting") or {}
         if waiting.get("reason") in reasons:
@@ -338,7 +333,7 @@ def _image(view: _PodView) -> PodState | None:
 
 
 def _image_name(view: _PodView, container: Json) -> str:
-    """ "" where it is not known."""
+    """Return the name of a container's image, or ""."""
     spec = view.pod.get("spec") or {}
     for one in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
         if one.get("name") == container.get("name") and one.get("image"):
@@ -360,7 +355,7 @@ def _why_no_image(text: str) -> str:
 
 
 def _for_long(view: _PodView, enough: timedelta, *reasons: str) -> bool:
-    """The first of these events, or where there is none the placement, is long ago."""
+    """Whether the first of these events, or without events the scheduling of the pod, was long ago."""
     firsts = [
         when(event.get("firstTimestamp")) or event_time(event)
         for event in view.events
@@ -430,7 +425,7 @@ def _unscheduled(view: _PodView) -> PodState | None:
         left = (explain("kueue-let-it-in", queue=view.queue),) if why.lacks_device else ()
         return PodState("unscheduled", (*why.reasons, *left), log, lacks_other=why.lacks_other)
     since = when((view.pod.get("metadata") or {}).get("creationTimestamp")) or when(condition.get("lastTransitionTime"))
-    silent = any(each.reason == "machines-silent" for each in why.reasons)  # which may well have the device
+    silent = any(each.reason == "machines-silent" for each in why.reasons)  # such a node may have the device
     late = since is not None and view.now - since >= view.outside_after
     if why.lacks_device and view.wanted and late and not silent:
         return PodState("outside", (explain("device-taken-outside", device=view.wanted),), log)

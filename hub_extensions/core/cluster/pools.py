@@ -1,8 +1,7 @@
-"""What a cluster has: its nodes put together to pools of equal devices, each with an id that stays, and what is free.
+"""Combine the nodes of a cluster to pools of equal devices with permanent ids, and count the free devices.
 
-Devices are counted, never named: the scheduler picks one. Pure; what did not change since the last time need not be
-counted again. Not here: one node (``nodes.py``), ResourceSlices (``dra.py``), and who may have one
-(``queue/admission.py``).
+Devices are counted but not identified, because the scheduler selects them. Nodes that have not changed are not counted
+again.
 """
 
 from __future__ import annotations
@@ -50,11 +49,13 @@ _NOT_IN_ID = re.compile(r"[^a-z0-9.-]+")
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What one node gives of a pool, to whoever may use the node.
+    """The devices of a pool on one node.
 
     Attributes:
-        total, room, foreign: as of a `Pool`. barred: it counts only for starts that say they may use it.
-        unknown: it is not known what it has. silent: it does not answer.
+        total, room, foreign: as in `Pool`.
+        barred: only starts that can use the node count its devices.
+        unknown: the number of devices is not known.
+        silent: the node does not answer.
     """
 
     total: int
@@ -67,23 +68,27 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One line's worth of equal devices.
+    """A pool of equal devices, with one line.
 
     Attributes:
-        id: what its tickets wait for, e.g. ``mig-1g.5gb``, ``gpu@a100-sxm4-40gb``.
-        base: the id without the part after ``@``; product: as the node's label says, without its suffixes.
-        total: devices that can be given at all now. room: free share (thousandths) -> devices that have it.
+        id: id of the pool, such as ``mig-1g.5gb`` or ``gpu@a100-sxm4-40gb``.
+        base: the id without ``@`` and the card.
+        product: the product label of its nodes, without suffixes.
+        total: devices that can be given to servers now.
+        room: free share in thousandths -> number of devices with that share.
         foreign: devices that pods of others hold.
-        unknown: of a part of it nothing can be said: then nothing free is *not known*, rather than none.
-        memory_bytes, sm_count: of one device, the least of all; None is not known. sm_total: of the card.
-        replicas: over how many a device is shared out, the most of all nodes; 1 when it is not.
-        virtual: of some machines a hypervisor shares the cards out. doubted: of some no label says whether their cards
-            are shared.
-        node_labels: what a node has to have for a pod to get one of these and nothing else.
-        claim_template: for DRA.
-        rooms: what each node gives, by its name; empty where that is not known.
-        costs: id of another pool -> how many of its devices one of these costs at most: they are the same devices, or
-            cut from the same cards.
+        unknown: some nodes cannot be counted. Then 0 free devices means not known.
+        memory_bytes, sm_count: size of the smallest device; None if not known.
+        sm_total: SMs of the whole card; None if not known.
+        replicas: highest number of pods that share a device; 1 if it is not shared.
+        virtual: some nodes have only a part of a card from a hypervisor.
+        doubted: on some nodes the labels do not show whether the cards are shared.
+        node_labels: node affinity with which a pod gets a device of this pool and no other.
+        claim_template: ResourceClaimTemplate for DRA; "" otherwise.
+        nodes: counts for administrators.
+        costs: id of another pool -> the most of its devices that one device of this pool uses up, because they are the
+            same devices or share a card.
+        rooms: node name -> its devices; empty if not known.
     """
 
     id: OfferId
@@ -109,24 +114,27 @@ class Pool:
 
     @property
     def free(self) -> int:
-        """Whole devices that can be given now."""
+        """Number of free whole devices."""
         return self.room.get(WHOLE, 0)
 
     @property
     def silent(self) -> bool:
-        """A machine that has some of it does not answer."""
+        """Whether a node of the pool does not answer."""
         return any(count.silent for count in self.nodes)
 
 
 @dataclass(frozen=True)
 class PoolSurvey:
-    """Everything countable in a cluster.
+    """The pools of a cluster.
 
     Attributes:
-        pools: by id. bound: leases whose pod has its place on a node (their devices are counted as taken already).
-        names: key of a pool -> its id, to be given again next time: an id never moves to other devices.
-        configured: nodes, or pods of other namespaces, may not be read: the totals are what the admin says there is.
-        known: False while nothing can be said of what is free.
+        pools: pools by id.
+        bound: leases whose pod is bound to a node, so that its device is already counted as used.
+        names: key of a pool -> id, for the next survey, because an id never moves to other devices.
+        left_out: everything that is not counted, for administrators.
+        configured: the hub is not allowed to read nodes, or pods of other namespaces, so the totals are the
+            administrator's.
+        known: False if free devices cannot be counted.
     """
 
     pools: Mapping[OfferId, Pool]
@@ -147,13 +155,13 @@ def survey_pools(
     ours: Collection[str] = (),
     kept: NodeReadings | None = None,
 ) -> PoolSurvey:
-    """Count what a cluster has and what of it is free.
+    """Count the devices of a cluster, and how many are free.
 
     Args:
-        names: `PoolSurvey.names` of the time before; empty at first.
-        leases: ids of our leases: pods with another lease, or none, are others'.
-        ours: uids of pods that are ours all the same (servers that ran before this product did).
-        kept: readings of the time before; None counts every node.
+        names: `PoolSurvey.names` of the last survey; empty at first.
+        leases: ids of our leases. Pods with another lease, or without a lease, belong to others.
+        ours: uids of further pods that are ours: servers that were started before this package was installed.
+        kept: cache of readings; None counts every node.
     """
     check_config(offers)
     config = replace(config, resources=offers.resources)
@@ -172,7 +180,7 @@ def survey_pools(
             left_out.extend(gives_nothing(view.nodes[name]))
         for part in reading.parts:
             parts.setdefault(part.kind.key, []).append(part)
-    # a kind that has only ever been for others is not offered; one that we had stays in the form, with none there
+    # a kind that was never usable is not offered; one that was stays in the form without devices
     parts = {key: found for key, found in parts.items() if key in names or not all(part.closed for part in found)}
     claimed, unread = dra_pools(view, _why_not(view, config), holders.our_names)
     left_out.extend(LeftOut(what, why) for what, why in unread)
@@ -206,9 +214,10 @@ def read_ahead(
     kept: NodeReadings,
     resources: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Count the nodes into `kept`, a hundred a step, so that `survey_pools` need not count 1,000 at once.
+    """Fill the cache `kept`, yielding after every hundred nodes, so that `survey_pools` does not block for long.
 
-    `resources`: of the offers' configuration.
+    Args:
+        resources: `OfferConfig.resources`.
     """
     config = replace(config, resources=resources or {})
     holders = _Holders(view, leases, ours)
@@ -219,7 +228,10 @@ def read_ahead(
 
 
 def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason | None]:
-    """Why a node takes no new pods of ours; None: it does. A device of no node that we know of counts."""
+    """Return a function from a node's name to the reason why it accepts no new pods of ours, None if it does.
+
+    An unknown node counts as accepting.
+    """
     nodes = view.nodes or {}
     reasons: dict[str, Reason | None] = {}
 
@@ -232,7 +244,7 @@ def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason
 
 
 def uncounted(view: ClusterView) -> str:
-    """What the figures do not count, for users."""
+    """Return a sentence for users about what the figures do not count, or ""."""
     sentences = []
     if view.nodes is None:
         sentences.append("How many GPUs there are is what an administrator wrote down.")
@@ -242,10 +254,12 @@ def uncounted(view: ClusterView) -> str:
 
 
 class _Holders:
-    """Pods that hold what they ask for (bound to a node and not over), by node; and which of them are ours.
+    """Pods that are bound to a node and have not ended, by node.
 
     Attributes:
-        pods: all of them. our_names: (namespace, name) of our pods. bound: see `PoolSurvey`.
+        pods: all of these pods.
+        our_names: (namespace, name) of our pods.
+        bound: see `PoolSurvey`.
     """
 
     def __init__(self, view: ClusterView, leases: Collection[str], ours: Collection[str]) -> None:
@@ -268,16 +282,16 @@ class _Holders:
                 self._ours.setdefault(pod.node, []).append(pod.uid)
 
     def on(self, node: str) -> Sequence[PodFacts]:
-        """The pods of one node."""
+        """Return the pods of a node."""
         return self._on.get(node, ())
 
     def ours_on(self, node: str) -> frozenset[str]:
-        """Uids of our pods of one node."""
+        """Return the uids of our pods on a node."""
         found = self._ours.get(node)
         return frozenset(found) if found else _NOBODY
 
     def ours(self, pod: PodFacts) -> bool:
-        """It is a server of this hub."""
+        """Whether a pod is a server of this hub."""
         return pod.uid in self._ours.get(pod.node, ())
 
 
@@ -285,7 +299,7 @@ _NOBODY: frozenset[str] = frozenset()
 
 
 def _has_its_place(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> bool:
-    """What it has is counted as taken. A claim is heard of before or after the place of its pod, and it is counted."""
+    """Whether a pod's devices are counted as used: with DRA if its claims are allocated, otherwise if it is bound."""
     if pod.claims and not pod.requests:
         return all((pod.namespace, claim) in allocated for claim in pod.claims)
     return bool(pod.node)
@@ -297,11 +311,11 @@ def _has_its_place(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> boo
 def _name(
     parts: Mapping[str, Sequence[NodeShare]], claimed: Iterable[DraPool], names: Mapping[str, str]
 ) -> tuple[dict[str, OfferId], dict[str, str]]:
-    """(key -> id of each pool that is there, the same of all that ever were).
+    """Return key -> id of all existing pools, and the same of all pools that ever existed.
 
-    An id that was given stays, also when its cards are known by their product at last (GPU Feature Discovery came later
-    than the hub). A new pool alone of its kind gets the plain one, else one with its product; a claim template's has
-    the template's name, and a renamed resource the id that an administrator wrote for it.
+    A pool keeps its id, also if its cards get a product label later, when GPU Feature Discovery is installed. A new
+    pool gets the plain id if it is the only one of its kind, otherwise one with its product. A pool of a claim template
+    is named after the template, and a renamed resource gets the administrator's id.
     """
     kept = dict(names)
     taken = set(kept.values())
@@ -339,7 +353,7 @@ def _dra_key(pool: DraPool) -> str:
 
 
 def _slug(product: str) -> str:
-    """A product as part of an id: ``NVIDIA-A100-SXM4-40GB`` -> ``a100-sxm4-40gb``."""
+    """Return a product as part of an id: ``NVIDIA-A100-SXM4-40GB`` -> ``a100-sxm4-40gb``."""
     return _cut(_SLUG.sub("-", product.lower().removeprefix("nvidia-")))
 
 
@@ -383,19 +397,19 @@ def _put_together(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], ke
 
 
 def _room_of(part: NodeShare) -> NodeRoom:
-    """A node whose devices nobody can be given now has none."""
+    """Return a node's devices in a pool; 0 in total if no server can use the node now."""
     total = part.count.total if part.barred or not part.count.why else 0
     return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.count.silent)
 
 
 def _where(every: Mapping[str, Sequence[NodeShare]], key: str) -> Mapping[str, tuple[str, ...]]:
-    """What a node must have, so that a pod gets a device of this pool: the same resource may be a card here, a MIG
-    device or a shared card there.
+    """Return the node affinity with which a pod gets a device of this pool.
 
-    Labels of the cards are always demanded, others where they tell nodes apart; where none does, the host names do.
+    This is necessary because the same resource can be a card on one node and a MIG device or a shared card on another.
+    Labels of the cards are always required, others if they distinguish nodes, and if none does, the host names.
     """
     mine = {part.kind for part in every[key]}
-    resource = every[key][0].kind.resource  # of one key: the resource is the same for all
+    resource = every[key][0].kind.resource  # all parts of one key have the same resource
     others = [part for name, found in every.items() if name != key for part in found if part.kind.resource == resource]
     rivals = {part.kind for part in others}
     lasting = (NODE_PRODUCT, GKE_ACCELERATOR, GKE_PARTITION, GKE_SHARING)
@@ -449,9 +463,9 @@ def _room_of_claims(count: NodeCount) -> NodeRoom:
 
 
 def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
-    """Pods of others cannot be seen: what the admin says there is, less our own; without a word of it not known.
+    """Count a pool by the administrator's capacity less our own pods, because pods of others cannot be read.
 
-    The nodes can be seen: there are no more than on those that count.
+    Without a capacity, the free devices are not known. The total is never more than the nodes have.
     """
     if pool.id not in capacity:
         return replace(pool, room={}, foreign=0, unknown=True, rooms={})
@@ -461,7 +475,7 @@ def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
 
 
 def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, str], holders: _Holders) -> PoolSurvey:
-    """What the admin says there is, less what pods we can see hold; and it is said to be no more than that."""
+    """Count pools by the administrator's capacity less the visible pods, because the nodes cannot be read."""
     why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"
     left_out = [LeftOut("all nodes", why)]
     pools: dict[OfferId, Pool] = {}
@@ -490,7 +504,7 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
 
 
 def _device(name: str) -> OfferId | None:
-    """A whole device by its offer's id; None: this is the id of something else, or none."""
+    """Return the id of a whole device, or None for any other text."""
     try:
         found = OfferId(name)
     except OfferIdError:

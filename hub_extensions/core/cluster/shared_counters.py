@@ -1,10 +1,9 @@
-"""Devices that are cut from a card when they are claimed (DRA's partitionable devices): how many can be had at once.
+"""Count DRA's partitionable devices, which are created on a card when they are claimed: how many are available at once.
 
-Such a card has counters (slices of its memory, cores, engines), and each device draws on some of them. Kubernetes
-takes whichever device fits first, and which that is it does not say; so what is counted here can be had *however* it
-chooses. No search is made: of devices that draw the same, and differ only in the slices they lie on (all that one MIG
-profile selects on one card), the count is exact; of anything odder it is a number that is surely there. Pure. Not
-here: which devices an offer selects (``dra.py``).
+Such a card has counters (memory slices, cores, engines), and each device consumes some of them. Kubernetes does not
+define which fitting device it allocates, so the number counted here is available whichever it allocates. The count is
+exact for devices that consume the same amounts and differ only in their slices, such as all devices of one MIG profile
+on a card. For others it is a lower bound.
 """
 
 from __future__ import annotations
@@ -15,26 +14,26 @@ from functools import lru_cache
 from typing import TypeAlias
 
 CounterDraws: TypeAlias = tuple[tuple[str, str, int], ...]
-"""Of one device: (counter set, counter, amount) of each counter it draws on; none of the amounts is 0."""
+"""(counter set, counter, amount) of each counter that a device consumes. Amounts are above 0."""
 
 Counter: TypeAlias = tuple[str, str]
 """Counter set and counter."""
 
 
 def own_counter(device: str) -> Counter:
-    """The counter that every device has by itself: it is given once."""
+    """Return a counter for the device itself, which can be allocated only once."""
     return "", device
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Devices that one offer selects on one card.
+    """The structure of the devices that an offer selects on one card.
 
     Attributes:
-        common: counters of which each of them draws the same.
-        groups: of each device, its group: devices of different groups have no other counter in common.
-        widths: group -> the most devices of it that one of them, itself included, can keep from being given.
-        users: counter that is not common -> the devices (by number) that draw on it.
+        common: counters of which every device consumes the same amount.
+        groups: group of each device. Devices of different groups share only common counters.
+        widths: for each group, the highest number of its devices, including itself, that one device can block.
+        users: counter that is not common -> numbers of the devices that consume it.
     """
 
     common: Mapping[Counter, int]
@@ -45,7 +44,7 @@ class Shape:
 
 @lru_cache(maxsize=4096)
 def shape_of(devices: tuple[CounterDraws, ...]) -> Shape:
-    """See `Shape`."""
+    """Return the structure of a set of devices."""
     amounts: dict[Counter, set[int]] = {}
     users: dict[Counter, list[int]] = {}
     for number, draws in enumerate(devices):
@@ -86,14 +85,14 @@ def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
 
 
 def at_once(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> int:
-    """How many of these devices of one card can be given one after the other, whichever is taken first.
+    """Return how many of these devices of a card can be allocated in sequence, whichever is allocated first.
+
+    If devices are allocated until none fits any more, each group has given at least one for every `width` devices that
+    fit now, unless a common counter was exhausted before. That happens after the same number in any order.
 
     Args:
-        devices: all that the offer selects there. left: what is left of each counter; one that is not there has
-            nothing.
-
-    Whoever takes devices until none fits any more has, of each group, at least one for every `width` devices that fit
-    now, unless a common counter ran out before; and that is after the same number, whichever were taken.
+        devices: all devices that the offer selects on the card.
+        left: remaining amount of each counter; a missing counter has 0.
     """
     shape = shape_of(devices)
     fitting = [0] * len(shape.widths)
@@ -107,7 +106,7 @@ def at_once(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> i
 
 @lru_cache(maxsize=4096)
 def most_lost(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
-    """By how much at most `at_once` of `wanted` falls when one of `given` is taken, whatever else was taken before."""
+    """Return by how much `at_once` of `wanted` decreases at most if one of `given` is allocated, in any situation."""
     shape = shape_of(wanted)
     return max((_lost(draws, shape) for draws in given), default=0)
 

@@ -1,8 +1,8 @@
-"""Cards that a second scheduler shares out: what is left of each, in thousandths.
+"""Count the free parts of cards that KAI-Scheduler or HAMi share between pods, in thousandths.
 
-KAI-Scheduler v0.17: one reservation pod holds the card for the device plugin, those who share it carry its group and
-their part. HAMi v2.10: a node's annotation lists its cards, a pod's annotation what it was given of them; the node's
-count of ``nvidia.com/gpu`` says nothing. Not here: everything the device plugin counts (``nodes.py``).
+With KAI-Scheduler v0.17, a reservation pod holds the card from the device plugin, and the pods that share the card have
+labels and annotations with its group and their part. With HAMi v2.10, annotations list the cards of a node and the
+parts that a pod was given; the node's count of ``nvidia.com/gpu`` is not meaningful.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ from hub_extensions.core.gpu.devices import WHOLE
 
 MIB = 2**20
 KAI_RESERVATIONS = "kai-resource-reservation"
-"""KAI's namespace of pods that hold a card for those who share it (KAI-Scheduler v0.17)."""
+"""Namespace of KAI's reservation pods (KAI-Scheduler v0.17)."""
 
 
 def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int, int]:
-    """What is left of the cards of one node that are shared: thousandths left -> cards.
+    """Return free thousandths -> number of shared cards of a node.
 
-    A part that cannot be read takes the whole rest of its card. The pod that holds the card for its sharers carries
-    their group too, and takes nothing of it.
+    A part that cannot be parsed counts as the rest of its card. The reservation pod has the same group, but uses none.
 
     Args:
-        memory_bytes: of a whole card, for parts asked for in MiB; None is not known.
+        memory_bytes: memory of a whole card, for parts in MiB; None if not known.
     """
     left: dict[str, int] = {}
     for pod in pods:
@@ -41,7 +40,7 @@ def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int,
 
 
 def kai_share(memory_mib: int, card_bytes: int) -> int:
-    """Thousandths of a card that so much of its memory is, rounded up. KAI counts a card in full hundreds of MiB."""
+    """Return the share of a card for an amount of memory, rounded up. KAI rounds a card down to hundreds of MiB."""
     counted = card_bytes // MIB // 100 * 100
     return ceil(Decimal(memory_mib) * WHOLE / counted) if counted else WHOLE
 
@@ -60,7 +59,7 @@ def _kai_part(pod: PodFacts, memory_bytes: int | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Card:
-    """A card under HAMi: memory in MiB, percents of its cores, and how many may use it."""
+    """A card under HAMi: memory in MiB, percent of its cores, and the maximum number of pods."""
 
     memory: int
     cores: int
@@ -77,13 +76,17 @@ class _Use:
 def hami_cards(
     node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str]
 ) -> tuple[int, Mapping[int, int], int] | None:
-    """(cards, thousandths of memory left -> cards, cards that others use) of one node; None: its list is unreadable.
+    """Count the cards of a node under HAMi.
 
-    A card that is not healthy, or in another mode than ``hami-core``, does not count. One whose cores are all taken,
-    or that is used by as many as it may be, has no room, however much memory it has left.
+    A card that is not healthy, or has another mode than ``hami-core``, does not count. A card whose cores are all used,
+    or that has its maximum number of pods, is full even if it has memory left.
 
     Args:
         ours: uids of the pods that are servers of this hub.
+
+    Returns:
+        Number of cards, free thousandths of memory -> cards, and number of cards that others use. None if the node's
+        list of cards cannot be parsed.
     """
     cards = _hami_cards(node.hami)
     if cards is None:
@@ -120,9 +123,9 @@ def _hami_cards(text: str) -> dict[str, _Card] | None:
 
 
 def _hami_parts(text: str) -> list[tuple[str, int, int]]:
-    """(card, MiB, percents of its cores) of each part of ``UUID,NVIDIA,MiB,cores:;``.
+    """Return (card, MiB, percent of its cores) of each part in ``UUID,NVIDIA,MiB,cores:;``.
 
-    Devices of a container end in a colon, containers in a semicolon.
+    Devices of a container end with a colon, containers with a semicolon.
     """
     parts = []
     for device in text.replace(";", ":").split(":"):

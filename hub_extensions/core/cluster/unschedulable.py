@@ -1,7 +1,7 @@
-"""Why the scheduler finds no machine for a pod, read from its own sentence: what lacks, and whether that is the GPU.
+"""Find out from the scheduler's message why a pod is unschedulable, and whether a GPU is missing or something else.
 
-Its counts say more than its text: where fewer machines lack the device than were looked at for room, one has the
-device and lacks something else. Not here: what is made of it, and how long it is waited for (``pod_status.py``).
+The counts in the message help: if fewer nodes lack the device than were checked for resources, some node has the device
+and lacks something else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _HAMI_LACKS = re.compile(
     r"AllocatedCardsInsufficientRequest|"
     r"Card(?:InsufficientMemory|InsufficientCore|TimeSlicingExhausted|ComputeUnitsExhausted|NotHealth))\b"
 )
-"""HAMi's reasons (``pkg/device/common``) for full cards; some versions have ``NodeUnfitPod`` for all of them."""
+"""HAMi's reasons (``pkg/device/common``) for full cards. Some versions use ``NodeUnfitPod`` for all of them."""
 _COUNTED = re.compile(r"(\d+) (.+)")
 _OF = re.compile(r"0/(\d+) nodes")
 _NO_DEVICE = "Insufficient nvidia.com/"
@@ -35,18 +35,19 @@ _STORAGE = (
     "non-existent pv",
 )
 _OTHER_PODS = ("pod topology spread", "pod affinity", "anti-affinity rules")
-"""Filters of kube-scheduler that a machine meets after the one for room, as those for storage are."""
+"""Messages of kube-scheduler's filters that run after the one for resources, as the filters for storage do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unschedulable:
-    """Why a pod has no machine.
+    """The reason why a pod cannot be scheduled.
+
+    If neither flag is set, the reason is not known, or nodes are temporarily unavailable.
 
     Attributes:
-        reasons: for its user.
-        lacks_device: it is for want of a GPU.
-        lacks_other: it is for want of something that the cluster may never have. With neither it is not known, or
-            machines are out of it for a while.
+        reasons: for the user.
+        lacks_device: no GPU is free.
+        lacks_other: something else is missing that the cluster may never have.
     """
 
     reasons: tuple[Reason, ...]
@@ -60,12 +61,12 @@ class Unschedulable:
 
 
 def why_unschedulable(message: str, wanted: str = "") -> Unschedulable:
-    """Why no machine was found.
+    """Explain kube-scheduler's message.
 
     Args:
-        message: kube-scheduler's, e.g. ``0/3 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb, 2 node(s) had
-            untolerated taint {...}. no new claims to deallocate, preemption: ...``.
-        wanted: title of what was chosen, for where the message does not name it.
+        message: such as ``0/3 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb, 2 node(s) had untolerated
+            taint {...}. no new claims to deallocate, preemption: ...``.
+        wanted: title of the chosen offer, for messages that do not name the device; "" for CPU only.
     """
     reasons = re.split(r"\. (?:no new claims|preemption)|, preemption", message)[0]
     lacking, out = _RESOURCE.findall(reasons), _machines_out(reasons)
@@ -85,7 +86,7 @@ def _without_a_device(reasons: str, lacking: list[str], out: tuple[Reason, ...])
         return (explain("machines-without-room", room=room),)
     if "Too many pods" in reasons:
         return (explain("machines-full"),)
-    if out or "untolerated taint(s)" in reasons:  # which taint Kubernetes 1.36 does not say
+    if out or "untolerated taint(s)" in reasons:  # Kubernetes 1.36 does not name the taint
         return (explain("machines-cannot-take"), *out)
     if re.search(r"didn't match|node affinity|node selector|Card(?:Type|Uuid)Mismatch", reasons):
         return (explain("machines-of-other-kind"),)
@@ -93,12 +94,13 @@ def _without_a_device(reasons: str, lacking: list[str], out: tuple[Reason, ...])
 
 
 def _beside_the_device(reasons: str, device: str) -> Reason | None:
-    """What lacks on the machines that do have the device free; None where none has.
+    """Return what is missing on nodes where the device is free, or None if it is free on no node.
 
-    Of kube-scheduler's filters each machine names the first that it does not pass. The one for room names each resource
-    that lacks, and those for storage and for other pods come after it (Kubernetes 1.36, ``default_plugins.go`` and
-    ``noderesources/fit.go``). So looked at for room are all machines less those out for a reason of before, and who is
-    out for one of after has the device. Of claims, and of two kinds of device, the counts say nothing.
+    For each node, kube-scheduler reports the first filter that rejects it. The filter for resources reports every
+    missing resource, and the filters for storage and for other pods run after it (Kubernetes 1.36,
+    ``default_plugins.go`` and ``noderesources/fit.go``). So a node that is rejected by a later filter has the device,
+    and so has a node that was checked for resources without lacking the device. For claims, and for two kinds of
+    device, the counts do not show this.
     """
     total = _OF.match(reasons)
     counts = [(int(number), text) for number, text in _counts(reasons)]
@@ -136,7 +138,7 @@ def _device_name(resource: str) -> str:
 
 
 def _machines_out(reasons: str) -> tuple[Reason, ...]:
-    """Machines that are out of it altogether, counted."""
+    """Return reasons with the number of nodes that do not answer or are cordoned."""
     silent = closed = 0
     for number, text in _counts(reasons):
         if "node.kubernetes.io/not-ready" in text or "node.kubernetes.io/unreachable" in text:

@@ -1,9 +1,9 @@
-"""Whose GPU a series of dcgm-exporter is about, in which unit it is written, and when it says nothing of a lease.
+"""Assign the series of dcgm-exporter to leases and devices, and convert their values to percent and bytes.
 
-On a cluster a series is a lease's by the names of its pod, which the kubelet told the exporter, and is checked against
-what else is known: the pod's uid and age, its node, its MIG profile. On one machine it is a device's by the card's UUID
-and NVML's id of the GPU instance. A card that several servers share is measured as a whole: its use is never one
-server's. Pure. Not here: how Prometheus is asked (``adapters/prometheus.py``).
+On a cluster, a series belongs to a lease if it names the lease's pod, as the kubelet reported it to the exporter. The
+series is checked against the pod's uid and age, its node and its MIG profile. On one machine, a series belongs to a
+device by the card's UUID and NVML's id of the GPU instance. A card that several servers share is measured as a whole,
+so its use is never attributed to one server.
 
 Labels and names are those of dcgm-exporter 2.4 to 4.9 (``transformation/kubernetes.go``, ``etc/default-counters.csv``,
 release notes of 4.9.0).
@@ -22,9 +22,9 @@ from hub_extensions.core.gpu.samples import Counters
 
 SOURCE = "dcgm"
 FRESH = timedelta(seconds=60)
-"""A sample older than this, or that far in the future, says nothing about now."""
+"""A sample that is older than this, or further in the future, is not used."""
 SAME_PERCENT = 1.0
-"""Two series of one device that are this near each other say the same."""
+"""Two series of one device agree if they differ by at most this."""
 MOST_PERCENT = 1000.0
 """DCGM's blank values are huge (140737488355328.0); a ratio a little above 1 is real (NVIDIA/DCGM#152)."""
 MOST_BYTES = 2.0**43
@@ -32,12 +32,12 @@ MIB = 2**20
 
 
 class Field(Enum):
-    """What a series measures."""
+    """The quantity that a series measures."""
 
     ENGINE = "engine"
-    """Share of time in which the compute engine works, of this very device. The one that counts."""
+    """Share of time in which the compute engine of this device is active. This is the preferred field."""
     CARD = "card"
-    """NVML's use of a whole card. Not there for MIG devices; with time-slicing it is of single programs."""
+    """NVML's use of a whole card. It does not exist for MIG devices, and with time-slicing it is per program."""
     SM = "sm"
     TENSOR = "tensor"
     DRAM = "dram"
@@ -58,8 +58,8 @@ FIELDS: Mapping[str, tuple[Field, float]] = {
     "DCGM_FI_DEV_FB_USED": (Field.MEMORY, float(MIB)),
     "DCGM_FI_DEV_FB_USED_BYTES": (Field.MEMORY, 1.0),
 }
-"""Name of a metric -> what it is, and what its value is multiplied by to be percent or bytes. Of each pair the second
-is the name since dcgm-exporter 4.9 (DCGM 4.7)."""
+"""Name of a metric -> its field, and the factor that converts it to percent or bytes. The second name of each pair is
+the one since dcgm-exporter 4.9 (DCGM 4.7)."""
 
 SPELLINGS: Mapping[str, str] = {
     "uuid": "UUID",
@@ -81,14 +81,14 @@ HOST_LABELS = (
     "host",
     "instance",
 )
-"""Labels that may name the node: the exporter's own, and those that Prometheus is usually told to add."""
+"""Labels that may name the node: the exporter's own, and those that Prometheus is usually configured to add."""
 OWNERS = (("exported_namespace", "exported_pod"), ("namespace", "pod"), ("pod_namespace", "pod_name"))
-"""Labels of namespace and pod: as Prometheus renames the exporter's, as the exporter writes them, and as an old one."""
+"""Labels of namespace and pod: as renamed by Prometheus, of the exporter itself, and of an old exporter."""
 
 PERCENT_NAME = "DCGM_FI_DEV_GPU_UTIL"
-"""The one that is written in percent."""
+"""The only metric of use that is in percent; the others are ratios."""
 USE_NAMES = tuple(name for name, (meant, _) in FIELDS.items() if meant in (Field.ENGINE, Field.CARD))
-"""One of them has to be there."""
+"""Metrics of which at least one is required."""
 
 WHY: Mapping[str, str] = {
     "none": f"Prometheus has no {USE_NAMES[0]} of it: dcgm-exporter has to collect it, and Prometheus to read the "
@@ -110,12 +110,12 @@ WHY: Mapping[str, str] = {
     "too: dcgm-exporter has to name GPU instances (GPU_I_ID)",
     "partly": "not all of its GPUs have a figure",
 }
-"""Why the use of a device is not known: reason -> text for an admin."""
+"""Reason why the use of a device is not known -> text for administrators."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
-    """One time series and its newest sample; `value` None: what was written is no finite number."""
+    """A time series and its newest sample. `value` is None if it is not a finite number."""
 
     metric: str
     labels: Mapping[str, str]
@@ -125,14 +125,14 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class DcgmUse:
-    """What DCGM measured of one lease's GPU, or of one device.
+    """DCGM's measurement of a lease's GPU or of a device.
 
     Attributes:
-        uuid: of the device; "" where only its card is known (a MIG device of a cluster).
-        at: when, by the clock of Prometheus.
-        used_percent: 0 to 100, of this device alone; None where others are on it too.
-        card_percent: where others are on it too: the use of all of them together. The lease's own is at most that.
-        memory_bytes: None is not known.
+        uuid: the device's UUID; "" if only its card is known (a MIG device of a cluster).
+        at: time by the clock of Prometheus.
+        used_percent: 0 to 100, of this device alone; None if several servers share it.
+        card_percent: use of all servers on a shared device together, an upper bound of the lease's own; None otherwise.
+        memory_bytes: None if not known.
     """
 
     uuid: str
@@ -146,13 +146,16 @@ class DcgmUse:
 
 @dataclass(frozen=True, slots=True)
 class PodGpu:
-    """The GPU of a lease on a cluster, as far as the cluster tells.
+    """The GPU of a lease on a cluster, as far as the cluster reports it.
 
     Attributes:
-        uid, since: of the pod; None, "": not known. node: where it runs.
-        profile: the MIG profile's name; None: whole cards. devices: how many it has.
-        shared: others may be on the same device (time-slicing, MPS, a fraction).
-        factor: what a figure is multiplied by to be one of the device; None is not known.
+        node: the pod's node; "" before it is scheduled.
+        uid: the pod's uid; "" if not known.
+        since: the pod's start; None if not known.
+        profile: the MIG profile's name; None for whole cards.
+        devices: number of devices.
+        shared: other pods may use the same device (time-slicing, MPS, a fraction).
+        factor: factor that converts a value to one of the device alone; None if not known.
     """
 
     lease: str
@@ -169,7 +172,15 @@ class PodGpu:
 
 @dataclass(frozen=True, slots=True)
 class CardGpu:
-    """A device of this machine: the card's UUID and the GPU instance's id; "" for a whole card."""
+    """A device of this machine.
+
+    Attributes:
+        uuid: UUID of the device.
+        card: UUID of its card.
+        instance: id of its GPU instance; "" for a whole card.
+        factor: factor that converts a value to one of the device alone; None if not known.
+        shared: other devices share the GPU instance.
+    """
 
     uuid: str
     card: str
@@ -180,7 +191,7 @@ class CardGpu:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One kind of device that exporters measure now: names of a host, and the MIG profile ("": whole cards)."""
+    """A kind of device that exporters measure now: possible names of its node, and MIG profile ("" for whole cards)."""
 
     hosts: frozenset[str]
     profile: str
@@ -188,10 +199,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Joined:
-    """What is known, and of what else why not (a key of `WHY`), by lease or by the device's UUID.
+    """The result of a join, by lease or by the device's UUID.
 
     Attributes:
-        named: exporters here write the names of their nodes.
+        uses: measurements.
+        missing: for everything else the reason why its use is not known, a key of `WHY`.
+        named: the exporters write the names of their nodes.
     """
 
     uses: Mapping[str, DcgmUse] = field(default_factory=dict)
@@ -200,7 +213,7 @@ class Joined:
 
 
 def join_cards(series: Iterable[MetricSeries], wanted: Iterable[CardGpu], now: datetime) -> Joined:
-    """What the series say of devices of one machine."""
+    """Assign series to the devices of one machine."""
     by_device = defaultdict(list)
     for each in map(_spelled, series):
         by_device[_device_of(each)].append(each)
@@ -218,11 +231,11 @@ def join_pods(
     *,
     named: bool = False,
 ) -> Joined:
-    """What the series say of the GPUs of leases on a cluster.
+    """Assign series to the GPUs of leases on a cluster.
 
     Args:
-        nodes: the names of all nodes that are known.
-        named: exporters here are known to write the names of their nodes, whether these series show it or not.
+        nodes: names of all known nodes.
+        named: the exporters are known to write the names of their nodes, even if these series do not show it.
     """
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
@@ -241,9 +254,11 @@ def join_pods(
 def measures(
     kinds: Collection[Measured], profile: str | None, nodes: Collection[str], every: Collection[str] = ()
 ) -> bool:
-    """Some exporter measures devices of this profile (None: whole cards) on one of these nodes.
+    """Whether an exporter measures devices of a profile on one of these nodes.
 
-    `every`: the names of all nodes. Where exporters write other names, on which node it is cannot be told.
+    Args:
+        profile: the MIG profile; None for whole cards.
+        every: names of all nodes. If the exporters write none of these names, the node of a device is not checked.
     """
     known, all_known = _spellings_of(nodes), _spellings_of(every or nodes)
     spelled = [(kind, frozenset(chain.from_iterable(map(_spellings_of_host, kind.hosts)))) for kind in kinds]
@@ -255,19 +270,19 @@ def measures(
 
 
 def hosts_of(labels: Mapping[str, str]) -> frozenset[str]:
-    """Names that may be its node's. An exporter writes its host's: the node's, or its own pod's, which says nothing."""
+    """Return labels that may name the node. An exporter writes its host name, which can be its pod's or the node's."""
     found = {labels[name] for name in HOST_LABELS if labels.get(name)}
     return frozenset({*found, labels["instance"].rpartition(":")[0]} if ":" in labels.get("instance", "") else found)
 
 
 def names_a_node(hosts: Iterable[str], nodes: Iterable[str]) -> bool:
-    """One of these names is one of the nodes', in whichever case, with its domain or without."""
+    """Whether one of these names is a node's, ignoring case and domain."""
     known = _spellings_of(nodes)
     return any(not _spellings_of_host(host).isdisjoint(known) for host in hosts)
 
 
 def _spellings_of(nodes: Iterable[str]) -> frozenset[str]:
-    """Their names, and with a mark those of which the domain is taken off."""
+    """Return the nodes' names, and with a trailing ``/`` their names without the domain."""
     known = {name.lower() for name in nodes}
     return frozenset(known | {f"{name.partition('.')[0]}/" for name in known if "." in name})
 
@@ -279,7 +294,7 @@ def _spellings_of_host(host: str) -> frozenset[str]:
 
 
 def _spelled(series: MetricSeries) -> MetricSeries:
-    """With its labels in our spelling, and without empty ones."""
+    """Return a series with normalized names of labels, and without empty labels."""
     if not any(name in SPELLINGS or not text for name, text in series.labels.items()):
         return series
     labels = {SPELLINGS.get(name, name): text for name, text in series.labels.items() if text}
@@ -287,9 +302,9 @@ def _spelled(series: MetricSeries) -> MetricSeries:
 
 
 def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """(namespace, pod) that has the device of a series; None: it names none.
+    """Return namespace and name of the pod that uses the device of a series, or None if the series names no pod.
 
-    Where Prometheus puts labels of its own for the exporter's pod, those of the exporter are called ``exported_…``.
+    If Prometheus adds its own labels for the exporter's pod, it renames the exporter's labels to ``exported_…``.
     """
     for namespace, pod in OWNERS:
         if labels.get(pod):
@@ -313,11 +328,12 @@ def _joined(answers: Iterable[tuple[str, DcgmUse | str]]) -> Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What one pod's series are held against.
+    """The values that a pod's series are checked against.
 
     Attributes:
-        nodes: the names of all nodes. crowded: devices that several pods have.
-        named: exporters here write the names of their nodes, so another name is another node, or another cluster.
+        nodes: names of all nodes.
+        crowded: devices that several pods use.
+        named: the exporters write the names of their nodes, so another name is another node or another cluster.
     """
 
     nodes: frozenset[str]
@@ -326,7 +342,7 @@ class _Around:
 
 
 def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: datetime) -> DcgmUse | str:
-    """The use of one pod's GPUs, or why it is not known."""
+    """Return the use of a pod's GPUs, or the reason why it is not known."""
     if not gpu.node:
         return "no-pod"
     if not known:
@@ -357,7 +373,7 @@ def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: da
 
 
 def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
-    """Why a series that names the pod is not about its GPU; "" when it is."""
+    """Return why a series that names the pod does not measure its GPU, or "" if it does."""
     labels = series.labels
     if gpu.uid and labels.get("pod_uid", gpu.uid) != gpu.uid:
         return "older-pod"
@@ -374,7 +390,7 @@ def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
 
 
 def _plain(profile: str) -> str:
-    """``1g.10gb+me`` as a resource writes it."""
+    """Return ``1g.10gb+me`` in resource form."""
     return profile.strip().lower().replace("+", ".").removeprefix("mig").lstrip(" -")
 
 
@@ -382,7 +398,7 @@ def _plain(profile: str) -> str:
 
 
 def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, now: datetime) -> DcgmUse | str:
-    """The use of one device, or why it is not known."""
+    """Return the use of a device, or the reason why it is not known."""
     if factor is None:
         return "no-scale"
     by_field: dict[Field, list[MetricSeries]] = defaultdict(list)
@@ -398,9 +414,9 @@ def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, 
         return None if isinstance(answer, str) else min(100.0, answer[1] * factor)
 
     counters = Counters(*(percent(_agreed(by_field[meant], now)) for meant in (Field.SM, Field.TENSOR, Field.DRAM)))
-    # A multiprocessor works only while the engine does. On MIG some versions show less of the engine than there was
-    # (NVIDIA/DCGM#138), and after weeks 0 of a busy card (NVIDIA/dcgm-exporter#662): then the greatest is nearest to
-    # the truth, and keeps a server running.
+    # Multiprocessors work only while the engine does. With MIG, some versions report too little use of the engine
+    # (NVIDIA/DCGM#138), and after weeks 0 for a busy card (NVIDIA/dcgm-exporter#662). The highest value is the most
+    # accurate one, and keeps a server running.
     used = max(value or 0.0 for value in (percent(first), counters.sm_percent, percent(card)))
     memory = _agreed(by_field[Field.MEMORY], now, same=MOST_BYTES)
     size = None if isinstance(memory, str) else int(memory[1])
@@ -408,14 +424,14 @@ def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, 
 
 
 def _is_of_the_card(series: MetricSeries) -> bool:
-    """Not of single programs: those are written with the uid of their pod, and 0 where no program could be found."""
+    """Whether a series measures the whole card. Series of single programs have the pod's uid, and are 0 if unknown."""
     return "vgpu" not in series.labels and "pod_uid" not in series.labels and "GPU_I_ID" not in series.labels
 
 
 def _agreed(found: Sequence[MetricSeries], now: datetime, same: float = SAME_PERCENT) -> tuple[datetime, float] | str:
-    """The one thing these series of one field and device say now (percent or bytes), or a key of `WHY`.
+    """Return time and value (percent or bytes) of the series of one field and device, or a key of `WHY`.
 
-    Names of both generations at once are one field: the greater counts.
+    If a metric exists under its old and new name at once, the greater value counts.
     """
     if not found:
         return "none"
@@ -437,7 +453,7 @@ def _is_fresh(series: MetricSeries, now: datetime) -> bool:
 
 
 def _value(series: MetricSeries) -> float | None:
-    """In percent or bytes; None: nothing of the kind."""
+    """Return the value in percent or bytes, or None if it is not plausible."""
     meant, unit = FIELDS[series.metric]
     if series.value is None:
         return None
@@ -449,10 +465,10 @@ def _value(series: MetricSeries) -> float | None:
 
 
 def is_ratio_for_percent(metric: str, value: float) -> bool:
-    """A part of one percent, where NVML counts whole ones: somebody has made a ratio of it, and 0.9 is a busy card."""
+    """Whether a value between 0 and 1 must be a ratio, because NVML reports whole percent; 0.9 is a busy card."""
     return metric == PERCENT_NAME and 0.0 < value < 1.0
 
 
 def _device_of(series: MetricSeries) -> tuple[str, str]:
-    """(the card's UUID, the GPU instance's id; "" for a whole card)."""
+    """Return the card's UUID and the GPU instance's id, "" for a whole card."""
     return series.labels.get("UUID", ""), series.labels.get("GPU_I_ID", "")

@@ -1,8 +1,7 @@
-"""What dcgm-exporter said of pods in the past, minute by minute, as Prometheus keeps it.
+"""Past GPU use of pods, minute by minute, from series of dcgm-exporter that Prometheus has kept.
 
-Here a pod is known by its names alone: nobody can ask any more what its uid, node and shares were. A card that several
-pods share is measured as a whole, so a busy neighbour makes a pod look busy, never idle. Pure. Not here: the present
-(``dcgm.py``), and how Prometheus is asked (``adapters/prometheus.py``).
+A past pod is known only by its namespace and name; its uid, node and share are not known any more. A card that several
+pods share is measured as a whole, so a busy neighbour makes a pod look busy, never idle.
 """
 
 from __future__ import annotations
@@ -16,12 +15,17 @@ from hub_extensions.core.gpu.dcgm import FIELDS, MOST_PERCENT, Field, is_ratio_f
 
 STEP = timedelta(minutes=1)
 ANOTHER_POD = timedelta(minutes=10)
-"""After so long without a sample a pod of the same name is another one."""
+"""After a gap of this length, a pod of the same name counts as another pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodHistory:
-    """A pod, its MIG profile ("": a whole card), and the use in percent by the minute's begin."""
+    """The past use of a pod.
+
+    Attributes:
+        profile: MIG profile; "" for a whole card.
+        used: start of the minute -> use in percent.
+    """
 
     namespace: str
     pod: str
@@ -30,11 +34,16 @@ class PodHistory:
 
 
 def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float | None]) -> PodHistory | None:
-    """What one series says; None: nothing of a pod. `samples`: Unix time -> value, None where it is no number."""
+    """Return the past use of the pod that a series names, or None if it has no usable sample of a pod.
+
+    Args:
+        name: name of the metric.
+        samples: Unix time -> value, None if it is not a number.
+    """
     owner, (meant, factor) = owner_of(labels), FIELDS[name]
     profile = labels.get("GPU_I_PROFILE", "")
     if owner is None or (meant is Field.CARD and profile):
-        return None  # of a MIG device the card's figure is always 0
+        return None  # the value of the whole card is always 0 for a MIG device
     used = {
         minute: min(100.0, value * factor)
         for at, value in samples.items()
@@ -47,7 +56,7 @@ def past_use(name: str, labels: Mapping[str, str], samples: Mapping[float, float
 
 
 def past_pods(parts: Iterable[PodHistory]) -> Iterator[PodHistory]:
-    """Each pod once, with the highest use of all that is said of a minute; a long gap makes two of one name."""
+    """Merge histories of a pod, with the highest use of each minute. A long gap separates two pods of one name."""
     together: dict[tuple[str, str, str], dict[datetime, float]] = {}
     for part in parts:
         used = together.setdefault((part.namespace, part.pod, part.profile), {})
@@ -66,7 +75,7 @@ def past_pods(parts: Iterable[PodHistory]) -> Iterator[PodHistory]:
 
 
 def _minute(at: float) -> datetime | None:
-    """The minute that ends then."""
+    """Return the start of the minute that ends at this Unix time, or None if it is not a valid time."""
     if not math.isfinite(at):
         return None
     try:

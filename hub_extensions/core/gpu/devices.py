@@ -1,8 +1,4 @@
-"""What GPUs there are and who holds them: the values every decision starts from.
-
-Not here: how they are read (``adapters/nvml/reader.py``, ``adapters/simulated/gpus.py``), and who may have one
-(``queue/admission.py``).
-"""
+"""GPUs and MIG devices of a machine, as adapters read them."""
 
 from __future__ import annotations
 
@@ -15,12 +11,12 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.text.reasons import Reason
 
 WHOLE = 1000
-"""A whole device, in thousandths: shares are integers so that their sums are exact."""
+"""A whole device in thousandths. Shares are integers so that their sums are exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a GPU instance sits on its GPU's memory axis, as ``nvidia-smi mig -lgipp`` prints it (start:size)."""
+    """Place of a GPU instance in its GPU's memory slices, as ``nvidia-smi mig -lgipp`` prints it (start:size)."""
 
     start: int
     size: int
@@ -28,19 +24,19 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One thing a server can be given: a whole GPU, or one MIG device of a GPU in MIG mode.
+    """A whole GPU, or a MIG device of a GPU in MIG mode.
 
     Attributes:
-        uuid: what ``CUDA_VISIBLE_DEVICES`` takes (``GPU-…`` or ``MIG-…``).
-        profile: the MIG profile's name (``1g.5gb``, ``1g.10gb+me``), None for a whole GPU.
-        gpu_instance_id, compute_instance_id: NVML's ids, None for a whole GPU.
-        placement: None where the driver does not tell.
-        parent_uuid: the GPU a MIG device was cut from, None for a whole GPU.
-        product: as NVML names it, e.g. ``NVIDIA A100-PCIE-40GB``.
-        memory_bytes, sm_count, compute_slices: what the device really gives; None is not known.
-        usable: False for a GPU instance without a compute instance: no CUDA program runs on it.
-        reason: why it is not usable, in words for an admin; empty otherwise.
-        simulated: there is no such card; every page that shows it has to say so.
+        uuid: value for ``CUDA_VISIBLE_DEVICES`` (``GPU-…`` or ``MIG-…``).
+        profile: the MIG profile's name (``1g.5gb``, ``1g.10gb+me``); None for a whole GPU.
+        gpu_instance_id, compute_instance_id: NVML's ids; None for a whole GPU.
+        placement: None if the driver does not report it.
+        parent_uuid: the GPU that contains a MIG device; None for a whole GPU.
+        product: NVML's name, such as ``NVIDIA A100-PCIE-40GB``.
+        memory_bytes, sm_count, compute_slices: the device's real size; None if it is not known.
+        usable: False for a GPU instance without a compute instance, on which CUDA programs cannot run.
+        reason: why the device is not usable, for administrators; empty otherwise.
+        simulated: the card does not exist, which every page has to show.
     """
 
     uuid: str
@@ -59,20 +55,20 @@ class Device:
 
     @property
     def pool(self) -> str:
-        """The line this device is served by: ``gpu``, or ``mig-1g.5gb`` for a MIG profile (resource form)."""
+        """The device's pool: ``gpu``, or the resource form of its MIG profile, such as ``mig-1g.5gb``."""
         return "gpu" if self.profile is None else "mig-" + self.profile.replace("+", ".")
 
     @property
     def identity(self) -> str:
-        """Stable name of this very device: a UUID that comes back with another profile or place is another device."""
+        """Identity of this device. A UUID that returns with another profile or placement is another device."""
         place = "" if self.placement is None else f"{self.placement.start}:{self.placement.size}"
         gi = "" if self.gpu_instance_id is None else str(self.gpu_instance_id)
         return "|".join((self.uuid, self.profile or "", gi, place))
 
     def under(self, identity: str) -> Device:
-        """This device under that identity, where one of the two only lacks its GPU instance or place; else as it is.
+        """Return this device with the given identity, if the two differ only in values that one of them lacks.
 
-        What one reading missed makes no other device of it.
+        So a device stays the same if one reading misses its GPU instance or placement. Otherwise it is unchanged.
         """
         own, other = self.identity.split("|"), identity.split("|")
         if identity == self.identity or len(own) != len(other) or own[:2] != other[:2]:
@@ -113,7 +109,7 @@ class InventoryReading:
     """One reading of a machine's GPUs: what an adapter's ``read(now)`` returns.
 
     Attributes:
-        devices: whole GPUs that are not in MIG mode, and MIG devices (with GPU instances that have no compute instance,
+        devices: whole GPUs that are not in MIG mode, and MIG devices (with GPU instances without a compute instance,
             `usable` False, where the driver lets us see them). A GPU in MIG mode itself is no device.
         samples: UUID -> sample; a device without one could not be read.
         problems: sentences for an admin, e.g. a GPU that is lost; empty when all is well.

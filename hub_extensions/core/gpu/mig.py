@@ -1,8 +1,7 @@
-"""MIG profiles, placements, legal layouts, and what still fits on a GPU.
+"""MIG profiles, placements, legal layouts, and the instances that still fit on a GPU.
 
-A profile's name is parsed, never looked up in a list of known names, and never tells the memory: ``1g.18gb`` gives
-16.00 GiB. Tables of values come from NVML or ``data/mig_profiles.yaml`` (``adapters/files/mig_tables``); None in them
-is not known. Not here: how a GPU is cut, and how a table is read.
+A profile's name is parsed, not looked up in a list of known names. It does not give the memory: ``1g.18gb`` has
+16.00 GiB. Tables of values come from NVML or ``data/mig_profiles.yaml`` (``adapters/files/mig_tables``).
 """
 
 from __future__ import annotations
@@ -21,19 +20,20 @@ _PROFILE = re.compile(
 
 
 class MigProfileError(ValueError):
-    """A text that is no MIG profile's name; the message says what one looks like."""
+    """A text that is not the name of a MIG profile. The message shows the right form."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MigProfile:
-    """A MIG profile's name, taken apart.
+    """A parsed name of a MIG profile.
 
     Attributes:
         slices: compute slices of the GPU instance (the number before ``g``).
-        gb: the figure before ``gb``: part of the name, not the memory it gives.
-        plus: what it has in addition, without the sign: ``me``, ``me.all``, ``gfx``; empty for none.
-        minus: what it lacks: ``me``; empty for none.
-        compute: compute slices of the compute instance where it does not fill the GPU instance (``1c.2g.10gb``).
+        gb: the number before ``gb``, which is part of the name and not the real memory.
+        plus: additional feature without the sign: ``me``, ``me.all``, ``gfx``; empty for none.
+        minus: missing feature: ``me``; empty for none.
+        compute: compute slices of a compute instance that is smaller than the GPU instance (``1c.2g.10gb``); None if it
+            has the same size.
     """
 
     slices: int
@@ -44,10 +44,10 @@ class MigProfile:
 
     @classmethod
     def parse(cls, text: str) -> MigProfile:
-        """Read a name (``1g.10gb+me``) or a resource form (``mig-1g.10gb.me``, ``nvidia.com/mig-1g.10gb.me``).
+        """Parse a name (``1g.10gb+me``) or a resource form (``mig-1g.10gb.me``, ``nvidia.com/mig-1g.10gb.me``).
 
         Raises:
-            MigProfileError: it is neither.
+            MigProfileError: the text has neither form.
         """
         found = _PROFILE.fullmatch(text)
         if found is None:
@@ -65,17 +65,17 @@ class MigProfile:
 
     @property
     def name(self) -> str:
-        """As the driver says it: ``1g.10gb+me``."""
+        """The driver's name: ``1g.10gb+me``."""
         return self._text("+")
 
     @property
     def resource(self) -> str:
-        """The resource form, which is also the offer's id and the pool: ``mig-1g.10gb.me``."""
+        """The resource form, which is also the id of the offer and of the pool: ``mig-1g.10gb.me``."""
         return "mig-" + self._text(".")
 
     @property
     def kubernetes_resource(self) -> str:
-        """As the device plugin advertises it under the mixed strategy: ``nvidia.com/mig-1g.10gb.me``."""
+        """The resource of the device plugin with the mixed strategy: ``nvidia.com/mig-1g.10gb.me``."""
         return "nvidia.com/" + self.resource
 
     def _text(self, sign: str) -> str:
@@ -87,13 +87,15 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One MIG profile of one GPU. None is not known.
+    """One MIG profile of a GPU model. None means not known.
 
     Attributes:
-        profile_id: what ``nvidia-smi mig -cgi`` takes; it means different profiles on different GPUs.
-        compute_slices: of the GPU; memory_slices: units of its placement axis, also the size of a placement.
-        memory_gib: what it really gives; sm: streaming multiprocessors.
-        max_instances: how many of it one GPU can have.
+        profile_id: id for ``nvidia-smi mig -cgi``, which means different profiles on different GPUs.
+        compute_slices: compute slices of an instance.
+        memory_slices: memory slices of an instance, which is also the size of its placement.
+        memory_gib: real memory.
+        sm: streaming multiprocessors.
+        max_instances: maximum number of instances on one GPU.
         starts: legal start positions, ascending.
     """
 
@@ -115,16 +117,16 @@ class ProfileRow:
 
     @property
     def profile(self) -> MigProfile:
-        """Its name, taken apart."""
+        """The parsed name."""
         return MigProfile.parse(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTable:
-    """The MIG profiles of one GPU model, and where the values come from.
+    """The MIG profiles of a GPU model, and the sources of the values.
 
     Attributes:
-        products: names of the model with ``-`` for blanks, e.g. ``NVIDIA-A100-PCIE-40GB``.
+        products: names of the model with ``-`` instead of spaces, such as ``NVIDIA-A100-PCIE-40GB``.
         placements_basis: ``observed``, ``documented`` or ``inferred``.
     """
 
@@ -141,40 +143,40 @@ class GpuTable:
     notes: tuple[str, ...] = ()
 
     def row(self, name: str) -> ProfileRow | None:
-        """The row of a profile, by its name or resource form; None: this GPU's table has no such profile."""
+        """Return the row of a profile by its name or resource form, or None if the table does not have it."""
         wanted = MigProfile.parse(name).name
         return next((row for row in self.rows if row.name == wanted), None)
 
     def row_of_id(self, profile_id: int) -> ProfileRow | None:
-        """The row that ``nvidia-smi mig -cgi <id>`` means on this GPU."""
+        """Return the row that ``nvidia-smi mig -cgi <id>`` means on this GPU, or None."""
         return next((row for row in self.rows if row.profile_id == profile_id), None)
 
     @property
     def sm_total(self) -> int | None:
-        """SMs of the profile that takes the whole GPU, of which a part is told; a card has more where it is not cut."""
+        """SMs of the profile that uses the whole GPU. Without MIG, the card has more SMs."""
         return next((row.sm for row in self.rows if row.compute_slices == self.compute_slices), None)
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Placed:
-    """A GPU instance of a profile (its name) at a start position of the memory axis."""
+    """A GPU instance: the name of its profile, and its start position in memory slices."""
 
     start: int
     profile: str
 
 
 class DoesNotFit(ValueError):
-    """A layout that cannot be cut in this order; the message names the profile and what is in its way."""
+    """Instances that cannot be created in this order. The message names the profile and the instances in its way."""
 
 
 def table_for(tables: Iterable[GpuTable], product: str) -> GpuTable | None:
-    """The table of a GPU as NVML names it (``NVIDIA A100-PCIE-40GB``), None when the model is in none of them."""
+    """Return the table of a GPU by its NVML name (``NVIDIA A100-PCIE-40GB``), or None for an unknown model."""
     wanted = product.split(" MIG ")[0].strip().replace(" ", "-")
     return next((table for table in tables if wanted in table.products), None)
 
 
 def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
-    """Why these GPU instances cannot stand on one GPU together, in a sentence; None when they can."""
+    """Return a sentence about why these GPU instances cannot exist on one GPU together, or None if they can."""
     placed = sorted(layout)
     rows = []
     for item in placed:
@@ -188,14 +190,14 @@ def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
 
 
 def legal(table: GpuTable, layout: Iterable[Placed]) -> bool:
-    """Can these GPU instances stand on one GPU together?"""
+    """Whether these GPU instances can exist on one GPU together."""
     return problem(table, layout) is None
 
 
 def fits(table: GpuTable, profile: str, existing: Iterable[Placed]) -> tuple[int, ...]:
-    """Start positions at which one more instance of `profile` is legal beside the existing ones, ascending.
+    """Return the start positions for one more instance of a profile beside the existing ones, ascending.
 
-    A profile that the table does not have fits nowhere.
+    Empty if the table does not have the profile.
     """
     row = table.row(profile)
     if row is None:
@@ -205,14 +207,17 @@ def fits(table: GpuTable, profile: str, existing: Iterable[Placed]) -> tuple[int
 
 
 def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[Placed] = ()) -> tuple[Placed, ...]:
-    """Where instances go when they are made one after the other, as by ``nvidia-smi mig -cgi 19,14,5``.
+    """Place instances that are created one after the other, as by ``nvidia-smi mig -cgi 19,14,5``.
 
-    Each one goes where it takes the fewest start positions from instances yet to come, the lowest of equals. The driver
-    decides for itself; this gives the placements that the MIG user guide and the published LAB machine show.
+    Each instance gets the position that leaves the most start positions for later instances; of equal ones the lowest.
+    The real positions are chosen by the driver. This gives the placements of the MIG user guide and of the published
+    LAB machine.
 
-    Returns: the new instances, in the order given.
+    Returns:
+        The new instances, in the given order.
+
     Raises:
-        DoesNotFit: one of them has no legal start left.
+        DoesNotFit: an instance has no legal start position left.
     """
     standing = list(existing)
     made = []
@@ -228,7 +233,7 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
 
 
 def arrange(table: GpuTable, counts: Mapping[str, int]) -> tuple[Placed, ...] | None:
-    """A legal layout with these numbers of instances (``{"1g.5gb": 5, "2g.10gb": 1}``); None: there is none."""
+    """Return a legal layout with these numbers of instances (``{"1g.5gb": 5, "2g.10gb": 1}``), or None."""
     wanted = [(name, table.row(name)) for name, count in counts.items() for _ in range(count)]
     rows = [row for _, row in wanted if row is not None]
     if len(rows) < len(wanted):
@@ -238,9 +243,11 @@ def arrange(table: GpuTable, counts: Mapping[str, int]) -> tuple[Placed, ...] | 
 
 
 def layouts(table: GpuTable, names: Iterable[str] | None = None, *, maximal: bool) -> Iterator[tuple[Placed, ...]]:
-    """Every legal placed layout of these profiles (default: all of the table).
+    """Yield every legal layout of these profiles.
 
-    With `maximal` only those where nothing of `names` fits any more; else partial ones and the empty one too.
+    Args:
+        names: profiles; None for all profiles of the table.
+        maximal: only layouts to which no instance can be added. Otherwise partial and empty layouts too.
     """
     chosen = [row for row in table.rows if names is None or row.name in set(names)]
     candidates = sorted(Placed(start, row.name) for row in chosen for start in row.starts)
@@ -256,7 +263,7 @@ def _extend(
     yield layout
     for index in range(first, len(candidates)):
         larger = (*layout, candidates[index])
-        if legal(table, larger):  # what is illegal stays so whatever is added
+        if legal(table, larger):  # an illegal layout stays illegal with more instances
             yield from _extend(table, candidates, index + 1, larger)
 
 
@@ -286,7 +293,7 @@ def _counted(table: GpuTable, rows: Sequence[ProfileRow]) -> str | None:
     for row in rows:
         if counts[row.name] > row.max_instances:
             return f"{table.key} can have {row.max_instances} of {row.name}, not {counts[row.name]}."
-    # An instance with every media engine leaves only instances without any (nvml.h on the ALL_ME profiles).
+    # an instance with all media engines can only coexist with instances without any (nvml.h on the ALL_ME profiles)
     profiles = [row.profile for row in rows]
     greedy = next((profile for profile in profiles if profile.plus == "me.all"), None)
     if greedy is not None and any(other.minus != "me" for other in profiles if other != greedy):

@@ -1,4 +1,4 @@
-"""Samples of a device and of a server's work on it. None is "not known", and never counts as zero."""
+"""Samples of a device and reports of a server. None means "not known" and never counts as zero."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What GPM or DCGM count beside the use: each 0 to 100, of this device alone; None is not known.
+    """Further counters of GPM or DCGM, 0 to 100, of this device alone; None if not known.
 
     Attributes:
-        sm_percent: multiprocessors with at least one warp; tensor_percent: tensor pipes.
+        sm_percent: multiprocessors with at least one warp.
+        tensor_percent: active tensor pipes.
         dram_percent: memory bandwidth.
     """
 
@@ -27,12 +28,12 @@ class DeviceSample:
 
     Attributes:
         at: when it was read (aware).
-        used_percent: 0 to 100, of this device alone; None where the card cannot tell (A100 in MIG mode).
-        memory_used_bytes: None where the driver refuses.
-        pids: compute processes the driver lists; None where it does not list any for us (a container).
-        source: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``: where used_percent comes from.
-        memory_by_pid: bytes of each of `pids` that the driver names a size for.
-        counters: None where the card has none, or nobody asked.
+        used_percent: 0 to 100, of this device alone; None if the card does not report it (A100 in MIG mode).
+        memory_used_bytes: None if the driver refuses to report it.
+        pids: compute processes that the driver lists; None if it lists no processes to us, as in a container.
+        source: source of `used_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated`` or ``none``.
+        memory_by_pid: memory of each process in bytes, as far as the driver reports it.
+        counters: None if the card has no counters or they were not read.
     """
 
     uuid: str
@@ -47,18 +48,18 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """What a server's own extension says about it. A user can forge it: it protects that very server, or harms it.
+    """The report of a server's own extension. A user can forge it, with effect on this server only.
 
     Attributes:
-        opened: since its start a panel was connected, its API got an authenticated request, or it has had a kernel.
-        kernels, busy_kernels: counts; None is not known.
+        opened: since its start, a panel was connected, its API got an authenticated request, or it had a kernel.
+        kernels, busy_kernels: counts; None if not known.
         saved: the open notebooks were saved after the last request to do so.
-        used_percent: 0 to 100, the highest use of its devices since the report before; None is not known.
-        busy_terminals: terminals in which a program runs; None is not known.
-        draining: since its stop began it has not done yet what it does before; None: it does nothing.
-        hook_ran: since its stop began its user's own hook has begun.
-        has_hook: its user has one.
-        asked: since its stop began its pages were asked to save; None: it does not say.
+        used_percent: 0 to 100, the highest use of the server's devices since the last report; None if not known.
+        busy_terminals: terminals in which a program runs; None if not known.
+        draining: the server is still draining for its stop; None if it does not drain.
+        hook_ran: the user's own hook has started since the stop began.
+        has_hook: the user has a hook.
+        asked: open pages were asked to save since the stop began; None if the server does not report it.
     """
 
     at: datetime
@@ -76,12 +77,14 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True)
 class UseSign:
-    """One sign of use.
+    """A sign of use.
 
     Attributes:
-        kind: ``gpu``, ``report`` (of the GPU, by the server itself), ``kernels``, ``terminals``, ``activity``.
-        value: ``busy``, ``idle`` or ``unknown``. source: who says so, as in `DeviceSample`, or ``report``, ``hub``.
-        at: wall-clock time of it; None: not known. decides: the server is judged by it now.
+        kind: ``gpu``, ``report`` (the server's own report about the GPU), ``kernels``, ``terminals``, ``activity``.
+        value: ``busy``, ``idle`` or ``unknown``.
+        source: as in `DeviceSample`, or ``report``, ``hub``.
+        at: wall-clock time of the sign; None if not known.
+        decides: the culling decision is based on this sign now.
     """
 
     kind: str

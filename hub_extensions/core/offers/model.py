@@ -23,7 +23,7 @@ _RENAMED = re.compile(r"nvidia\.com/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 
 
 class OfferKind(str, Enum):
-    """What an offer gives a server."""
+    """The kind of GPU that an offer gives a server."""
 
     CPU = "cpu"
     MIG = "mig"
@@ -32,7 +32,7 @@ class OfferKind(str, Enum):
 
 
 class Separation(Enum):
-    """How a property is isolated from other servers: by hardware, softly (it can be circumvented), or not at all."""
+    """The isolation of a property from other servers: by hardware, softly (it can be circumvented), or not at all."""
 
     HARDWARE = "hardware"
     SOFT = "soft"
@@ -153,12 +153,12 @@ class OfferConfig:
     def groups_of(self, offer: OfferId) -> tuple[str, ...]:
         """Return the groups that may choose an offer.
 
-        If the offer's own id has no groups, those of its kind apply, so that a new card has the same restriction.
+        Without groups for the offer's own id, those of its kind apply, so that a new card has the same restriction.
         """
         return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))
 
     def hides(self, offer: OfferId) -> bool:
-        """Whether an offer is hidden, by its own id, or by that of its kind if it has no groups of its own."""
+        """Whether an offer is hidden by its own id, or by that of its kind unless it has groups of its own."""
         by_kind = offer.kind in self.hidden and offer not in self.groups
         return offer != CPU and (offer in self.hidden or by_kind)
 
@@ -192,7 +192,7 @@ def derive_offers(
     """Return the offers of a machine, in the form's order.
 
     Args:
-        devices: all devices. Devices that are not usable, because they have no compute instance, give no offer.
+        devices: all devices. Devices without a compute instance are not usable and give no offer.
         sm_of_product: returns the SMs of a card that is divided by MIG, by its NVML name; None if it is not known.
         access: how a process is restricted to its device. On one machine this is by agreement.
 
@@ -336,7 +336,7 @@ def size_of(offer: Sized) -> tuple[float, int, int]:
 
 
 SIZES = ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU")
-"""Plain names of MIG offers with one, two, three and more compute slices. If two would have one name, titles are kept."""
+"""Plain names of MIG offers with one, two, three and more compute slices. Offers with one name keep their titles."""
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."
@@ -434,7 +434,7 @@ def _order(offer: GpuOffer) -> tuple[int, tuple[float, int, int], str]:
 
 
 def named_size(offer: OfferId) -> tuple[int, int]:
-    """Return compute slices and GB in the name of a MIG profile, to order offers of unknown size; (0, 0) without MIG."""
+    """Return compute slices and GB in a MIG profile's name, to order offers of unknown size; (0, 0) without MIG."""
     if offer.base in ("", GPU, GPU_SHARED):
         return 0, 0
     profile = MigProfile.parse(offer.base)

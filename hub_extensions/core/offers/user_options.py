@@ -1,4 +1,4 @@
-"""What a user chose for a server: one value, read from ``user_options`` of the form, a link, the REST API or the store.
+"""The choice of a user for a server: one value, read from ``user_options`` of form, link, REST API or database.
 
 Only the form of a choice is checked here. Whether the offer exists, and whether this user may have it, is decided at
 admission (``queue/admission.py``).
@@ -39,7 +39,7 @@ class UserOptionsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class UserOptions:
-    """What a user chose for a server, validated.
+    """A user's validated choice for a server.
 
     Attributes:
         offers: acceptable offers in order of preference, at least one.
