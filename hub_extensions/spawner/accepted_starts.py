@@ -95,7 +95,7 @@ class AcceptedStarts:
         """Return the record of a start that has not been answered yet, or None."""
         return self._records.get((user, server))
 
-    def make_findable(self, spawner: Any) -> None:
+    def keep_findable(self, spawner: Any) -> None:
         """Give a stopped spawner a server in the database, because a starting hub loads only spawners that have one.
 
         The stop may be the hub's own shutdown.

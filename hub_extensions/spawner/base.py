@@ -137,7 +137,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """Settle the record of a spawn that ended before `start` was called: a hook refused or was cancelled."""
         if record is not None and self._gpu_record is record:
             start = Start(record.options, accepted=record)
-            self._gpu_later(self._gpu_confirm_left(start)) if done.cancelled() else self._gpu_settle_accepted(start)
+            self._gpu_in_background(self._gpu_confirm_left(start)) if done.cancelled() else self._gpu_settle_accepted(
+                start
+            )
 
     def start(self) -> asyncio.Future[Any]:
         """Wait in line, then start the server.
@@ -145,13 +147,13 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         This is not a coroutine, because the hub reads `start_timeout` as soon as it returns.
         """
         self._gpu_start = None
-        spawn_errors.keep_ends_short(self.log)
+        spawn_errors.install_short_logs(self.log)
         spawn = self._spawn_future
         try:
             options = self._gpu_checked(self.user_options if self.gpu_service_url else others_of(self.user_options))
             refuse_return(self)
         except web.HTTPError as error:
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.undo_failure_count(self, error)
             raise
         start = self._gpu_start = Start(options)
         start.accepted = self._gpu_accept(options)
@@ -171,7 +173,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             await self._gpu_check_others(start.options)
             start.grant = await self._gpu_admission(start)
         except web.HTTPError as error:
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.undo_failure_count(self, error)
             raise
         if self._gpu_hub_ends():
             await asyncio.Event().wait()  # do not start a server now; the hub cancels this, and the lease is kept
@@ -184,7 +186,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 raise
             raise spawn_errors.StartTookTooLong(limit) from error
         except web.HTTPError as error:
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.undo_failure_count(self, error)
             raise
 
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
@@ -213,20 +215,20 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self._gpu_check_claim(start, answer.result())
 
     def _gpu_check_claim(self, start: Start, answer: ServiceRefused | None) -> None:
-        if spawn_errors.takes_the_lease(answer):
+        if spawn_errors.is_lease_gone(answer):
             start.over = True
             log = f"{self._log_name}: the server was started and is stopped again: {answer}"
             raise spawn_errors.refusal((spawn_errors.LEASE_GONE,), reason="lease-gone", log_message=log, status=409)
 
     def _gpu_claimed_late(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
         """Stop the server if the service, which was away at its start, reports now that the lease is gone."""
-        if answer.cancelled() or not spawn_errors.takes_the_lease(answer.result()):
+        if answer.cancelled() or not spawn_errors.is_lease_gone(answer.result()):
             return
         if self._gpu_start is not start or self.ready:
             return  # the ticket of a ready server has ended, and the service has found the server itself
         start.over = True
         self.log.warning("%s: %s (%s)", self._log_name, spawn_errors.LEASE_GONE.message, answer.result())
-        self._gpu_later(self.stop(now=True))
+        self._gpu_in_background(self.stop(now=True))
 
     def _gpu_restore_timeout(self, _: object = None) -> None:
         if self._gpu_admin_timeout is not None:
@@ -375,7 +377,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         if done.cancelled():
             if not self._gpu_ran:
                 self.server = None  # else the hub treats a cancelled start as a ready server until its stop is done
-            self._gpu_later(self._gpu_confirm_left(start))
+            self._gpu_in_background(self._gpu_confirm_left(start))
             return
         error = done.exception()
         self._gpu_settle_accepted(start)
@@ -412,12 +414,12 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         ticket = start.ticket
         if ticket is None:
             return None
-        return self._gpu_later(self._gpu_send(lambda: self._gpu_service.started(ticket, message)))
+        return self._gpu_in_background(self._gpu_send(lambda: self._gpu_service.started(ticket, message)))
 
     def _gpu_report_ended(self, start: Start, message: Ended) -> None:
         ticket = start.ticket
         if ticket is not None:
-            start.reported = self._gpu_later(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
+            start.reported = self._gpu_in_background(self._gpu_send(lambda: self._gpu_service.ended(ticket, message)))
 
     async def _gpu_send(self, send: Callable[[], Awaitable[object]]) -> ServiceRefused | None:
         """Send a message, with retries. Returns the refusal if the service refused it."""
@@ -433,11 +435,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 return error
         return None
 
-    def _gpu_later(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
+    def _gpu_in_background(self, work: Coroutine[Any, Any, T]) -> asyncio.Future[T]:
         """Run a coroutine in the background, and keep a reference so that it is not garbage collected."""
         task = asyncio.ensure_future(work)
-        _LATER.add(task)
-        task.add_done_callback(_LATER.discard)
+        _BACKGROUND.add(task)
+        task.add_done_callback(_BACKGROUND.discard)
         return task
 
     async def run_post_stop_hook(self) -> None:
@@ -454,7 +456,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             message = Stopped(
                 self.user.name, self.name, reason=code, asked=asked, closing=closing, reasons=why, polled=polled
             )
-            report = self._gpu_later(self._gpu_report_stopped(message))
+            report = self._gpu_in_background(self._gpu_report_stopped(message))
             if closing:
                 await asyncio.wait({report}, timeout=LAST_REPORT_SECONDS)
         await maybe_future(super().run_post_stop_hook())
@@ -517,4 +519,4 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         return await maybe_future(super().poll())
 
 
-_LATER: set[asyncio.Future[Any]] = set()  # background tasks that are not done
+_BACKGROUND: set[asyncio.Future[Any]] = set()  # background tasks that are not done

@@ -34,7 +34,7 @@ from hub_extensions.core.text.wording import foreign
 from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS
 from hub_extensions.spawner.pages.overview import last_user_options
-from hub_extensions.spawner.pages.profiles import Profile, check_profile, in_order, still_there
+from hub_extensions.spawner.pages.profiles import Profile, check_profile, in_order, still_valid
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
 from hub_extensions.spawner.pods.demands import pod_demands
@@ -179,7 +179,7 @@ class GpuKubeSpawner(PodSpawner):
         before = self.profile_list, self.user_options
         # KubeSpawner renders a list without awaiting, so nothing else runs before the attributes are restored
         try:
-            self.profile_list, self.user_options = profiles, still_there(profiles, saved)
+            self.profile_list, self.user_options = profiles, still_valid(profiles, saved)
             return str(super()._options_form_default())
         finally:
             self.profile_list, self.user_options = before
@@ -202,14 +202,14 @@ class GpuKubeSpawner(PodSpawner):
         self._gpu_ran = True
         grant = start.grant
         self._gpu_lease = grant.lease if grant is not None else ""
-        await unbroken(self.gpu_read_first())
+        await unbroken(self.gpu_start_watch())
         max_wait, outside_after = timedelta(hours=self.gpu_max_wait_hours), timedelta(seconds=self.gpu_outside_seconds)
         before = self._gpu_token
         try:
             address = await Launch(self, start, limit, max_wait, outside_after).run()
         except BaseException:
             if self._gpu_token != before and not self._gpu_hub_ends():  # else the next hub deletes it
-                self._gpu_later(self.gpu_leave_no_pod(self._gpu_token, self.pod_name, self.namespace))
+                self._gpu_in_background(self.gpu_delete_leftover_pod(self._gpu_token, self.pod_name, self.namespace))
             raise
         self._gpu_up = True
         self._gpu_remember()
@@ -294,8 +294,8 @@ class GpuKubeSpawner(PodSpawner):
 
         While the cluster cannot be read, a server that was running counts as running.
         """
-        if self.gpu_watch_broke():
-            self.gpu_mend_watch()
+        if self.gpu_watch_has_ended():
+            self.gpu_restart_watch()
             if self._gpu_up:
                 return None
         self._gpu_remember()

@@ -201,7 +201,7 @@ class GpuLocalSpawner(_KnownProcess, LocalProcessSpawner):  # type: ignore[misc]
             reason = explain("no-account")
             log = f"{self._log_name}: this machine has no account {self.user.name!r} (doctor --config says what to do)"
             error = spawn_errors.refusal((reason,), reason=reason.reason, log_message=log, status=409)
-            spawn_errors.spare_the_count(self, error)
+            spawn_errors.undo_failure_count(self, error)
             raise error from None
         return super().start()
 

@@ -2,7 +2,7 @@
 
 As in JupyterHub 6, a refusal has a `message` for the user, a `log_message`, and a `reason` for the metric. JupyterHub 6
 has ``SpawnException`` for this, but shows only ``jupyterhub_message``. JupyterHub 5 counts every exception as a failed
-spawn; there `spare_the_count` reverses the count.
+spawn; there `undo_failure_count` reverses the count.
 """
 
 from __future__ import annotations
@@ -164,13 +164,13 @@ AFTER_TIMEOUT = "Exception in Future %r after timeout"
 _SHORT_ENDS = _ShortEnds()
 
 
-def keep_ends_short(hub_log: logging.Logger) -> None:
+def install_short_logs(hub_log: logging.Logger) -> None:
     """Install `_ShortEnds` in the hub's log and in tornado's, which JupyterHub 5 uses. Can be called repeatedly."""
     hub_log.addFilter(_SHORT_ENDS)
     app_log.addFilter(_SHORT_ENDS)
 
 
-def takes_the_lease(refused: ServiceRefused | None) -> bool:
+def is_lease_gone(refused: ServiceRefused | None) -> bool:
     """Whether the service refused `started` because the ticket is gone or belongs to another attempt."""
     return refused is not None and refused.status in (404, 409)
 
@@ -234,7 +234,7 @@ class ServerEnded(Exception):
         super().__init__(f"{log_name} ended by itself with status {status} before it answered")
 
 
-def spare_the_count(spawner: Any, error: BaseException) -> None:
+def undo_failure_count(spawner: Any, error: BaseException) -> None:
     """Keep JupyterHub 5 from counting a refusal as a failed spawn, which could end the hub.
 
     JupyterHub counts in a callback of the spawn's future, which was added before ours. That callback runs without a

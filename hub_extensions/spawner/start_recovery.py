@@ -49,7 +49,7 @@ class StartRecovery(UserOptionsMixin):
         """Keep an unanswered start, because the stop may be the hub's own shutdown, then run the real hook."""
         journal = AcceptedStarts.of(self)
         if journal is not None:
-            journal.make_findable(self)
+            journal.keep_findable(self)
         await maybe_future(super().run_post_stop_hook())  # type: ignore[misc]
 
     def _gpu_accept(self, options: UserOptions) -> AcceptedStart | None:

@@ -120,7 +120,7 @@ class UserOptionsMixin(LoggingConfigurable):
 
     def _gpu_bad_options(self, error: UserOptionsError) -> web.HTTPError:
         log = f"{self._log_name}: {error.field}: {error.text}"
-        spawn_errors.keep_ends_short(self.log)
+        spawn_errors.install_short_logs(self.log)
         return spawn_errors.refusal(error.reasons, reason="bad-choice", log_message=log)
 
     @property

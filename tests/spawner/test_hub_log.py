@@ -9,7 +9,7 @@ import pytest
 from tornado.log import app_log
 
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.spawner.spawn_errors import AFTER_TIMEOUT, explain_failure, keep_ends_short, refusal
+from hub_extensions.spawner.spawn_errors import AFTER_TIMEOUT, explain_failure, install_short_logs, refusal
 
 
 def test_what_is_no_fault_is_one_line_of_information_and_a_fault_keeps_its_traceback(
@@ -18,8 +18,8 @@ def test_what_is_no_fault_is_one_line_of_information_and_a_fault_keeps_its_trace
     slow = asyncio.TimeoutError("Server at http://127.0.0.1:5/ didn't respond")
     explain_failure(slow, CPU, 2.0)
     hub = logging.getLogger("a hub's")
-    keep_ends_short(hub)
-    keep_ends_short(hub)
+    install_short_logs(hub)
+    install_short_logs(hub)
     cases = [
         (hub, "Failed to spawn %s with form", refusal("No.", reason="group", log_message="ben: no group")),
         (app_log, AFTER_TIMEOUT, slow),

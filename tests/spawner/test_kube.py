@@ -31,7 +31,7 @@ from hub_extensions.core.offers.pod_request import LEASE_LABEL, Mechanism, PodAs
 from hub_extensions.core.offers.user_options import UserOptions, UserOptionsError
 from hub_extensions.spawner.base import NO_LIMIT_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.kube import GpuKubeSpawner
-from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_there
+from hub_extensions.spawner.pages.profiles import check_profile, slug_of, still_valid
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.api_rejections import rejection_of
 from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
@@ -462,7 +462,7 @@ async def test_what_passes_our_check_kubespawner_takes_without_a_fault(options: 
     spawner = a_spawner(kind=KubeSpawner, profile_list=PROFILES, options=options)
     await spawner.load_user_options()
     assert spawner.image in ("lab:1", "base:1", "torch:1", "jupyter/x:y")
-    assert still_there(PROFILES, options) == options
+    assert still_valid(PROFILES, options) == options
 
 
 @given(text=st.text(alphabet=string.printable, max_size=30))

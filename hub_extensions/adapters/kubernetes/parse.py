@@ -80,7 +80,7 @@ def node_of(raw: Json, known: Container[str] = ()) -> NodeFacts | None:
     labels, hami = _texts(about, "labels"), _texts(about, "annotations").get(HAMI_NODE, "")
     allocatable = _extended(_part(status, "allocatable"))
     name = _text(about, "name")
-    if not (allocatable or hami or name in known or any(_speaks_of_a_gpu(label) for label in labels)):
+    if not (allocatable or hami or name in known or any(_is_gpu_label(label) for label in labels)):
         return None
     return NodeFacts(
         name=intern(name),
@@ -101,9 +101,9 @@ def pod_of(raw: Json) -> PodFacts | None:
     about, spec, status = _part(raw, "metadata"), _part(raw, "spec"), _part(raw, "status")
     labels, annotations = _texts(about, "labels"), _texts(about, "annotations")
     requests = _requests(spec)
-    if not (requests or spec.get("resourceClaims") or _is_kept(labels, annotations)):
+    if not (requests or spec.get("resourceClaims") or _is_relevant(labels, annotations)):
         return None
-    if labels.get(PLACEHOLDER[0]) == PLACEHOLDER[1] and _gives_way(spec):
+    if labels.get(PLACEHOLDER[0]) == PLACEHOLDER[1] and _is_low_priority(spec):
         return None
     scheduled = _condition(status, "PodScheduled")
     waits = _text(scheduled, "status") == "False"
@@ -236,11 +236,11 @@ def _pools(slices: Iterable[SliceFacts]) -> Iterable[Sequence[SliceFacts]]:
     return [pool for pool in pools.values() if len(pool) >= pool[0].count]
 
 
-def _speaks_of_a_gpu(label: str) -> bool:
+def _is_gpu_label(label: str) -> bool:
     return label.startswith(NVIDIA) or _NVIDIA_CARD.fullmatch(label) is not None
 
 
-def _is_kept(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+def _is_relevant(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     return (
         LEASE_LABEL in labels
         or labels.get(COMPONENT[0]) == COMPONENT[1]
@@ -257,7 +257,7 @@ def _gpu_group(labels: Mapping[str, str]) -> str:
     return intern(",".join(sorted(name.partition("/")[2] for name in labels if name.startswith(f"{KAI_GROUP}/"))))
 
 
-def _gives_way(spec: Json) -> bool:
+def _is_low_priority(spec: Json) -> bool:
     """Whether the scheduler evicts the pod for a server. The chart's ``podPriority`` gives placeholders less than 0."""
     priority = spec.get("priority")
     return isinstance(priority, int) and priority < 0
@@ -283,7 +283,7 @@ def _requests(spec: Json) -> Mapping[str, int]:
         for resource, number in _asked(container).items():
             together[resource] = together.get(resource, 0) + number
     counted = {resource: max(together.get(resource, 0), largest.get(resource, 0)) for resource in together | largest}
-    return _shared(tuple(sorted((resource, number) for resource, number in counted.items() if number)))
+    return _interned(tuple(sorted((resource, number) for resource, number in counted.items() if number)))
 
 
 def _asked(container: Json) -> Mapping[str, int]:
@@ -294,11 +294,11 @@ def _asked(container: Json) -> Mapping[str, int]:
 
 def _extended(quantities: Json) -> Mapping[str, int]:
     found = ((name, _whole(value)) for name, value in quantities.items() if name.startswith(NVIDIA))
-    return _shared(tuple(sorted((intern(name), number) for name, number in found if number is not None)))
+    return _interned(tuple(sorted((intern(name), number) for name, number in found if number is not None)))
 
 
 @lru_cache(maxsize=4096)
-def _shared(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
+def _interned(items: tuple[tuple[str, int], ...]) -> Mapping[str, int]:
     """Return the same mapping object for equal contents, which saves memory. It must not be modified."""
     return dict(items)
 
@@ -350,11 +350,11 @@ def _counters(sets: Iterable[Json], name: str, unknown: int) -> tuple[tuple[str,
         for counter, count in _part(one, "counters").items():
             number = _whole(count.get("value")) if isinstance(count, dict) else None
             found.append((_text(one, name), counter, unknown if number is None else number))
-    return _alike(tuple(sorted(each for each in found if each[2])))
+    return _interned_counters(tuple(sorted(each for each in found if each[2])))
 
 
 @lru_cache(maxsize=4096)
-def _alike(counters: tuple[tuple[str, str, int], ...]) -> tuple[tuple[str, str, int], ...]:
+def _interned_counters(counters: tuple[tuple[str, str, int], ...]) -> tuple[tuple[str, str, int], ...]:
     """Return the same tuple object for equal contents, which saves memory."""
     return counters
 

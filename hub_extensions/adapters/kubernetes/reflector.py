@@ -120,14 +120,14 @@ class Reflector(Generic[T]):
                 self._version = ""
                 delay = self._delays.following()
             except ClusterRefused as refused:
-                delay = self._refused(refused)
+                delay = self._handle_refusal(refused)
             except ClusterError as error:
-                self._lost(error.message)
+                self._set_problem(error.message)
                 delay = self._delays.following(error.retry_after if isinstance(error, ClusterAway) else None)
             except Exception as error:  # noqa: BLE001  a fault of ours with one object must not end the reading
                 _log.exception("Reading %s failed", self.kind.name)
                 self._version = ""
-                self._lost(f"{type(error).__name__}: {error}")
+                self._set_problem(f"{type(error).__name__}: {error}")
                 delay = self._pace.longest
             finally:
                 self._open = False
@@ -174,7 +174,7 @@ class Reflector(Generic[T]):
             _log.info("%s can be read now.", self.kind.name.capitalize())
         self.unreadable = False
         self._changed()
-        self._found()
+        self._clear_problem()
         self.decided.set()
 
     async def _watch(self) -> None:
@@ -188,7 +188,7 @@ class Reflector(Generic[T]):
             async with self._api.watch(self._path(), query, self._pace.silence) as events:
                 self._open = True
                 self._read_at = self._clock()
-                self._found()
+                self._clear_problem()
                 async for event in events:
                     self._read_at = self._clock()
                     self._take(event)
@@ -231,14 +231,14 @@ class Reflector(Generic[T]):
             self.values[key] = value
             self._changed()
 
-    def _refused(self, refused: ClusterRefused) -> float:
+    def _handle_refusal(self, refused: ClusterRefused) -> float:
         if not (refused.status == 403 or (refused.status == 404 and self.kind.optional)):
-            self._lost(refused.message)
+            self._set_problem(refused.message)
             return self._delays.following()
         self._version = ""
         self._refusals += 1
         if self.values is not None and self._refusals == 1:
-            self._lost(refused.message)
+            self._set_problem(refused.message)
             return self._pace.doubted
         if self._refusals == 1 and not self.kind.optional:
             return self._pace.doubted  # undecided, because the API server may be starting
@@ -249,18 +249,18 @@ class Reflector(Generic[T]):
             self.values, self.unreadable = None, True
             self._changed()
         self._read_at = self._clock()
-        self._found()
+        self._clear_problem()
         self.decided.set()
         return self._pace.doubted if self._refusals == 1 else self._pace.forbidden
 
-    def _lost(self, message: str) -> None:
+    def _set_problem(self, message: str) -> None:
         if not self.problem:
             self.since = self._clock()
         changed, self.problem = self.problem != message, message
         if changed:
             self._on_change()
 
-    def _found(self) -> None:
+    def _clear_problem(self) -> None:
         if self.problem:
             self.problem, self.since = "", None
             self._on_change()

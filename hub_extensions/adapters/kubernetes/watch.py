@@ -116,10 +116,10 @@ class ClusterWatch:
         self._volume_claims = self._reflector(
             _of_storage("volume claims", "namespaces/{namespace}/persistentvolumeclaims", bound_volume)
         )
-        self._flat_slices: _Flat[SliceFacts, SliceDevice] = _Flat(self._slices, newest)
-        self._flat_counters: _Flat[SliceFacts, CounterFacts] = _Flat(self._slices, counters_of)
-        self._flat_claims: _Flat[ClaimFacts, ClaimFacts] = _Flat(self._claims, tuple)
-        self._flat_templates: _Flat[TemplateFacts, TemplateFacts] = _Flat(self._templates, tuple)
+        self._flat_slices: _CachedValues[SliceFacts, SliceDevice] = _CachedValues(self._slices, newest)
+        self._flat_counters: _CachedValues[SliceFacts, CounterFacts] = _CachedValues(self._slices, counters_of)
+        self._flat_claims: _CachedValues[ClaimFacts, ClaimFacts] = _CachedValues(self._claims, tuple)
+        self._flat_templates: _CachedValues[TemplateFacts, TemplateFacts] = _CachedValues(self._templates, tuple)
         self._slices_seen = -1
         self._volumes_of: tuple[tuple[int, int], Volumes] | None = None
 
@@ -161,8 +161,8 @@ class ClusterWatch:
         ]
         known = [moment for moment in read_at if moment is not None]
         return ClusterView(
-            nodes=_living(self._nodes),
-            pods=_living(pods),
+            nodes=_live_values(self._nodes),
+            pods=_live_values(pods),
             own_pods_only=self._pods.unreadable,
             slices=self._flat_slices.values(),
             counters=self._flat_counters.values() or (),
@@ -302,7 +302,7 @@ class ClusterWatch:
             _log.info("The cluster can be read again, after %.0f s.", seconds)
 
 
-class _Flat(Generic[T, U]):
+class _CachedValues(Generic[T, U]):
     """The values of a reflector as a tuple, which is rebuilt only after a change."""
 
     def __init__(self, reflector: Reflector[T], flatten: Callable[[Iterable[T]], tuple[U, ...]]) -> None:
@@ -329,7 +329,7 @@ def _of_storage(name: str, path: str, take: Callable[[Json], T | None]) -> Objec
     return ObjectKind(name, f"/api/v1/{path}", take, why, optional=True)
 
 
-def _living(reflector: Reflector[T]) -> Mapping[str, T] | None:
+def _live_values(reflector: Reflector[T]) -> Mapping[str, T] | None:
     if reflector.unreadable:
         return None
     return MappingProxyType(reflector.values if reflector.values is not None else {})

@@ -16,7 +16,13 @@ from typing import Generic, TypeAlias, TypeVar
 
 from hub_extensions.core.cluster.model import ClusterView, CounterFacts, PodFacts, SliceDevice, TemplateFacts
 from hub_extensions.core.cluster.nodes import NodeCount
-from hub_extensions.core.cluster.shared_counters import Counter, CounterDraws, at_once, most_lost, own_counter
+from hub_extensions.core.cluster.shared_counters import (
+    Counter,
+    CounterDraws,
+    available_count,
+    most_blocked,
+    own_counter,
+)
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
 from hub_extensions.core.text.reasons import Reason
 
@@ -234,7 +240,7 @@ class _Cards:
         if key not in self._costs:
             both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)
             pairs = {(id(given), id(wanted)): (given, wanted) for given, wanted in both}
-            self._costs[key] = max((most_lost(given, wanted) for given, wanted in pairs.values()), default=0)
+            self._costs[key] = max((most_blocked(given, wanted) for given, wanted in pairs.values()), default=0)
         return self._costs[key]
 
 
@@ -292,7 +298,7 @@ class _Selected:
                 continue
             key = (id(card.counters), *map(id, devices))
             if key not in alike:
-                alike[key] = devices, at_once(devices, card.left(()))
+                alike[key] = devices, available_count(devices, card.left(()))
             self.on[card] = alike[key]
 
 
@@ -332,7 +338,7 @@ class _Count:
     def _count(self, card: _CounterCard, devices: tuple[CounterDraws, ...], taken: frozenset[str]) -> int:
         key = id(card.counters), id(devices), taken
         if key not in self._counted:
-            self._counted[key] = at_once(devices, card.left(taken))
+            self._counted[key] = available_count(devices, card.left(taken))
         return self._counted[key]
 
 

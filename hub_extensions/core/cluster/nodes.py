@@ -7,6 +7,7 @@ of 2026.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 
 from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts, PodFacts, Taint
-from hub_extensions.core.cluster.placement import any_term, terms_text
+from hub_extensions.core.cluster.placement import matches_any_term, terms_text
 from hub_extensions.core.cluster.shared_gpus import KAI_RESERVATIONS, hami_cards, kai_room
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.mig import MigProfile, MigProfileError
@@ -35,7 +36,7 @@ PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of temporary taints that the cluster sets itself: cordoned, not ready, under pressure, not initialized."""
 SHARED = ".shared"
 MIG_STATE = "nvidia.com/mig.config.state"
-NOT_HEARD_OF, NOT_READY = explain("node-silent"), explain("node-not-ready")
+NODE_SILENT, NOT_READY = explain("node-silent"), explain("node-not-ready")
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
 GKE_SHARING = "cloud.google.com/gke-gpu-sharing-strategy"
@@ -104,7 +105,7 @@ class NodeCount:
     @property
     def silent(self) -> bool:
         """Whether the node does not answer."""
-        return self.because in (NOT_HEARD_OF, NOT_READY)
+        return self.because in (NODE_SILENT, NOT_READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +215,7 @@ class NodeReadings:
             self._config = config
             self._kept.clear()
         kept = self._kept.get(node.name)
-        if kept is not None and kept[0] is node and kept[2] == ours and _same(kept[1], pods):
+        if kept is not None and kept[0] is node and kept[2] == ours and _are_identical(kept[1], pods):
             return kept[3]
         if node.labels.get(NODE_PRODUCT):
             self._labels[node.name] = node.labels
@@ -225,18 +226,14 @@ class NodeReadings:
         self._kept[node.name] = (node, pods, ours, reading)
         return reading
 
-    def forget_all_but(self, nodes: Collection[str]) -> None:
+    def forget_other_nodes(self, nodes: Collection[str]) -> None:
         """Forget nodes that do not exist any more."""
         self._kept = {name: kept for name, kept in self._kept.items() if name in nodes}
         self._labels = {name: labels for name, labels in self._labels.items() if name in nodes}
 
 
-def _same(before: Sequence[PodFacts], now: Sequence[PodFacts]) -> bool:
-    return len(before) == len(now) and all(map(_is, before, now))
-
-
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _are_identical(before: Sequence[PodFacts], now: Sequence[PodFacts]) -> bool:
+    return len(before) == len(now) and all(map(operator.is_, before, now))
 
 
 def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], config: ClusterConfig) -> NodeReading:
@@ -246,28 +243,28 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
         pods: pods that are bound to the node and have not ended.
         ours: uids of the pods that are servers of this hub.
     """
-    why, unknown = why_not(node, config)
+    why, unknown = reason_not_for_all(node, config)
     left_out = [LeftOut(f"node {node.name}", why.message, why)] if why else []
     parts = []
     for found in _kinds_of(node, config.resources):
         if isinstance(found, LeftOut):
             left_out.append(found)
-        elif why_none(node)[0]:
-            parts.append(replace(_without(found, node, why, unknown), closed=_is_for_others(node, config)))
-        elif odd := _odd_counts(node, found):
-            parts.append(_without(found, node, odd, True))
+        elif reason_for_none(node)[0]:
+            parts.append(replace(_uncounted_share(found, node, why, unknown), closed=_is_closed_for_good(node, config)))
+        elif odd := _inconsistent_counts(node, found):
+            parts.append(_uncounted_share(found, node, odd, True))
             left_out.append(LeftOut(f"{found.resource} of node {node.name}", odd.message, odd))
         else:
             part = _counted(found, node, pods, ours, config)
-            parts.append(_barred(part, why, _is_for_others(node, config)) if why else part)
+            parts.append(_barred(part, why, _is_closed_for_good(node, config)) if why else part)
     return NodeReading(tuple(parts), tuple(left_out))
 
 
 def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
     """Return the reading of a node that has lost its labels: devices of its earlier kinds, with unknown counts."""
     why, there = explain("node-unlabelled", label=NODE_PRODUCT), replace(node, labels={**before, **node.labels})
-    kinds, closed = _kinds_of(there, config.resources), _is_for_others(there, config)
-    parts = (_without(kind, there, why, True) for kind in kinds if isinstance(kind, DeviceKind))
+    kinds, closed = _kinds_of(there, config.resources), _is_closed_for_good(there, config)
+    parts = (_uncounted_share(kind, there, why, True) for kind in kinds if isinstance(kind, DeviceKind))
     return NodeReading(
         tuple(replace(part, closed=closed) for part in parts), (LeftOut(f"node {node.name}", why.message, why),)
     )
@@ -278,19 +275,19 @@ def _barred(part: NodeShare, why: Reason, closed: bool) -> NodeShare:
     return replace(part, count=count, barred=True, closed=closed)
 
 
-def why_not(node: NodeFacts, config: ClusterConfig) -> tuple[Reason | None, bool]:
+def reason_not_for_all(node: NodeFacts, config: ClusterConfig) -> tuple[Reason | None, bool]:
     """Return why not every server can use a node now, None if it can, and whether its devices are unknown."""
-    why, unknown = why_none(node)
-    return why or _closed(node, config), unknown
+    why, unknown = reason_for_none(node)
+    return why or _reason_closed(node, config), unknown
 
 
-def why_none(node: NodeFacts) -> tuple[Reason | None, bool]:
+def reason_for_none(node: NodeFacts) -> tuple[Reason | None, bool]:
     """Return why no server at all can use a node now, None if some can, and whether its devices are unknown."""
     state = node.labels.get(MIG_STATE, "success")
     if state != "success":
         return explain("node-cut-anew", label=MIG_STATE, state=state), True
     if node.ready is None:
-        return NOT_HEARD_OF, False
+        return NODE_SILENT, False
     if not node.ready:
         return NOT_READY, False
     if node.cordoned:
@@ -298,12 +295,12 @@ def why_none(node: NodeFacts) -> tuple[Reason | None, bool]:
     return None, False
 
 
-def _closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
+def _reason_closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
     """Return why the pods of this hub cannot be scheduled on a node, or None if they can."""
     for key, value in config.node_labels.items():
         if node.labels.get(key) != value:
             return explain("node-selector", label=f"{key}={value}")
-    if config.node_terms is not None and not any_term(config.node_terms, node):
+    if config.node_terms is not None and not matches_any_term(config.node_terms, node):
         return explain("node-selector", label=terms_text(config.node_terms))
     for taint in node.taints:
         if taint.effect in ("NoSchedule", "NoExecute") and not _tolerated(taint, config):
@@ -311,10 +308,10 @@ def _closed(node: NodeFacts, config: ClusterConfig) -> Reason | None:
     return None
 
 
-def _is_for_others(node: NodeFacts, config: ClusterConfig) -> bool:
+def _is_closed_for_good(node: NodeFacts, config: ClusterConfig) -> bool:
     """Whether a node is closed permanently, ignoring taints that the cluster itself sets temporarily."""
     lasting = tuple(taint for taint in node.taints if not taint.key.startswith(PASSING_TAINTS))
-    return bool(_closed(replace(node, taints=lasting), config))
+    return bool(_reason_closed(replace(node, taints=lasting), config))
 
 
 def _tolerated(taint: Taint, config: ClusterConfig) -> bool:
@@ -338,9 +335,9 @@ def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceK
         why = "its GPUs are not all cut the same way, or one is not cut at all, which the single strategy needs"
         yield LeftOut(f"node {node.name}", why)
         return
-    yield from _old_counts(node)
+    yield from _outdated_counts(node)
     for resource in sorted(node.allocatable):
-        if not _believed(node, resource) and not _comes_back(node, resource, resources):
+        if not _plausible_count(node, resource) and not _is_plugin_away(node, resource, resources):
             continue
         if resource in resources:
             yield _renamed(node, resource, OfferId(resources[resource]))
@@ -348,28 +345,28 @@ def _kinds_of(node: NodeFacts, resources: Mapping[str, str]) -> Iterable[DeviceK
             yield _mig(node, resource)
         elif resource in (GPU_RESOURCE, GPU_RESOURCE + SHARED):
             yield _gpu(node, resource)
-        elif _is_own_name(resource):
+        elif _is_renamed(resource):
             why = (
                 "a resource of this name is not known: c.GpuOffers.resources says which offer it is, if it is for pods"
             )
             yield LeftOut(f"{resource} of node {node.name}", why)
 
 
-def _is_own_name(resource: str) -> bool:
+def _is_renamed(resource: str) -> bool:
     """Whether a resource gives GPUs under a name from the device plugin's configuration."""
     plain = resource in (GPU_RESOURCE, GPU_RESOURCE + SHARED) or resource.startswith(MIG_RESOURCE)
     return is_gpu_resource(resource) and resource not in PARTS and not plain
 
 
-def own_names(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
+def renamed_resources(nodes: Iterable[NodeFacts]) -> Mapping[str, int]:
     """Return renamed resources for GPUs -> their number on all nodes."""
     found: Counter[str] = Counter()
     for node in nodes:
-        found.update({name: count for name, count in node.allocatable.items() if count and _is_own_name(name)})
+        found.update({name: count for name, count in node.allocatable.items() if count and _is_renamed(name)})
     return found
 
 
-def gives_nothing(node: NodeFacts) -> Iterable[LeftOut]:
+def explain_no_devices(node: NodeFacts) -> Iterable[LeftOut]:
     """Explain why a node offers no GPUs although its labels count cards, if no other reason is known."""
     cards = _cards(node)
     if cards and node.labels.get("nvidia.com/gpu.replicas") == "0":
@@ -395,11 +392,11 @@ def _is_single(node: NodeFacts) -> bool:
     return _SINGLE.fullmatch(node.labels.get(NODE_PRODUCT, "")) is not None
 
 
-def _per_card(node: NodeFacts) -> int:
+def _slices_per_card(node: NodeFacts) -> int:
     return 4 if _FOUR_SLICES.search(node.labels.get(NODE_PRODUCT, "")) else _SLICES
 
 
-def _cut(node: NodeFacts) -> dict[str, tuple[MigProfile, int]]:
+def _mig_devices(node: NodeFacts) -> dict[str, tuple[MigProfile, int]]:
     """Return resource -> profile and number of its MIG devices on the node. A shared device counts once."""
     found = {}
     for resource, count in node.allocatable.items():
@@ -418,52 +415,56 @@ def _slices(cut: Iterable[tuple[MigProfile, int]]) -> int:
     return sum(profile.slices * count for profile, count in cut)
 
 
-def _stale_pieces(node: NodeFacts) -> frozenset[str]:
+def _outdated_resources(node: NodeFacts) -> frozenset[str]:
     """Return MIG resources of an earlier layout: the counts are too high together, and only the others have labels."""
-    cards, cut = _cards(node), _cut(node)
-    if cards is None or _is_single(node) or _slices(cut.values()) <= cards * _per_card(node):
+    cards, cut = _cards(node), _mig_devices(node)
+    if cards is None or _is_single(node) or _slices(cut.values()) <= cards * _slices_per_card(node):
         return frozenset()
     counted = {each for each in cut if _number(node.labels.get(f"{each.removesuffix(SHARED)}.count"))}
     return frozenset(cut.keys() - counted) if counted else frozenset()
 
 
-def _room_for_whole(node: NodeFacts) -> int | None:
+def _possible_whole_cards(node: NodeFacts) -> int | None:
     """Return how many whole cards can exist beside the node's MIG and other resources; None if it is not known."""
     if _is_single(node):
-        return 0 if _cut(node) else None
+        return 0 if _mig_devices(node) else None
     cards = _cards(node)
-    pieces = [found for resource, found in _cut(node).items() if resource not in _stale_pieces(node)]
+    pieces = [found for resource, found in _mig_devices(node).items() if resource not in _outdated_resources(node)]
     if node.labels.get("nvidia.com/gpu.replicas") == "0" and not _sharing(node)[0]:  # MIG is enabled on every card
         return 0
     if cards is None:
         return None
-    per_card = _per_card(node)
+    per_card = _slices_per_card(node)
     cut = max([ceil(_slices(pieces) / per_card), *(ceil(n / max(1, per_card // p.slices)) for p, n in pieces)])
-    renamed = own_names([node]).values()
+    renamed = renamed_resources([node]).values()
     places = max(_number(node.labels.get("nvidia.com/gpu.replicas")) or 1, 1)
     whole = node.allocatable.get(GPU_RESOURCE, 0)  # if it is 0, it is no outdated count beside the shared resource
     shared = ceil(node.allocatable.get(GPU_RESOURCE + SHARED, 0) / places) if whole else 0
     return max(0, cards - cut - sum(renamed) - shared) if pieces or renamed or shared else None
 
 
-def _believed(node: NodeFacts, resource: str) -> int:
+def _plausible_count(node: NodeFacts, resource: str) -> int:
     """Return the plausible count of a resource. A kubelet keeps the count of a resource that its plugin has dropped."""
     count = node.allocatable[resource]
-    if resource in _stale_pieces(node):
+    if resource in _outdated_resources(node):
         return 0
-    room = _room_for_whole(node) if resource == GPU_RESOURCE and count else None
+    room = _possible_whole_cards(node) if resource == GPU_RESOURCE and count else None
     if room is None:
         return count
     places = max(_number(node.labels.get("nvidia.com/gpu.replicas")) or 1, 1)
     return min(count, room * places)
 
 
-def _old_counts(node: NodeFacts) -> Iterable[LeftOut]:
+def _outdated_counts(node: NodeFacts) -> Iterable[LeftOut]:
     """Yield counts that are advertised but cannot be right."""
-    pieces = [(profile, count) for name, (profile, count) in _cut(node).items() if name not in _stale_pieces(node)]
+    pieces = [
+        (profile, count)
+        for name, (profile, count) in _mig_devices(node).items()
+        if name not in _outdated_resources(node)
+    ]
     cut = " and ".join(f"{count} x {profile.name}" for profile, count in pieces)
     for resource in sorted(node.allocatable):
-        lost = node.allocatable[resource] - _believed(node, resource)
+        lost = node.allocatable[resource] - _plausible_count(node, resource)
         if lost <= 0:
             continue
         what = f"{lost} of {node.allocatable[resource]} {resource} of node {node.name}"
@@ -478,19 +479,19 @@ def _old_counts(node: NodeFacts) -> Iterable[LeftOut]:
             yield LeftOut(what, f"{there}: an old count, which its kubelet keeps until its device plugin starts anew")
 
 
-def _odd_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
+def _inconsistent_counts(node: NodeFacts, kind: DeviceKind) -> Reason | None:
     """Return the reason if the advertised MIG profiles do not fit together, and it is not known which of them exist."""
-    cards, cut = _cards(node), _cut(node)
-    cut = {name: found for name, found in cut.items() if name not in _stale_pieces(node)}
+    cards, cut = _cards(node), _mig_devices(node)
+    cut = {name: found for name, found in cut.items() if name not in _outdated_resources(node)}
     if kind.resource not in cut or len(cut) < 2 or cards is None or _is_single(node):
         return None
-    if _slices(cut.values()) <= cards * _per_card(node):
+    if _slices(cut.values()) <= cards * _slices_per_card(node):
         return None
     counts = ", ".join(f"{count} x {profile.name}" for profile, count in cut.values())
     return explain("node-counts", counts=counts, cards=cards)
 
 
-def _comes_back(node: NodeFacts, resource: str, resources: Mapping[str, str]) -> bool:
+def _is_plugin_away(node: NodeFacts, resource: str, resources: Mapping[str, str]) -> bool:
     """Whether a resource has a count of 0 only because the device plugin is away: the labels still count devices.
 
     This is not the case if all cards use MIG or have another resource now, if the labels are those of another strategy,
@@ -503,18 +504,20 @@ def _comes_back(node: NodeFacts, resource: str, resources: Mapping[str, str]) ->
         return bool(_cards(node)) and not any(node.allocatable.values())
     if not _number(node.labels.get(f"{plain}.count")):
         return False
-    if resource == GPU_RESOURCE and (_room_for_whole(node) == 0 or any(name in resources for name in node.allocatable)):
+    if resource == GPU_RESOURCE and (
+        _possible_whole_cards(node) == 0 or any(name in resources for name in node.allocatable)
+    ):
         return False
     if resource.startswith(MIG_RESOURCE) and (
         _is_single(node) or node.allocatable.get(GPU_RESOURCE, 0) >= (_cards(node) or 1)
     ):
         return False
     if resource == plain:
-        return plain + SHARED not in node.allocatable or _keeps_its_name(node, plain)
-    return plain not in node.allocatable or not (node.allocatable[plain] or _keeps_its_name(node, plain))
+        return plain + SHARED not in node.allocatable or _is_not_renamed(node, plain)
+    return plain not in node.allocatable or not (node.allocatable[plain] or _is_not_renamed(node, plain))
 
 
-def _keeps_its_name(node: NodeFacts, plain: str) -> bool:
+def _is_not_renamed(node: NodeFacts, plain: str) -> bool:
     """Whether a resource is not shared, or shared without being renamed."""
     shared = node.labels.get(f"{plain}.sharing-strategy", "none") != "none"
     return not shared or node.labels.get(f"{plain}.product", "").endswith("-SHARED")
@@ -590,7 +593,7 @@ def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> De
         return LeftOut(f"{resource} of node {node.name}", str(error))
     sharing = node.labels.get(f"{plain}.sharing-strategy", "")
     replicas = _number(node.labels.get(f"{plain}.replicas")) or 1
-    places = _places(node, resource, _most_pieces(node, plain, profile), replicas)
+    places = _pods_per_device(node, resource, _most_devices(node, plain, profile), replicas)
     sliced = resource.endswith(SHARED) or sharing == "time-slicing" or places > replicas
     own, *_ = _other_product(node)
     label = node.labels.get(NODE_PRODUCT, "")
@@ -606,16 +609,16 @@ def _mig(node: NodeFacts, resource: str, mapped: MigProfile | None = None) -> De
     )
 
 
-def _most_pieces(node: NodeFacts, plain: str, profile: MigProfile) -> int | None:
+def _most_devices(node: NodeFacts, plain: str, profile: MigProfile) -> int | None:
     """Return the maximum number of devices of a profile on the node; None if not known."""
     counted = _number(node.labels.get(f"{plain}.count"))
     if counted:
         return counted
     cards = None if _is_single(node) else _cards(node)
-    return None if cards is None else cards * max(1, _per_card(node) // profile.slices)
+    return None if cards is None else cards * max(1, _slices_per_card(node) // profile.slices)
 
 
-def _places(node: NodeFacts, resource: str, devices: int | None, replicas: int) -> int:
+def _pods_per_device(node: NodeFacts, resource: str, devices: int | None, replicas: int) -> int:
     """Return how many pods share a device: by the label, or more if the resource's count is higher.
 
     GPU Feature Discovery does not see the device plugin's configuration if they are installed separately
@@ -645,7 +648,7 @@ def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
     elif node.hami:
         return replace(kind, mechanism=Mechanism.HAMI)
     sharing, replicas = _sharing(node)
-    places = _places(node, resource, cards, replicas)
+    places = _pods_per_device(node, resource, cards, replicas)
     is_more = bool(cards) and node.allocatable[resource] > (cards or 0)
     if resource.endswith(SHARED) or label.endswith("-SHARED") or sharing or is_more:
         by = Mechanism.MPS if sharing == "mps" else Mechanism.TIME_SLICING
@@ -680,8 +683,8 @@ def _is_virtual(node: NodeFacts) -> bool:
 # ------------------------------------------------------------------ counting
 
 
-def _without(kind: DeviceKind, node: NodeFacts, why: Reason | None, unknown: bool) -> NodeShare:
-    count = NodeCount(node.name, _believed(node, kind.resource), 0, why)
+def _uncounted_share(kind: DeviceKind, node: NodeFacts, why: Reason | None, unknown: bool) -> NodeShare:
+    count = NodeCount(node.name, _plausible_count(node, kind.resource), 0, why)
     host = node.labels.get(HOSTNAME, "")
     return NodeShare(kind, count, {}, 0, unknown, _memory(node, kind), _sms(node, kind), host=host)
 
@@ -693,7 +696,7 @@ def _counted(
     if kind.mechanism is Mechanism.HAMI:
         cards = hami_cards(node, pods, ours)
         if cards is None:
-            return _without(kind, node, explain("node-hami"), True)
+            return _uncounted_share(kind, node, explain("node-hami"), True)
         total, room, foreign = cards
     else:
         total, room, foreign = _counted_resource(kind, node, pods, ours)
@@ -708,7 +711,7 @@ def _counted_resource(
     kind: DeviceKind, node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str]
 ) -> tuple[int, Mapping[int, int], int]:
     """Return total, free share -> devices, and devices of others: allocatable less the requests of the bound pods."""
-    total = _believed(node, kind.resource)
+    total = _plausible_count(node, kind.resource)
     used = foreign = 0
     for pod in pods:
         asked = pod.requests.get(kind.resource, 0)

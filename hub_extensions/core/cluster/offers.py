@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.mig import MigProfile
 from hub_extensions.core.offers.model import (
     OWN_CARD,
     OWN_PART,
-    UNTOLD_CARD,
+    UNKNOWN_CARD,
     VIRTUAL_CARD,
     Access,
     GpuOffer,
@@ -104,7 +104,7 @@ def derive_cluster_offers(
             found[offer.id] = (offer, ask)
         notes.extend(
             f"memory_gib: {gib} GiB of {pool.id} is not offered: {why}."
-            for gib, why in _too_much(pool, offers, cluster)
+            for gib, why in _sizes_not_offered(pool, offers, cluster)
         )
     shown = {key: pair for key, pair in found.items() if not offers.hides(key)}
     asks = {key: ask for key, (_, ask) in shown.items()}
@@ -137,7 +137,7 @@ def _of_pool(
         product=pool.product.replace("-", " ", 1),
     )
     yield offer, _ask(pool, cluster)
-    by = _shared_out_by(pool, cluster)
+    by = _sharing_mechanism(pool, cluster)
     if by is None:
         return
     for value in (*offers.fractions.get(pool.id, ()), *(offers.fractions.get("gpu", ()) if pool.id != "gpu" else ())):
@@ -163,8 +163,8 @@ def _share_of_memory(pool: Pool, gib: int) -> int | None:
     return share if share < WHOLE else None
 
 
-def _too_much(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) -> Iterable[tuple[int, str]]:
-    if _shared_out_by(pool, cluster) is not Mechanism.KAI_FRACTION:
+def _sizes_not_offered(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) -> Iterable[tuple[int, str]]:
+    if _sharing_mechanism(pool, cluster) is not Mechanism.KAI_FRACTION:
         return
     for gib in _sizes(pool, offers):
         if pool.memory_bytes is None:
@@ -173,7 +173,7 @@ def _too_much(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) -> Iterab
             yield gib, f"the card has {pool.memory_bytes / 2**30:.1f} GiB, and a part is less than all of it"
 
 
-def _shared_out_by(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
+def _sharing_mechanism(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
     """Return the mechanism that shares these devices, or None. HAMi shares only the cards that it lists."""
     if pool.mechanism is Mechanism.HAMI and cluster.fractions_by == "hami":
         return Mechanism.HAMI
@@ -206,7 +206,7 @@ def _description(pool: Pool) -> str:
     if pool.virtual:
         return VIRTUAL_CARD
     if pool.doubted:
-        return UNTOLD_CARD
+        return UNKNOWN_CARD
     return OWN_CARD if pool.base == "gpu" else OWN_PART
 
 

@@ -56,17 +56,17 @@ class PodDemands:
 # ------------------------------------------------------------------ matching
 
 
-def may_use(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts) -> bool:
+def can_use_node(demands: PodDemands, volumes: Iterable[VolumeFacts], node: NodeFacts) -> bool:
     """Whether the scheduler's filters accept the node for the pod, regardless of what is free there."""
     return (
         all(node.labels.get(key) == value for key, value in demands.selector)
-        and any_term(demands.terms, node)
+        and matches_any_term(demands.terms, node)
         and all(_tolerated(taint, demands.tolerations) for taint in node.taints if taint.effect in CLOSING)
-        and all(any_term(volume.terms, node) and _in_zones(volume, node) for volume in volumes)
+        and all(matches_any_term(volume.terms, node) and _in_zones(volume, node) for volume in volumes)
     )
 
 
-def any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
+def matches_any_term(terms: tuple[Term, ...] | None, node: NodeFacts) -> bool:
     """Whether a node matches one of the terms. None matches every node."""
     return terms is None or any(term and all(_holds(each, node) for each in term) for term in terms)
 
@@ -153,7 +153,7 @@ class NodeSets:
             known, now = self._matched.get(alike, {}), dict[str, tuple[NodeFacts, bool]]()
             for name, node in self._nodes.items():
                 before = known.get(name)
-                now[name] = before if before and before[0] is node else (node, may_use(demands, volumes, node))
+                now[name] = before if before and before[0] is node else (node, can_use_node(demands, volumes, node))
             self._matched[alike] = now
             self._found[alike] = frozenset(name for name, (_, fits) in now.items() if fits)
         return self._found[alike]

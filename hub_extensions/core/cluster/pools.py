@@ -24,8 +24,8 @@ from hub_extensions.core.cluster.nodes import (
     NodeCount,
     NodeReadings,
     NodeShare,
-    gives_nothing,
-    why_not,
+    explain_no_devices,
+    reason_not_for_all,
 )
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig, check_config
@@ -169,7 +169,7 @@ def survey_pools(
     if view.nodes is None:
         return _configured(view, config, names, holders)
     kept = kept if kept is not None else NodeReadings()
-    kept.forget_all_but(view.nodes)
+    kept.forget_other_nodes(view.nodes)
     parts: dict[str, list[NodeShare]] = {}
     left_out: list[LeftOut] = []
     by_claim = {device.node for device in view.slices or ()}
@@ -177,7 +177,7 @@ def survey_pools(
         reading = kept.read(view.nodes[name], holders.on(name), holders.ours_on(name), config)
         left_out.extend(reading.left_out)
         if not reading.parts and not reading.left_out and name not in by_claim:
-            left_out.extend(gives_nothing(view.nodes[name]))
+            left_out.extend(explain_no_devices(view.nodes[name]))
         for part in reading.parts:
             parts.setdefault(part.kind.key, []).append(part)
     # a kind that was never usable is not offered; one that was stays in the form without devices
@@ -185,7 +185,7 @@ def survey_pools(
     claimed, unread = dra_pools(view, _why_not(view, config), holders.our_names)
     left_out.extend(LeftOut(what, why) for what, why in unread)
     ids, names = _name(parts, claimed, names)
-    pools = {ids[key]: _put_together(ids[key], parts, key) for key in parts}
+    pools = {ids[key]: _make_pool(ids[key], parts, key) for key in parts}
     left_out.extend(LeftOut(pool.id, DOUBTED) for pool in pools.values() if pool.doubted)
     if view.own_pods_only:
         pools = {pool.id: _by_capacity(pool, config.capacity) for pool in pools.values()}
@@ -194,7 +194,7 @@ def survey_pools(
     if view.volumes.unread:
         left_out.append(VOLUMES_UNREAD)
     by_template = {pool.template: ids[_dra_key(pool)] for pool in claimed}
-    pools.update((by_template[pool.template], _of_claims(by_template, pool)) for pool in claimed)
+    pools.update((by_template[pool.template], _make_claim_pool(by_template, pool)) for pool in claimed)
     return PoolSurvey(
         pools,
         frozenset(holders.bound),
@@ -205,7 +205,7 @@ def survey_pools(
     )
 
 
-def read_ahead(
+def read_in_steps(
     view: ClusterView,
     config: ClusterConfig,
     *,
@@ -237,13 +237,13 @@ def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason
 
     def why(name: str) -> Reason | None:
         if name not in reasons:
-            reasons[name] = why_not(nodes[name], config)[0] if name in nodes else None
+            reasons[name] = reason_not_for_all(nodes[name], config)[0] if name in nodes else None
         return reasons[name]
 
     return why
 
 
-def uncounted(view: ClusterView) -> str:
+def caution_of(view: ClusterView) -> str:
     """Return a sentence for users about what the figures do not count, or ""."""
     sentences = []
     if view.nodes is None:
@@ -275,7 +275,7 @@ class _Holders:
             if pod.node:
                 self.pods.append(pod)
                 self._on.setdefault(pod.node, []).append(pod)
-            if pod.lease and _has_its_place(pod, allocated):
+            if pod.lease and _is_counted_as_used(pod, allocated):
                 self.bound.add(pod.lease)
             if (pod.lease and pod.lease in leases) or pod.uid in ours:
                 self.our_names.add((pod.namespace, pod.name))
@@ -298,7 +298,7 @@ class _Holders:
 _NOBODY: frozenset[str] = frozenset()
 
 
-def _has_its_place(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> bool:
+def _is_counted_as_used(pod: PodFacts, allocated: Collection[tuple[str, str]]) -> bool:
     """Whether a pod's devices are counted as used: with DRA if its claims are allocated, otherwise if it is bound."""
     if pod.claims and not pod.requests:
         return all((pod.namespace, claim) in allocated for claim in pod.claims)
@@ -335,7 +335,7 @@ def _name(
         kept[key] = _free_id(kind.base, "" if alone else _slug(kind.product), taken)
     for pool in claimed:
         if _dra_key(pool) not in kept:
-            kept[_dra_key(pool)] = _free_id(pool.base, _cut(_NOT_IN_ID.sub("-", pool.template)), taken)
+            kept[_dra_key(pool)] = _free_id(pool.base, _shortened(_NOT_IN_ID.sub("-", pool.template)), taken)
     here = [*parts, *map(_dra_key, claimed)]
     return {key: OfferId(kept[key]) for key in here}, kept
 
@@ -354,17 +354,17 @@ def _dra_key(pool: DraPool) -> str:
 
 def _slug(product: str) -> str:
     """Return a product as part of an id: ``NVIDIA-A100-SXM4-40GB`` -> ``a100-sxm4-40gb``."""
-    return _cut(_SLUG.sub("-", product.lower().removeprefix("nvidia-")))
+    return _shortened(_SLUG.sub("-", product.lower().removeprefix("nvidia-")))
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text.strip("-.")[:SLUG_LENGTH].strip("-.") or "other"
 
 
 # ------------------------------------------------------------------ pools
 
 
-def _put_together(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], key: str) -> Pool:
+def _make_pool(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], key: str) -> Pool:
     parts = every[key]
     kind = parts[0].kind
     room: Counter[int] = Counter()
@@ -390,7 +390,7 @@ def _put_together(pool_id: OfferId, every: Mapping[str, Sequence[NodeShare]], ke
         replicas=max(part.kind.replicas for part in parts),
         virtual=any(part.kind.virtual for part in parts),
         doubted=any(part.kind.doubted for part in parts),
-        node_labels=_where(every, key),
+        node_labels=_node_affinity(every, key),
         nodes=tuple([part.count for part in parts]),
         rooms={part.count.node: _room_of(part) for part in parts},
     )
@@ -402,7 +402,7 @@ def _room_of(part: NodeShare) -> NodeRoom:
     return NodeRoom(total, part.room, part.foreign, part.barred, part.unknown, part.count.silent)
 
 
-def _where(every: Mapping[str, Sequence[NodeShare]], key: str) -> Mapping[str, tuple[str, ...]]:
+def _node_affinity(every: Mapping[str, Sequence[NodeShare]], key: str) -> Mapping[str, tuple[str, ...]]:
     """Return the node affinity with which a pod gets a device of this pool.
 
     This is necessary because the same resource can be a card on one node and a MIG device or a shared card on another.
@@ -435,7 +435,7 @@ def _least(values: Sequence[int | None]) -> int | None:
     return min(known) if known and len(known) == len(values) else None
 
 
-def _of_claims(ids: Mapping[str, OfferId], found: DraPool) -> Pool:
+def _make_claim_pool(ids: Mapping[str, OfferId], found: DraPool) -> Pool:
     return Pool(
         id=ids[found.template],
         base=found.base,

@@ -84,7 +84,7 @@ def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
     return tuple(found[number] for number in range(len(beside)))
 
 
-def at_once(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> int:
+def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> int:
     """Return how many of these devices of a card can be allocated in sequence, whichever is allocated first.
 
     If devices are allocated until none fits any more, each group has given at least one for every `width` devices that
@@ -105,8 +105,8 @@ def at_once(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> i
 
 
 @lru_cache(maxsize=4096)
-def most_lost(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
-    """Return by how much `at_once` of `wanted` decreases at most if one of `given` is allocated, in any situation."""
+def most_blocked(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
+    """Return by how much `available_count` of `wanted` decreases at most if one of `given` is allocated."""
     shape = shape_of(wanted)
     return max((_lost(draws, shape) for draws in given), default=0)
 

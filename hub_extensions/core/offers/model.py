@@ -340,7 +340,7 @@ SIZES = ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU")
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."
-UNTOLD_CARD = "A GPU. It is not known here whether others use the same card at the same time."
+UNKNOWN_CARD = "A GPU. It is not known here whether others use the same card at the same time."
 """Default descriptions about the isolation of an offer, which the form shows in a line of its own."""
 VIRTUAL_CARD = (
     "A part of a card that other machines use too, with its own memory; a neighbour can slow you down or crash you."

@@ -64,7 +64,7 @@ def check_profile(profiles: Iterable[Profile], options: Mapping[str, Any], also:
         _check_option(name, option, mine.get(name), mine.get(f"{name}{UNLISTED}"))
 
 
-def still_there(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict[str, Any]:
+def still_valid(profiles: Iterable[Profile], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a saved choice that concerns the profile, or an empty dict if it is not valid any more."""
     kept = others_of(options)
     try:

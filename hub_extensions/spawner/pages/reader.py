@@ -25,12 +25,12 @@ from hub_extensions.spawner.pages.overview import (
     hub_pieces,
     last_offers,
     overview_of,
-    place_in,
+    place_in_line,
 )
 
 REPORTED_SECONDS = 1.0
 """Longest wait of a failed start's page for the report of the failure, which keeps the place in line."""
-TELLING: set[asyncio.Future[Any]] = set()  # background requests, referenced so that they are not garbage collected
+BACKGROUND: set[asyncio.Future[Any]] = set()  # background requests, referenced so that they are not garbage collected
 SCRIPTS = tuple(Path(__file__).parent / "templates" / f"{name}.js" for name in ("gpu_waiting", "gpu_card"))
 
 
@@ -62,7 +62,7 @@ class PageReader:
         reasons = spawn_errors.spawn_reasons(spawner._spawn_future)
         failed = failed_view(starts, spawner.name, hub_message or "", options, t, hub_reasons=reasons)
         ended = None if failed else ended_view(known, spawner.name, t)
-        return NotRunningView(place_in(known, spawner.name, last_offers(spawner)), failed, ended)
+        return NotRunningView(place_in_line(known, spawner.name, last_offers(spawner)), failed, ended)
 
     def gpu_refusal(self, message: str, t: Catalogue) -> Pieces:
         """Return the error message that the hub passes to ``spawn.html``, translated."""
@@ -76,13 +76,15 @@ class PageReader:
         known = await overview_of(spawner, t.language)
         return home_entries(known, spawner._gpu_service.titles, datetime.now(timezone.utc), t)
 
-    def gpu_spoken(self, t: Catalogue, static_url: object) -> None:
+    def gpu_report_language(self, t: Catalogue, static_url: object) -> None:
         """Report to the service, in the background, in which language the user reads the waiting page."""
         spawner: Any = self
-        if spawner.gpu_service_url and (language := spoken_by(getattr(static_url, "__self__", None), spawner, t)):
+        if spawner.gpu_service_url and (
+            language := language_of_owner(getattr(static_url, "__self__", None), spawner, t)
+        ):
             telling = asyncio.ensure_future(overview_of(spawner, language))
-            TELLING.add(telling)
-            telling.add_done_callback(TELLING.discard)
+            BACKGROUND.add(telling)
+            telling.add_done_callback(BACKGROUND.discard)
 
     @staticmethod
     def gpu_halves(text: str) -> tuple[str, str]:
@@ -103,7 +105,7 @@ class PageReader:
         return {text: found for text, found in known if found is not None}
 
 
-def spoken_by(handler: object, spawner: Any, t: Catalogue) -> str:
+def language_of_owner(handler: object, spawner: Any, t: Catalogue) -> str:
     """Return the language of a page that the spawner's own user reads; "" if an administrator reads it."""
     reader = getattr(handler, "current_user", None)
     return t.language if reader is not None and reader.name == spawner.user.name else ""

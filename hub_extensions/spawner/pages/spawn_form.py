@@ -30,7 +30,7 @@ from hub_extensions.core.messages.offer_texts import (
     what_it_is,
     when_text,
 )
-from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, UNTOLD_CARD, OfferKind
+from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, UNKNOWN_CARD, OfferKind
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.alternatives import smaller
@@ -39,7 +39,7 @@ from hub_extensions.core.text.reasons import Reason, explain, translated
 from hub_extensions.core.text.sentence_pieces import Pieces
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import failed_view, last_user_options
-from hub_extensions.spawner.pages.reader import spoken_by
+from hub_extensions.spawner.pages.reader import language_of_owner
 from hub_extensions.spawner.pages.texts import (
     clock,
     culling_text,
@@ -61,7 +61,7 @@ ISOLATION = {
     "none needed": "no GPU, nothing to separate",
 }
 """Texts for the isolation of memory, faults, compute and access."""
-OURS = (OWN_CARD, OWN_PART, UNTOLD_CARD)
+OURS = (OWN_CARD, OWN_PART, UNKNOWN_CARD)
 """Default descriptions of offers, which the form does not show, because each offer has a line about its isolation."""
 KNOWN = {"●": "free", "○": "full", "?": "unknown"}
 """Sign of an offer's figure -> whether the offer is free."""
@@ -126,7 +126,7 @@ async def render_form(spawner: Any) -> str:
     state: FormState | None
     try:
         # the user's offers, also if an administrator starts the server: admission checks the user's groups too
-        language = spoken_by(handler, spawner, t)
+        language = language_of_owner(handler, spawner, t)
         state = await service.form(spawner.user.name, spawner.name, spawner.gpu_groups, admin=False, language=language)
     except ServiceAway as error:
         away, state = utc(error.since), service.last_form(spawner.gpu_groups)

@@ -115,7 +115,7 @@ class Launch:
     async def _one_pod(self) -> Any:
         """Create one pod and wait until it runs. Returns its address. Raises PodOver or KubeSpawner's errors."""
         self.uid = ""
-        token, launched = self.spawner.gpu_make_pod()
+        token, launched = self.spawner.gpu_create_pod()
         try:
             while not launched.done():
                 await asyncio.wait({launched}, timeout=POLL_SECONDS)
@@ -143,9 +143,9 @@ class Launch:
             state = self._with_silent_machine(pod, self._with_queue_reason(self._state(pod)))
         elif self.uid and known:
             state = self._state(None)
-        elif self.spawner.gpu_watch_broke():
+        elif self.spawner.gpu_watch_has_ended():
             state = PodState("cluster-away", cluster_away("").reasons)
-            self.spawner.gpu_mend_watch()
+            self.spawner.gpu_restart_watch()
         if self.has_gpu and self.claim is not None and self.claim.done() and not self.claim.cancelled():
             self.spawner._gpu_check_claim(self.start, self.claim.result())
         if state.final:
@@ -223,7 +223,7 @@ class Launch:
             if about != self._asked_about and not self._silent:
                 self._silent = None
             self._asked_about, self._refresh_at = about, now + CHECK_SECONDS
-            self.spawner._gpu_later(self._refresh_machines(about))
+            self.spawner._gpu_in_background(self._refresh_machines(about))
         if self._silent and not state.lacks_other:
             return machine_silent(state, self.wanted)
         if state.reason == "outside" and self._silent is None:

@@ -18,7 +18,7 @@ from hub_extensions.spawner.base import CONFIRM_SECONDS, GpuSpawnerMixin
 from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import START_ANNOTATION
 
-MEND_SECONDS = 5.0  # minimum time between two attempts to restart the watch
+RESTART_SECONDS = 5.0  # minimum time between two attempts to restart the watch
 DELETE_SECONDS = 15.0
 """How long a launch waits for a failed pod to be deleted. It is never deleted by force: see ``GpuKubeSpawner.stop``."""
 LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
@@ -48,7 +48,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         """The administrator's titles of the offers, as far as the service has reported them."""
         return self._gpu_service.titles
 
-    async def gpu_read_first(self) -> None:
+    async def gpu_start_watch(self) -> None:
         """Start KubeSpawner's watch of pods and events and wait for the first list, even if this start is cancelled.
 
         KubeSpawner 7.0 and 7.1 share the watch between all servers. If a start is cancelled during the first list, the
@@ -61,7 +61,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         except CLUSTER_ERRORS as error:
             self.log.debug("%s: the cluster is not read yet: %s", self._log_name, error)  # the launch handles it
 
-    def gpu_make_pod(self) -> tuple[str, asyncio.Future[Any]]:
+    def gpu_create_pod(self) -> tuple[str, asyncio.Future[Any]]:
         """Let KubeSpawner create the pod. Returns the token of this launch and the future of the server's address."""
         self._gpu_token = secrets.token_hex(8)
         launched: asyncio.Future[Any] = super(GpuSpawnerMixin, self).start()
@@ -71,7 +71,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
     def gpu_pod_of(self, token: str) -> tuple[PodManifest | None, bool]:
         """Return the pod of a launch or None, and whether the watch works, so that None means that it is gone."""
         reflector = self.pod_reflector
-        if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_broke():
+        if reflector is None or not reflector.first_load_future.done() or self.gpu_watch_has_ended():
             return None, False
         pod: PodManifest | None = reflector.pods.get(f"{self.namespace}/{self.pod_name}")
         return (pod if pod is not None and token_of(pod) == token else None), True
@@ -91,7 +91,7 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         except CLUSTER_ERRORS as error:
             self.log.warning("%s: its pod is not deleted yet: %r", self._log_name, error)
 
-    async def gpu_leave_no_pod(self, token: str, *of: str) -> None:
+    async def gpu_delete_leftover_pod(self, token: str, *of: str) -> None:
         """Delete the pod of a failed launch if KubeSpawner did not, because a lease ends only with its pod.
 
         KubeSpawner's watch may be older than the pod, or the create may be accepted after it was cancelled.
@@ -134,23 +134,23 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
         """Report to the service that the pod exists. Returns the future of its answer."""
         return self._gpu_report_started(start, Started(start.attempt))
 
-    def gpu_watch_broke(self) -> bool:
+    def gpu_watch_has_ended(self) -> bool:
         """Whether KubeSpawner has given up its watch, after 30 s of errors. It then keeps the last state forever."""
-        return _broke(self.pod_reflector)
+        return _has_ended(self.pod_reflector)
 
-    def gpu_mend_watch(self) -> None:
+    def gpu_restart_watch(self) -> None:
         """Restart the watch in the background, with one attempt at a time for all servers."""
         now = asyncio.get_running_loop().time()
-        if now - PodSpawner._gpu_mended_at >= MEND_SECONDS:
+        if now - PodSpawner._gpu_mended_at >= RESTART_SECONDS:
             PodSpawner._gpu_mended_at = now
-            self._gpu_later(self._gpu_mend())
+            self._gpu_in_background(self._gpu_restart_watches())
 
-    async def _gpu_mend(self) -> None:
+    async def _gpu_restart_watches(self) -> None:
         for broken, watch in (
             (self.pod_reflector, self._start_watching_pods),
             (self.event_reflector, self._start_watching_events),
         ):
-            if not _broke(broken):
+            if not _has_ended(broken):
                 continue
             key = next((key for key, reflector in self.reflectors.items() if reflector is broken), None)
             try:
@@ -173,7 +173,7 @@ def token_of(pod: PodManifest) -> str:
     return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
 
 
-def _broke(reflector: Any) -> bool:
+def _has_ended(reflector: Any) -> bool:
     """Whether a reflector's watch has ended or its first list failed, so that it will not change any more."""
     if reflector is None:
         return False

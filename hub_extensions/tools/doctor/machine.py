@@ -16,7 +16,7 @@ from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, r
 from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.nvml.processes import sees_all_processes
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.core.cluster.nodes import own_names
+from hub_extensions.core.cluster.nodes import renamed_resources
 from hub_extensions.core.cluster.pools import VOLUMES_UNREAD, survey_pools
 from hub_extensions.core.gpu.devices import GpusUnavailable
 from hub_extensions.core.offers.model import config_warnings
@@ -153,7 +153,7 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
         yield Diagnosis("gpus", "problem", "The cluster has no GPU that could be offered now.", fix)
     for state, text, fix in use_sources(settings, survey.pools.values()):
         yield Diagnosis("use", state, text, fix)
-    yield from renamed(settings.offers.resources, own_names((view.nodes or {}).values()))
+    yield from renamed(settings.offers.resources, renamed_resources((view.nodes or {}).values()))
     for item in [each for each in survey.left_out if each is not VOLUMES_UNREAD][:MOST_LEFT_OUT]:
         yield Diagnosis(
             "nodes", "warning", f"{item.what}: {item.why}.", "jupyterhub-gpu offers --cluster shows them all."

@@ -21,7 +21,7 @@ from traitlets.config import Config
 from hub_extensions.adapters.kubernetes.cluster_view import ClusterUnreadable, read_once
 from hub_extensions.configuration import SERVICE_SCOPES, SETTINGS_SCOPE, settings_of
 from hub_extensions.core.cluster.model import ClusterConfig
-from hub_extensions.core.cluster.nodes import own_names
+from hub_extensions.core.cluster.nodes import renamed_resources
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
@@ -285,7 +285,7 @@ def _of_cluster(config: Config) -> tuple[tuple[OfferId, ...], frozenset[str]]:
     survey = survey_pools(view, offers, cluster, names={}, leases=())
     derived = derive_cluster_offers(survey.pools, offers, cluster, sm_of_product=lambda _: None)
     known = {*map(OfferId, survey.pools), *(offer.id for offer in derived.offers)} - {CPU}
-    return tuple(sorted(known)), frozenset(own_names(view.nodes.values()))
+    return tuple(sorted(known)), frozenset(renamed_resources(view.nodes.values()))
 
 
 # ------------------------------------------------------------------ Helm and the real chart

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hub_extensions.core.cluster.model import ClusterConfig, NodeFacts, PodFacts, Requirement, Taint, Term
-from hub_extensions.core.cluster.nodes import LeftOut, NodeReadings, NodeShare, read_node, why_not
+from hub_extensions.core.cluster.nodes import LeftOut, NodeReadings, NodeShare, read_node, reason_not_for_all
 from hub_extensions.core.cluster.shared_gpus import KAI_RESERVATIONS
 from hub_extensions.core.offers.pod_request import Mechanism
 from tests.fakes.cluster_table import A100, node, pod
@@ -55,9 +55,9 @@ def test_readings_of_nodes_that_are_gone_are_forgotten_and_the_others_kept() -> 
     readings, config = NodeReadings(), ClusterConfig()
     there = {name: node(name, (MIG, 2)) for name in ("a", "b")}
     read = {name: readings.read(each, (), frozenset(), config) for name, each in there.items()}
-    readings.forget_all_but(["a", "b"])
+    readings.forget_other_nodes(["a", "b"])
     assert readings.read(there["b"], (), frozenset(), config) is read["b"]
-    readings.forget_all_but(["a"])
+    readings.forget_other_nodes(["a"])
     assert readings.read(there["a"], (), frozenset(), config) is read["a"]
     assert readings.read(there["b"], (), frozenset(), config) is not read["b"]
 
@@ -117,7 +117,7 @@ def test_whether_servers_may_go_to_a_node_and_whether_they_ever_may(
     assert (why in part.count.why, part.closed, part.unknown) == (True, closed, False)
     assert (part.count.total, part.count.free) == (2, 0 if why else 2)
     assert found.left_out == ((LeftOut("node a", part.count.why, part.count.because),) if why else ())
-    assert why_not(subject, ClusterConfig(**config)) == (part.count.because, False)  # type: ignore[arg-type]
+    assert reason_not_for_all(subject, ClusterConfig(**config)) == (part.count.because, False)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_whether_servers_may_go_to_a_node_and_whether_they_ever_may(
 def test_a_taint_is_tolerated_by_its_key_its_value_its_effect_or_with_all(
     tolerated: tuple[str, ...], taint: Taint, may: bool
 ) -> None:
-    assert (why_not(node("a", taints=(taint,)), ClusterConfig(tolerated=tolerated)) == (None, False)) is may
+    assert (reason_not_for_all(node("a", taints=(taint,)), ClusterConfig(tolerated=tolerated)) == (None, False)) is may
 
 
 # ------------------------------------------------------------------ kinds of devices

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.core.cluster.model import NodeFacts, Taint, VolumeFacts, Volumes
-from hub_extensions.core.cluster.placement import NodeSets, PodDemands, demands_of, may_use, volume_of
+from hub_extensions.core.cluster.placement import NodeSets, PodDemands, can_use_node, demands_of, volume_of
 
 ZONE = "topology.kubernetes.io/zone"
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
@@ -62,7 +62,7 @@ def named(operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_labels_and_the_name_are_matched_as_the_scheduler_does(spec: dict[str, Any], fits: bool) -> None:
-    assert may_use(demands_of(pod(**spec), "jhub"), (), NODE) is fits
+    assert can_use_node(demands_of(pod(**spec), "jhub"), (), NODE) is fits
 
 
 TAINTED = NodeFacts("n2", {}, {}, (Taint("team", "b", "NoSchedule"), Taint("soft", "", "PreferNoSchedule")))
@@ -83,13 +83,13 @@ TAINTED = NodeFacts("n2", {}, {}, (Taint("team", "b", "NoSchedule"), Taint("soft
 )
 def test_a_taint_has_to_be_tolerated(toleration: dict[str, str] | None, fits: bool) -> None:
     tolerations = [toleration] if toleration else []
-    assert may_use(demands_of(pod(tolerations=tolerations), "jhub"), (), TAINTED) is fits
+    assert can_use_node(demands_of(pod(tolerations=tolerations), "jhub"), (), TAINTED) is fits
 
 
 def test_the_taint_of_gpu_nodes_is_tolerated_by_every_offer() -> None:
     gpu = NodeFacts("n3", {}, {}, (Taint("nvidia.com/gpu", "present", "NoSchedule"),))
-    assert may_use(PodDemands(), (), gpu)
-    assert not may_use(PodDemands(), (), NodeFacts("n3", {}, {}, (Taint("nvidia.com/gpu", "", "NoExecute"),)))
+    assert can_use_node(PodDemands(), (), gpu)
+    assert not can_use_node(PodDemands(), (), NodeFacts("n3", {}, {}, (Taint("nvidia.com/gpu", "", "NoExecute"),)))
 
 
 def volume(labels: dict[str, str] | None = None, *terms: dict[str, Any]) -> VolumeFacts | None:
@@ -115,7 +115,7 @@ def test_a_volume_is_reached_from_its_zone_only(
 ) -> None:
     found = volume(labels, *terms)
     assert found is not None
-    assert may_use(PodDemands(), (found,), node) is fits
+    assert can_use_node(PodDemands(), (found,), node) is fits
 
 
 def test_a_volume_that_every_node_reaches_is_not_kept() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, NodeFacts, PodFacts, Taint
 from hub_extensions.core.cluster.nodes import NodeReadings
-from hub_extensions.core.cluster.pools import AHEAD, Pool, PoolSurvey, read_ahead, survey_pools
+from hub_extensions.core.cluster.pools import AHEAD, Pool, PoolSurvey, read_in_steps, survey_pools
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import NODE_PRODUCT, Mechanism
@@ -392,7 +392,7 @@ def test_of_a_configured_capacity_our_own_are_taken_and_none_is_said_to_be_other
 @pytest.mark.parametrize(("nodes", "steps"), [(0, 0), (1, 1), (AHEAD, 1), (AHEAD + 1, 2), (2 * AHEAD + 1, 3)])
 def test_reading_ahead_lets_others_have_a_turn_before_every_hundred_nodes(nodes: int, steps: int) -> None:
     view = ClusterView({f"n{n}": node(f"n{n}", ("gpu", 1)) for n in range(nodes)}, {})
-    assert sum(1 for _ in read_ahead(view, ClusterConfig(), leases=(), kept=NodeReadings())) == steps
+    assert sum(1 for _ in read_in_steps(view, ClusterConfig(), leases=(), kept=NodeReadings())) == steps
 
 
 def test_where_no_pod_may_be_read_nothing_is_known_of_what_is_free() -> None:
@@ -521,7 +521,7 @@ def test_counting_only_what_changed_says_the_same_as_counting_all(weeks: list[Cl
 @given(views())
 def test_reading_ahead_changes_nothing_of_what_is_counted(view: ClusterView) -> None:
     kept = NodeReadings()
-    for _ in read_ahead(view, ClusterConfig(), leases=(), kept=kept):
+    for _ in read_in_steps(view, ClusterConfig(), leases=(), kept=kept):
         continue
     every = survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=())
     assert survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=(), kept=kept) == every

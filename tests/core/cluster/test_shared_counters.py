@@ -13,7 +13,13 @@ from hub_extensions.adapters.kubernetes.parse import SliceFacts, counters_of, ne
 from hub_extensions.core.cluster.model import ClaimFacts, ClusterConfig, ClusterView
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import PoolSurvey, survey_pools
-from hub_extensions.core.cluster.shared_counters import CounterDraws, at_once, most_lost, own_counter, shape_of
+from hub_extensions.core.cluster.shared_counters import (
+    CounterDraws,
+    available_count,
+    most_blocked,
+    own_counter,
+    shape_of,
+)
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.model import QueueLimits
@@ -296,13 +302,13 @@ def test_of_whatever_devices_no_more_is_said_than_there_is_and_one_costs_no_more
     left = {("card", str(number)): value for number, value in enumerate(full)}
     left |= {own_counter(name): 1 for name in (*(f"w{n}" for n in range(6)), *(f"g{n}" for n in range(3)))}
     for other in luck.sample(others, len(others)):
-        said = at_once(devices, left)
+        said = available_count(devices, left)
         assert 0 <= said <= len(devices)
         assert said <= placed_by_chance(devices, dict(left), luck)
         if not fits(other, left):
             break
         draw(other, left)
-        assert said - at_once(devices, left) <= most_lost((other,), devices)
+        assert said - available_count(devices, left) <= most_blocked((other,), devices)
 
 
 def draws(name: str, amounts: list[int]) -> CounterDraws:
@@ -339,7 +345,7 @@ def test_each_group_has_the_width_of_its_own_devices() -> None:
     shape = shape_of((alone, *pair))
     assert (shape.groups, shape.widths) == ((0, 1, 1), (1, 2))
     left = {("", "a"): 1, ("", "b"): 1, ("", "c"): 1, ("card", "x"): 1, ("card", "y"): 1}
-    assert at_once((alone, *pair), left) == 2, "the one, and one of the two"
+    assert available_count((alone, *pair), left) == 2, "the one, and one of the two"
 
 
 TWO = ((("", "a", 1), ("card", "slice", 1)), (("", "b", 1), ("card", "slice", 1)))
@@ -358,16 +364,16 @@ TWO = ((("", "a", 1), ("card", "slice", 1)), (("", "b", 1), ("card", "slice", 1)
     ],
 )
 def test_a_counter_of_which_nothing_is_said_has_nothing_left(left: dict[tuple[str, str], int], count: int) -> None:
-    assert at_once(TWO, left) == count
+    assert available_count(TWO, left) == count
 
 
 def test_a_device_that_draws_nothing_of_a_counter_needs_nothing_of_it() -> None:
     draws = ((("", "a", 0), ("card", "slice", 1)), (("", "b", 0), ("card", "slice", 1)))
-    assert at_once(draws, {("card", "slice"): 2}) == 2
+    assert available_count(draws, {("card", "slice"): 2}) == 2
 
 
 def test_devices_that_are_not_there_are_none_and_lose_nothing() -> None:
-    assert (at_once((), {}), most_lost((), TWO), most_lost(TWO, ())) == (0, 0, 0)
-    assert most_lost(TWO, TWO) == 1
+    assert (available_count((), {}), most_blocked((), TWO), most_blocked(TWO, ())) == (0, 0, 0)
+    assert most_blocked(TWO, TWO) == 1
     wide = ((("", "w", 1), ("card", "slice", 3)),)
-    assert (most_lost(wide, TWO), most_lost(TWO, wide)) == (3, 1)
+    assert (most_blocked(wide, TWO), most_blocked(TWO, wide)) == (3, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hub_extensions.core.cluster.model import ClusterView
-from hub_extensions.core.cluster.pools import uncounted
+from hub_extensions.core.cluster.pools import caution_of
 
 WRITTEN = "How many GPUs there are is what an administrator wrote down."
 OTHERS = "What others in the cluster use is not counted, so fewer may be free."
@@ -16,4 +16,4 @@ OTHERS = "What others in the cluster use is not counted, so fewer may be free."
     [(True, False, ""), (False, False, WRITTEN), (True, True, OTHERS), (False, True, f"{WRITTEN} {OTHERS}")],
 )
 def test_what_is_not_counted_is_said(nodes: bool, own_pods_only: bool, said: str) -> None:
-    assert uncounted(ClusterView({} if nodes else None, {}, own_pods_only)) == said
+    assert caution_of(ClusterView({} if nodes else None, {}, own_pods_only)) == said

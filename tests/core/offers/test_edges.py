@@ -290,7 +290,7 @@ def test_a_node_is_counted_anew_when_anything_about_it_is_another_object() -> No
         readings.read(subject, pods, frozenset({"uid-p"}), ClusterConfig(kai_queue="q")),
     ):
         assert again is not first
-    readings.forget_all_but([])
+    readings.forget_other_nodes([])
     assert readings._kept == {}
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.cluster.nodes import NOT_HEARD_OF, NodeCount
+from hub_extensions.core.cluster.nodes import NODE_SILENT, NodeCount
 from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import OfferId
@@ -36,7 +36,7 @@ ALL_UNUSABLE = replace(small(0), present=False)
 WAITING = tuple(ticket(n, "mig-1g.5gb") for n in (1, 2, 3))
 UNKNOWN = "It is not known which GPUs are free now; once it is known, the line goes on."
 SILENT = "A machine that has such a GPU does not answer, so the first in line waits, who is served before anybody else."
-DIED = counted.small(1, nodes=(NodeCount("a", 1, 1), NodeCount("b", 1, 0, NOT_HEARD_OF)))
+DIED = counted.small(1, nodes=(NodeCount("a", 1, 1), NodeCount("b", 1, 0, NODE_SILENT)))
 OUTSIDE = "Something outside this hub took the GPU of the first in line, who is served before anybody else."
 
 

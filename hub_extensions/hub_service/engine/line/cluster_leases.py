@@ -23,7 +23,7 @@ from hub_extensions.core.cluster.dra import devices_given
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts
 from hub_extensions.core.cluster.nodes import NodeReadings
 from hub_extensions.core.cluster.offers import derive_cluster_offers
-from hub_extensions.core.cluster.pools import PoolSurvey, read_ahead, survey_pools, uncounted
+from hub_extensions.core.cluster.pools import PoolSurvey, caution_of, read_in_steps, survey_pools
 from hub_extensions.core.cluster.unschedulable import why_unschedulable
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import label_value
@@ -180,7 +180,7 @@ class ClusterLeases:
         ours = {pod.uid for pod in self._adopted_and_bound().values()}
         renamed = self.state.offer_config.resources
         counted = self._readings
-        for _ in read_ahead(view, self.config, leases=self.state.leases, ours=ours, kept=counted, resources=renamed):
+        for _ in read_in_steps(view, self.config, leases=self.state.leases, ours=ours, kept=counted, resources=renamed):
             await asyncio.sleep(0)
 
     def _snapshot(self, view: ClusterView) -> ClusterSnapshot:
@@ -210,7 +210,7 @@ class ClusterLeases:
             queue,
             frozenset(held_up),
             held_back,
-            uncounted(view),
+            caution_of(view),
             held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
             node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
             device_of=devices_given(view, self.pod_of_lease),
