@@ -27,10 +27,8 @@ def configure(c: Any) -> None:
             a ValueError and a TraitError, for which JupyterHub logs the text without a traceback and exits.
     """
     from hub_extensions.configuration import WrongSetting, apply
-    from hub_extensions.spawner.config.spawner_classes import load_own_class
 
     try:
-        load_own_class(c)
-        apply(c)
+        apply(c, import_spawner=True)
     except ValueError as problem:
         raise WrongSetting(str(problem)) from None

@@ -49,6 +49,7 @@ from hub_extensions.spawner.config.spawner_classes import (
     derives_from_kubespawner,
     how_to_derive,
     is_ours,
+    load_own_class,
     name_of,
     other_forms,
     servers_are_pods,
@@ -105,11 +106,14 @@ class UnusableState(ValueError, TraitError):
     """The state folder, or a file in it, cannot be used. JupyterHub prints the text without a traceback."""
 
 
-def apply(c: Any) -> None:
+def apply(c: Any, *, import_spawner: bool = False) -> None:
     """Add everything to a hub's configuration. See :func:`hub_extensions.configure`.
 
-    Unlike `configure`, this imports no spawner class of the administrator's.
+    Args:
+        import_spawner: import the administrator's own spawner class, as the hub is going to do.
     """
+    if import_spawner:
+        load_own_class(c)
     collected = _dry_run_notes.get()
     is_dry_run = collected is not None
     notes: list[str] = [] if collected is None else collected
