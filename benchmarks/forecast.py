@@ -26,6 +26,7 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, WantedOffer
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
 from hub_extensions.tools.backtest.world import LogSession, Running, World
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
@@ -82,23 +83,29 @@ async def fill(r: Room, running: int, waiting: int, *, both: bool) -> None:
     await r.engine.state.commit(Changes(leases=tuple(leases), tickets=tuple(map(TicketRow, tickets))))
 
 
-def learned(pools: Iterable[str], uses: int = 2000, people: int = 120) -> WaitModel:
+def past(pools: Iterable[str], uses: int = 2000, people: int = 120) -> list[Stay]:
     """A history that nobody measured; of fewer than three people the line is played twice."""
-    rng, teller = random.Random(16), WaitModel()
-    for pool in pools:
-        teller.learn(
-            Stay(
-                f"{pool}{n}",
-                f"u{rng.randrange(people)}",
-                pool,
-                1,
-                WHOLE,
-                3600.0 * n,
-                rng.lognormvariate(8, 1),
-                starting=20.0,
-            )
-            for n in range(uses)
+    rng = random.Random(16)
+    return [
+        Stay(
+            f"{pool}{n}",
+            f"u{rng.randrange(people)}",
+            pool,
+            1,
+            WHOLE,
+            3600.0 * n,
+            rng.lognormvariate(8, 1),
+            starting=20.0,
         )
+        for pool in pools
+        for n in range(uses)
+    ]
+
+
+def learned(pools: Iterable[str], people: int = 120) -> WaitModel:
+    """A model that has learned from such a history."""
+    teller = WaitModel()
+    teller.learn(past(pools, people=people))
     return teller
 
 
@@ -129,9 +136,10 @@ async def beside(folder: Path) -> None:
     """The loop's longest step and the form, with and without a computation that never ends beside it."""
     devices = [small(n) for n in range(2000)]
     (folder / "beside").mkdir()
-    async with room(folder / "beside", *devices, queue=QueueLimits(max_waiting=5000)) as r:
+    worker = ForecastWorker()
+    async with room(folder / "beside", *devices, calculator=worker, queue=QueueLimits(max_waiting=5000)) as r:
         await fill(r, 2000, 1000, both=False)
-        r.engine.forecaster._teller = learned([SMALL])
+        worker.answer(r.engine.forecaster.question(), past([SMALL]), (), 1)
         gc.collect()
         gc.freeze()  # as the service does with what it begins with
         for busy in (False, True):
@@ -168,16 +176,18 @@ def resident() -> float:
 
 
 async def remembered(folder: Path) -> None:
-    """The memory that a history of 100,000 uses takes in the service, and how long it learns."""
+    """The memory that 100,000 uses take in the service beside its worker, and how long the service works on them."""
     (folder / "history").mkdir()
-    async with room(folder / "history", small(0)) as r:
+    worker = ForecastWorker()
+    async with room(folder / "history", small(0), calculator=worker) as r:
         rng = random.Random(16)
         for part in range(RECORDS // 5000):
             await r.engine.store.commit(Changes(usage=tuple(record(part * 5000 + n, rng) for n in range(5000))))
         before, began = resident(), time.process_time()
         await r.engine.forecaster.refresh()
         took = time.process_time() - began
-        finished = r.engine.forecaster._teller.finished(SMALL)
+        found, _ = worker.answer(r.engine.forecaster.question(), (), (), 1)
+        finished = found.pools[SMALL].finished
         print(f"{RECORDS:,} records: {resident() - before:.0f} MiB, {took:.1f} s; learned from the last {finished:,}")
 
 

@@ -28,8 +28,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
     """Run the service in the child process, which ends with its supervisor."""
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, "1")  # the forecast uses one thread instead of one per core
     from hub_extensions.adapters.allocator import keep_small
 
     keep_small()

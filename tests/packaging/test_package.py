@@ -173,14 +173,15 @@ def test_the_server_extension_imports_no_hub_library() -> None:
     "module",
     [
         "hub_extensions.configuration",
+        "hub_extensions.hub_service.serve",
         "hub_extensions.spawner.local",
         "hub_extensions.server_extension.extension",
         "hub_extensions.tools.cli",
     ],
 )
 @pytest.mark.whole
-def test_only_the_service_loads_numpy(module: str) -> None:
-    """It takes a hub or a user's server 20 MB and a fifth of a second for nothing."""
+def test_only_the_worker_of_the_forecast_loads_numpy(module: str) -> None:
+    """It takes a hub, the service or a user's server 20 MB and a fifth of a second for nothing."""
     code = f"import sys, {module}; print('numpy' in sys.modules)"
     output = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True

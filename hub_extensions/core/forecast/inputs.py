@@ -5,12 +5,10 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Hashable
 
 from hub_extensions.core.forecast.durations import Left, UseHolder
-from hub_extensions.core.forecast.results import KnownEnd
+from hub_extensions.core.forecast.results import ForecastInputs
 from hub_extensions.core.forecast.simulate import Brake, HeldShares, SimulationState, Waiting, Wish
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import GpuOffer
@@ -18,27 +16,12 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import end_of, no_bound
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.heads import PoolQueues
-from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 
 MAX_TICKETS = 1000
 """Tickets that are simulated, from the front of the line. Those behind get no likely wait, only an upper bound."""
 ENDING = Left(15.0, 0.5)
 """Time until a server that is gone has released its device: its processes get SIGTERM, and after 10 s SIGKILL."""
-
-
-@dataclass(frozen=True, slots=True)
-class ForecastInputs:
-    """What a forecast depends on.
-
-    Attributes:
-        asked: ticket or lease -> when it was asked for, seconds by the wall clock.
-        ends: lease -> what is known of its end. A lease that is missing has no known end.
-    """
-
-    snapshot: QueueSnapshot
-    now: datetime
-    asked: Mapping[str, float] = field(default_factory=dict)
-    ends: Mapping[str, KnownEnd] = field(default_factory=dict)
 
 
 def kind_of_use(devices: int, share: int, limit: float | None = None) -> Hashable:

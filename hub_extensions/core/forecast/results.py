@@ -17,6 +17,7 @@ from hub_extensions.core.forecast.episodes import EPISODES, FEWEST_EPISODES, is_
 from hub_extensions.core.forecast.interval import Interval, limited, log_time
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.forecast import WaitForecast
+from hub_extensions.core.queue.model import QueueSnapshot
 from hub_extensions.core.text.reasons import Reason, explain
 
 FEW = 20
@@ -148,6 +149,35 @@ class Given:
     end: str = ""
     waited: float | None = None
     over: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastInputs:
+    """What a forecast depends on.
+
+    Attributes:
+        asked: ticket or lease -> when it was asked for, seconds by the wall clock.
+        ends: lease -> what is known of its end. A lease that is missing has no known end.
+    """
+
+    snapshot: QueueSnapshot
+    now: datetime
+    asked: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[str, KnownEnd] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecasts:
+    """The forecasts for a snapshot. A ticket, offer or pool that nothing can be forecast for is missing.
+
+    Attributes:
+        sizes: pool -> number of its devices, for each pool where it is known.
+    """
+
+    tickets: dict[str, Likely]
+    offers: dict[OfferId, Likely]
+    pools: dict[str, PoolView]
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,18 +7,18 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from hub_extensions.core.forecast.curves import FloatArray, PastUse
 from hub_extensions.core.forecast.durations import DurationHistory
 from hub_extensions.core.forecast.episodes import BusyEpisodes, Lessons
-from hub_extensions.core.forecast.inputs import ForecastInputs, kind_of_use, simulation_state
+from hub_extensions.core.forecast.inputs import kind_of_use, simulation_state
 from hub_extensions.core.forecast.interval import Interval, quantiles
-from hub_extensions.core.forecast.results import FEW, SOON_END, Likely, PoolView, Stay
+from hub_extensions.core.forecast.results import FEW, SOON_END, ForecastInputs, Forecasts, Likely, PoolView, Stay
 from hub_extensions.core.forecast.simulate import SimulationState, Waiting, Wish, always, simulate
-from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.model import LeaseState, QueueSnapshot
 
@@ -28,20 +28,6 @@ FIRST_START = 60.0
 """Seconds that a start is assumed to take before any was seen."""
 MAX_KEYS = 1000
 """Number of records whose keys are remembered: a record is written again if the hub reports its end late."""
-
-
-@dataclass(frozen=True, slots=True)
-class Forecasts:
-    """The forecasts for a snapshot. A ticket, offer or pool that nothing can be forecast for is missing.
-
-    Attributes:
-        sizes: pool -> number of its devices, for each pool where it is known.
-    """
-
-    tickets: dict[str, Likely]
-    offers: dict[OfferId, Likely]
-    pools: dict[str, PoolView]
-    sizes: dict[str, int] = field(default_factory=dict)
 
 
 class WaitModel:

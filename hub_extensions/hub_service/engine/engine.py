@@ -25,6 +25,7 @@ from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
 from hub_extensions.hub_service.engine.forecasts.forecast_record import lost
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
 from hub_extensions.hub_service.engine.forecasts.forecaster import Forecaster
 from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.line.local_leases import Gpus, LocalLeases
@@ -52,6 +53,7 @@ from hub_extensions.hub_service.engine.views.usage_days import UsageDays
 from hub_extensions.hub_service.setup.settings import Settings
 
 if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
     from hub_extensions.hub_service.engine.line.cluster_leases import Cluster, ClusterLeases
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -66,7 +68,11 @@ AGAIN = 5.0
 
 
 class Engine:
-    """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`."""
+    """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`.
+
+    Args:
+        calculator: computes the likely waits; `None`: a worker process does, which starts with the first computation.
+    """
 
     def __init__(
         self,
@@ -76,6 +82,7 @@ class Engine:
         hub: HubApi,
         gpus: Gpus | Cluster,
         apart: ServiceApart | None = None,
+        calculator: ForecastCalculator | ForecastWorker | None = None,
     ) -> None:
         self.settings = settings
         self.store = store
@@ -107,7 +114,8 @@ class Engine:
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
-        self.forecaster = Forecaster(state, store, transaction, self.queue.figures_changed)
+        calculator = calculator or ForecastWorker()
+        self.forecaster = Forecaster(state, store, transaction, calculator, self.queue.figures_changed)
         self.admin_view = AdminView(
             state,
             self.culler,
@@ -127,7 +135,13 @@ class Engine:
 
     @classmethod
     async def open(
-        cls, settings: Settings, store: Store, hub: HubApi, gpus: Gpus | Cluster, apart: ServiceApart | None = None
+        cls,
+        settings: Settings,
+        store: Store,
+        hub: HubApi,
+        gpus: Gpus | Cluster,
+        apart: ServiceApart | None = None,
+        calculator: ForecastCalculator | ForecastWorker | None = None,
     ) -> Engine:
         """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
@@ -137,7 +151,7 @@ class Engine:
         state.store_problem = store.read_only
         if not store.read_only:
             await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
-        engine = cls(settings, store, state, hub, gpus, apart)
+        engine = cls(settings, store, state, hub, gpus, apart, calculator)
         await engine.watcher.refresh()
         return engine
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from hub_extensions.core.forecast.durations import Left, UseHolder
-from hub_extensions.core.forecast.inputs import ENDING, ForecastInputs, kind_of_use, simulation_state
+from hub_extensions.core.forecast.inputs import ENDING, kind_of_use, simulation_state
 from hub_extensions.core.forecast.interval import Interval, limited
-from hub_extensions.core.forecast.results import KnownEnd, Stay
+from hub_extensions.core.forecast.results import ForecastInputs, KnownEnd, Stay
 from hub_extensions.core.forecast.simulate import Brake, GivenUp, SimulationState, Waiting, Wish, simulate_lives
 from hub_extensions.core.forecast.wait_model import FIRST_START, WaitModel
 from hub_extensions.core.gpu.devices import WHOLE, Foreign

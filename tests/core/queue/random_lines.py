@@ -13,7 +13,8 @@ from random import Random
 
 import numpy as np
 
-from hub_extensions.core.forecast.inputs import ForecastInputs, simulation_state
+from hub_extensions.core.forecast.inputs import simulation_state
+from hub_extensions.core.forecast.results import ForecastInputs
 from hub_extensions.core.forecast.simulate import Wish, simulate_admissions, simulate_lives
 from hub_extensions.core.gpu.devices import WHOLE, DeviceState, Foreign
 from hub_extensions.core.offers.offer_id import CPU, OfferId

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hub_extensions.core.cluster.model import ClusterConfig, ClusterView, PodFacts, Taint
 from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import Pool, survey_pools
-from hub_extensions.core.forecast.inputs import ForecastInputs, simulation_state
+from hub_extensions.core.forecast.inputs import simulation_state
+from hub_extensions.core.forecast.results import ForecastInputs
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId

@@ -15,6 +15,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import label_value
 from hub_extensions.core.queue.model import Availability, Lease
 from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 from hub_extensions.hub_service.engine.line.cluster_leases import ClusterLeases
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.state import State
@@ -123,7 +124,7 @@ async def pod_room(
     state = await State.open(store, made.queue, made.culling, made.offers)
     kept = None if state.first_start else state.clock.now()
     state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
-    engine = Engine(made, store, state, hub, cluster)  # type: ignore[arg-type]
+    engine = Engine(made, store, state, hub, cluster, calculator=ForecastCalculator())  # type: ignore[arg-type]
     await engine.watcher.refresh()
     try:
         yield PodRoom(engine, cluster, hub, hands)

@@ -19,6 +19,8 @@ from hub_extensions.core.messages import Ask, Ended, Started, TicketStatus
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
 from hub_extensions.hub_service.engine.line.reconcile import ServiceApart
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.setup.settings import Settings
@@ -114,15 +116,19 @@ async def room(
     hub: HubAsTold | None = None,
     hands: Hands | None = None,
     apart: ServiceApart | None = None,
+    calculator: ForecastCalculator | ForecastWorker | None = None,
     **changes: object,
 ) -> AsyncIterator[Room]:
-    """A service on these devices; on the same path it goes on with what the last one stored."""
+    """A service on these devices; on the same path it goes on with what the last one stored.
+
+    Without another `calculator` it computes the likely waits itself, and starts no worker process.
+    """
     hub = hub or HubAsTold()
     hands = hands or Hands()
     gpus = GpusAsTold(*(devices or LAB))
     made = settings(path, **changes)
     store = open_store(made.store_url)
-    engine = await Engine.open(made, store, hub, gpus, apart)  # type: ignore[arg-type]
+    engine = await Engine.open(made, store, hub, gpus, apart, calculator or ForecastCalculator())  # type: ignore[arg-type]
     kept = None if engine.state.first_start else engine.state.clock.now()
     engine.state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
     await engine.watcher.refresh()

@@ -1,8 +1,8 @@
-"""The likely waits are computed in a thread of their own, one at a time, from a snapshot; the loop never waits for it.
+"""When the likely waits are computed, and what becomes of the answer. The event loop never waits for a computation.
 
-It learns from the records of the store, page by page, then from each use that ends. After each computation those who
-wait are given their forecasts, which are kept until they come true. Not here: how it is computed
-(``core/forecast/wait_model.py``), what people are told of it (``foresight.py``).
+The calculator learns from the records of the store, page by page, then from each use that ends. After each computation
+the users in line get their forecasts, which are kept until they come true. What users see of the forecasts is decided
+in ``foresight.py``.
 """
 
 from __future__ import annotations
@@ -10,161 +10,176 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import secrets
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
-from typing import TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
-from hub_extensions.adapters.allocator import give_back
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
-from hub_extensions.core.forecast.inputs import ForecastInputs
 from hub_extensions.core.forecast.interval import limited
-from hub_extensions.core.forecast.results import FEW, Given, KnownEnd, LikelyWaits, Stay
-from hub_extensions.core.forecast.simulate import GivenUp
-from hub_extensions.core.forecast.wait_model import Forecasts, WaitModel
+from hub_extensions.core.forecast.results import FEW, ForecastInputs, Forecasts, Given, KnownEnd, LikelyWaits
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.core.usage.stays import stay_of
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded, ForecastWorker
 from hub_extensions.hub_service.engine.forecasts.foresight import UNREAD
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import POOL_SIZES
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
 
+if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
+
 log = logging.getLogger("hub_extensions.hub_service")
 T = TypeVar("T")
 
 SEED = 1
-"""Always the same: no figure flickers by chance."""
+"""Seed of every simulation. It is always the same, so that no figure changes by chance."""
 PAUSE = 1.0
-"""Seconds between two computations at least."""
+"""Minimum seconds between the starts of two computations."""
 EVERY = 30.0
-"""Seconds after which it is computed anew though nothing has changed: who stays on is likely to stay longer."""
+"""Seconds after which the waits are computed again without a change: whoever stays on is likely to stay longer."""
+IDLE = 300.0
+"""Seconds without a computation, while nobody holds or waits for a GPU, after which the calculator's memory is
+released. Loading the history of 20,000 uses again takes a second or two when the next user comes."""
 IMPORTS_EVERY = 10.0
-"""How often it is asked whether an admin has imported or removed a history."""
+"""Seconds between two checks whether the history has to be loaded: an admin imported or removed one, or it is lost."""
 AT_ONCE = 1000
-"""Records that are learned from at once, before somebody may say that it is to stop."""
+"""Records per page of the history."""
 GIVEN_AT_ONCE = 200
-"""Forecasts that are kept in one turn of the loop."""
+"""Forecasts written in one transaction."""
 OVERDUE_SECONDS = 60.0
-"""A server that is beyond the end it named is likely to be done soon."""
-
-
-def came_true(teller: WaitModel, given: Given) -> None:
-    """It learns from a forecast that was given at a join."""
-    joined = given.running.timestamp()
-    teller.matured(given.pool, given.played, given.waited or 0.0, given.at_most, joined)
+"""Minimum seconds that a server is expected to run which is beyond the end it reported."""
 
 
 class Forecaster:
-    """Computes the likely waits of a state, and puts them there.
+    """Has the likely waits of a state computed, and puts them there.
 
     Args:
-        transaction: to write what was given. publish: called when there is something new to tell.
+        transaction: writes the forecasts that users were given.
+        calculator: computes; a `ForecastWorker` does so in a process of its own.
+        publish: called when there are new waits to show.
     """
 
     def __init__(
-        self, state: State, store: Store, transaction: Transactions, publish: Callable[[], None] = lambda: None
+        self,
+        state: State,
+        store: Store,
+        transaction: Transactions,
+        calculator: ForecastWorker | ForecastCalculator,
+        publish: Callable[[], None] = lambda: None,
     ) -> None:
         self.state = state
+        self.calculator = calculator
         self._store = store
         self._transaction = transaction
         self._publish = publish
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-forecast")
-        self._teller = WaitModel()
-        self._closed = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-forecast")  # waits for the calculator
         self._imports: tuple[int, int] | None = None
         self._sizes: dict[str, int] | None = None
         self._failed = False
+        self._history_lost = False
+        self._released = False
+        self._closed = False
 
     async def run(self) -> None:
-        """Learn, then compute for as long as the service runs."""
+        """Load the history, then compute as long as the service runs."""
         loop = asyncio.get_running_loop()
-        asked_at = computed_at = -EVERY
+        asked_at = computed_at = -math.inf
         computed: int | None = None
         while True:
             began = loop.time()
-            if began - asked_at >= IMPORTS_EVERY and await self.refresh():
-                computed = None
-            asked_at = began if began - asked_at >= IMPORTS_EVERY else asked_at
-            if self.state.foresight.revision != computed or began - computed_at >= EVERY:
+            is_changed = self.state.foresight.revision != computed
+            if self._released and is_changed:
+                self._imports, asked_at = None, -math.inf
+            if began - asked_at >= IMPORTS_EVERY:
+                asked_at = began
+                is_changed = await self.refresh() or is_changed
+            in_use = bool(self.state.leases or self.state.tickets)
+            if not self._history_lost and (is_changed or (in_use and began - computed_at >= EVERY)):
                 computed, computed_at = self.state.foresight.revision, began
                 await self.compute()
+            elif not in_use and not self._released and began - computed_at >= IDLE:
+                await self._in_thread(self.calculator.release)
+                self._history_lost = self._released = True
             await asyncio.sleep(max(PAUSE, loop.time() - began))
 
     async def refresh(self) -> bool:
-        """Learn from the store's records where that was not done, or where others count since; whether it was."""
+        """Load the history if that was not done or if it has changed since. Return whether it was loaded."""
         try:
             there = await self._store.imports()
             if there == self._imports:
                 return False
-            first, self._imports = self._imports is None, there  # who asks for it meanwhile is heard at the next turn
-        except StoreUnavailable as problem:
-            log.debug("nothing is learned from the store: %s", problem.message)
-            return False
-        try:
+            first, self._imports = self._imports is None, there  # `reload_soon` meanwhile counts at the next check
             await self.load(first)
             return True
         except StoreUnavailable as problem:
             log.debug("nothing is learned from the store: %s", problem.message)
-        except GivenUp:
-            log.debug("the service stops: nothing more is learned")
-        self._imports = None
+            self._imports = None
+        except CalculationEnded as problem:
+            self._lose_history(problem)
         return False
 
     def reload_soon(self) -> None:
-        """A user was deleted: what was learned of the name is forgotten at the next turn."""
-        self._imports = None
+        """Load the history again at the next check: a user was deleted, whose name is to be forgotten."""
+        if not self._released:
+            self._imports = None
 
     async def load(self, first: bool = True) -> None:
-        """Learn anew from the records that ended last; `first`: and from what came true of the forecasts.
+        """Have the calculator learn again from the records that ended last.
+
+        Args:
+            first: read the forecasts that came true from the store, too.
 
         Raises:
-            StoreUnavailable: it cannot be read now; what was learned before stays.
+            StoreUnavailable: the store cannot be read now; what was learned before stays.
+            CalculationEnded: see there.
         """
         foresight = self.state.foresight
         if first:
             foresight.came_true(await self._store.matured_forecasts())
-        foresight.stays.clear()  # the records have them
-        pages: list[list[Stay]] = []
-        before: str | None = None
-        while sum(map(len, pages)) < UNREAD:
+        foresight.stays.clear()  # the records contain them
+        count, before = 0, None
+        await self._in_thread(self.calculator.begin_history)
+        while count < UNREAD:
             page = await self._store.usage(None, before, AT_ONCE)
-            pages.append([stay for stay in map(stay_of, page.uses) if stay is not None])
-            before = page.next
+            stays = [stay for stay in map(stay_of, page.uses) if stay is not None]
+            await self._in_thread(partial(self.calculator.add_page, stays))
+            count, before = count + len(stays), page.next
             if before is None:
                 break
         foresight.matured.clear()
         joins = [given for some in foresight.joins.values() for given in some]
-        await self._in_thread(lambda: self._learn_anew(pages, joins))
+        await self._in_thread(partial(self.calculator.load_history, joins))
+        self._history_lost = self._released = False
 
-    def _learn_anew(self, pages: Sequence[Sequence[Stay]], joins: Iterable[Given]) -> None:
-        teller = WaitModel()
-        for page in reversed(pages):  # each from the last that ended to the first
-            if self._closed:
-                raise GivenUp
-            teller.learn(reversed(page))
-        for given in joins:
-            came_true(teller, given)
-        self._teller = teller
+    def _lose_history(self, problem: CalculationEnded) -> None:
+        """The calculator has forgotten everything: load the history before the next question."""
+        if not self._failed and not self._closed:
+            log.warning("the likely waits are computed again in some seconds: %s", problem)
+        self._failed = self._history_lost = True
+        self._imports = None
 
     # -------------------------------------------------------------- one computation
 
     async def compute(self) -> None:
-        """One: from now's snapshot, in the thread. What fails is logged once; the last answer stays until it is old."""
+        """Compute from the present state. A failure is logged once; the last answer stays until it is too old."""
         foresight, clock = self.state.foresight, self.state.clock
         try:
             question, elapsed = self.question(), clock.elapsed()
             stays, matured = tuple(foresight.stays), tuple(foresight.matured)
             foresight.stays.clear()
             foresight.matured.clear()
-            found, took = await self._in_thread(lambda: self._answer(question, stays, matured))
+            found, took = await self._in_thread(partial(self.calculator.answer, question, stays, matured, SEED))
             foresight.take(LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took))
             self._publish()
             await self.give(found)
-        except GivenUp:
+        except CalculationEnded as problem:
+            self._lose_history(problem)
             return
         except Exception:
             if not self._failed:
@@ -173,20 +188,8 @@ class Forecaster:
             return
         self._failed = False
 
-    def _answer(
-        self, question: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given]
-    ) -> tuple[Forecasts, float]:
-        self._teller.learn(stays)
-        for each in matured:
-            came_true(self._teller, each)
-        began = time.thread_time()
-        found = self._teller.answer(question, SEED, lambda: not self._closed)
-        took = time.thread_time() - began
-        give_back()  # the lines that were played took more than anything else here
-        return found, took
-
     def question(self) -> ForecastInputs:
-        """Everything it follows from, as it is now."""
+        """Everything that the likely waits follow from, as it is now."""
         state, clock = self.state, self.state.clock
         now = clock.now()
         asked = {lease.id: self._asked(lease) for lease in state.leases.values()}
@@ -202,7 +205,7 @@ class Forecaster:
         return (asked or self.state.clock.wall(lease.since)).timestamp()
 
     def _end(self, lease: Lease, now: datetime) -> KnownEnd | None:
-        """The sooner of what a countdown and the server itself say."""
+        """The known end of a server: of its countdown or of its progress report, whichever is sooner."""
         server = lease.user, lease.server
         found: list[KnownEnd] = []
         facts = self.state.facts.get(server)
@@ -213,10 +216,10 @@ class Forecaster:
             found.append(KnownEnd(max(OVERDUE_SECONDS, (shown[1] - now).total_seconds()), shown[0].spread))
         return min(found, key=lambda end: end.seconds, default=None)
 
-    # -------------------------------------------------------------- what is given
+    # -------------------------------------------------------------- the forecasts that users get
 
     async def give(self, found: Forecasts) -> None:
-        """Keep what those who wait are told at their join, and each full hour. What cannot be written is not given."""
+        """Keep the forecasts that users in line get at their join and after each full hour, to judge them later."""
         waits = self.state.foresight.waits
         sizes = found.sizes if found.sizes != self._sizes else None
         if waits is None:
@@ -237,7 +240,7 @@ class Forecaster:
             log.debug("no forecast is kept: %s", problem)
 
     def _due(self, ticket: Ticket) -> int | None:
-        """The hour of waiting that it has no forecast of yet."""
+        """The full hours that a ticket has waited; `None` if it has a forecast of this hour or does not wait."""
         if ticket.state is not TicketState.WAITING:
             return None
         hour = int((self.state.clock.now() - ticket.joined) / timedelta(hours=1))
@@ -253,7 +256,7 @@ class Forecaster:
         state = self.state
         ticket, likely = state.tickets.get(ticket_id), waits.tickets.get(ticket_id)
         if ticket is None or ticket.state is not TicketState.WAITING or likely is None:
-            return None  # it left meanwhile, or it is told nothing
+            return None  # it left meanwhile, or its wait is not known
         verdict = standings.of(ticket)
         offer = None if verdict is None or verdict.offer is None else state.offer(verdict.offer)
         if verdict is None or verdict.forecast is None or offer is None:
@@ -279,12 +282,11 @@ class Forecaster:
             rough=state.foresight.accuracy(pool).rough,
         )
 
-    # -------------------------------------------------------------- the thread
-
     async def _in_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     def close(self) -> None:
-        """What runs gives up soon; nobody waits for it."""
+        """End the computation that runs, without waiting for its answer."""
         self._closed = True
+        self.calculator.close()
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -6,8 +6,7 @@ import asyncio
 import sqlite3
 import subprocess
 import threading
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,12 +17,12 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.adapters.store.archive import Archive
-from hub_extensions.core.forecast.inputs import ForecastInputs
-from hub_extensions.core.forecast.simulate import GivenUp, always
-from hub_extensions.core.forecast.wait_model import Forecasts, WaitModel
+from hub_extensions.core.forecast.results import ForecastInputs, Forecasts, Given, Stay
 from hub_extensions.core.messages import Progress, Stopped, TicketStatus, UsageRecord, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.engine.forecasts import forecaster as forecasting
+from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.usage.file_import import import_file
 from hub_extensions.tools.usage.rows import How
@@ -296,15 +295,19 @@ async def test_what_ends_is_learned_from(r: Room) -> None:
 
 @pytest.mark.programs
 async def test_a_deleted_users_name_is_not_known_any_more(r: Room) -> None:
-    await with_past(r)
+    hers = (record(r, number, 25 * MINUTE, user="ada") for number in range(12))
+    others = (record(r, number, 3 * MINUTE) for number in range(12, 24))
+    await r.engine.store.commit(Changes(usage=(*hers, *others)))
+    await r.run("ada", SMALL)
+    await r.ask("ben", SMALL)
     await computed(r)
-    history = r.engine.forecaster._teller.histories[SMALL]  # type: ignore[attr-defined]
-    assert history.of("u1")
-    await r.engine.store.forget_user("u1")
+    with_habit = shown(r, "ben").p50_seconds
+    await r.engine.store.forget_user("ada")
     r.engine.forecaster.reload_soon()
     await computed(r)
-    history = r.engine.forecaster._teller.histories[SMALL]  # type: ignore[attr-defined]
-    assert not history.of("u1") and history.finished == 24
+    without = shown(r, "ben").p50_seconds
+    assert with_habit is not None and without is not None and without < with_habit
+    assert r.engine.forecasts().pools[0].finished == 24
 
 
 @pytest.mark.programs
@@ -359,28 +362,35 @@ def full_for_admissions(connection: Connection) -> None:
         raise StoreUnavailable("The disk is full.")
 
 
-class TellerThatIsSlow(WaitModel):
-    """It computes until it is told to stop."""
+class EndlessCalculator(ForecastCalculator):
+    """It computes until it is closed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.begun = threading.Event()
+        self.closed = threading.Event()
 
-    def answer(self, question: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> Forecasts:
+    def answer(
+        self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
+    ) -> tuple[Forecasts, float]:
         self.begun.set()
-        while go_on():
-            time.sleep(0.001)
-        raise GivenUp
+        self.closed.wait(patient(30))
+        raise CalculationEnded("the service stops")
+
+    def close(self) -> None:
+        super().close()
+        self.closed.set()
 
 
-async def test_a_long_computation_holds_up_no_stop_and_no_form(r: Room) -> None:
-    r.engine.forecaster._teller = slow = TellerThatIsSlow()
-    task = asyncio.ensure_future(r.engine.forecaster.compute())
-    await soon(slow.begun.is_set)
-    assert offered(r).now and not task.done()
-    await r.engine.stop()
-    await asyncio.wait_for(task, patient(1))
-    assert r.engine.state.foresight.waits is None
+async def test_a_long_computation_holds_up_no_stop_and_no_form(tmp_path: Path) -> None:
+    endless = EndlessCalculator()
+    async with room(tmp_path, small(0), calculator=endless) as r:
+        task = asyncio.ensure_future(r.engine.forecaster.compute())
+        await soon(endless.begun.is_set)
+        assert offered(r).now and not task.done()
+        await r.engine.stop()
+        await asyncio.wait_for(task, patient(1))
+        assert r.engine.state.foresight.waits is None
 
 
 @pytest.mark.programs

@@ -1,0 +1,74 @@
+"""Learns from past uses and computes the likely waits: the part of the forecast that needs numpy and the history.
+
+It runs in the worker process (``forecast_worker.py``). Tests and benchmarks may use it in their own process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from hub_extensions.core.forecast.results import ForecastInputs, Forecasts, Given, Stay
+from hub_extensions.core.forecast.simulate import GivenUp
+from hub_extensions.core.forecast.wait_model import WaitModel
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded
+
+
+class ForecastCalculator:
+    """The model and what it has learned. It has the methods of `ForecastWorker`, which calls them in its process."""
+
+    def __init__(self) -> None:
+        self._model = WaitModel()
+        self._pages: list[Sequence[Stay]] = []
+        self._closed = False
+
+    def begin_history(self) -> None:
+        """Discard the pages of a history that was not loaded to its end."""
+        self._pages.clear()
+
+    def add_page(self, page: Sequence[Stay]) -> None:
+        """Add past uses to the history. The pages, and the uses in each, come with the latest end first."""
+        self._pages.append(page)
+
+    def load_history(self, joins: Sequence[Given]) -> None:
+        """Forget everything and learn from the pages, then from these forecasts that came true."""
+        model = WaitModel()
+        while self._pages:  # the model learns in the order of the ends
+            if self._closed:
+                raise CalculationEnded("the service stops")
+            model.learn(reversed(self._pages.pop()))
+        self._model = model
+        self._mature(joins)
+
+    def answer(
+        self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
+    ) -> tuple[Forecasts, float]:
+        """Learn from `stays` and `matured`, then compute the likely waits.
+
+        Returns:
+            The likely waits, and the seconds of processor time that they took.
+
+        Raises:
+            CalculationEnded: `close` was called meanwhile.
+        """
+        self._model.learn(stays)
+        self._mature(matured)
+        began = time.thread_time()
+        try:
+            found = self._model.answer(inputs, seed, lambda: not self._closed)
+        except GivenUp:
+            raise CalculationEnded("the service stops") from None
+        return found, time.thread_time() - began
+
+    def release(self) -> None:
+        """Forget what was learned. The history has to be loaded before the next question."""
+        self._model = WaitModel()
+
+    def close(self) -> None:
+        """Let a computation in another thread give up soon."""
+        self._closed = True
+
+    def _mature(self, given: Sequence[Given]) -> None:
+        for each in given:
+            joined = each.running.timestamp()
+            self._model.matured(each.pool, each.played, each.waited or 0.0, each.at_most, joined)
