@@ -319,7 +319,10 @@ export function waitText(offer: OfferState, trans: TranslationBundle): string {
   return parts.join(', ');
 }
 
-/** The likely range, whose ends are whole steps: "likely 25 min to 1 h 10 min (rough)", "likely roughly 15 min to 2 h"; "" where it is not known. */
+/**
+ * The likely range, whose ends are whole steps: "likely 25 min to 1 h 10 min (rough)", "likely roughly 15 min to 2 h";
+ * "" where it is not known. A wide range already says "roughly", so "(rough)" is not added to it.
+ */
 function likelyWords(wait: Wait, trans: TranslationBundle): string {
   if (wait.p10_seconds === null || wait.p90_seconds === null) {
     return '';
@@ -333,7 +336,7 @@ function likelyWords(wait: Wait, trans: TranslationBundle): string {
       : from === to && !wait.wide
         ? trans.__('likely about %1', to)
         : trans.__('likely %1 to %2', roughly(from), to);
-  return wait.note === 'rough' ? trans.__('%1 (rough)', words) : words;
+  return wait.note === 'rough' && !wait.wide ? trans.__('%1 (rough)', words) : words;
 }
 
 /** What an offer is called by whoever does not know MIG: "Small GPU"; an admin's title stays as it is. */

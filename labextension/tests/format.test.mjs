@@ -280,7 +280,21 @@ test('a wide likely wait says so', () => {
   const wide = offer({ p10_seconds: 900, p90_seconds: 7200, wide: true });
   assert.equal(plain(waitText(wide, trans)), 'likely roughly 15 min to 2 h');
   const soon = offer({ p10_seconds: 0, p90_seconds: 2700, wide: true, note: 'rough' });
-  assert.equal(plain(waitText(soon, trans)), 'likely within roughly 45 min (rough)');
+  assert.equal(plain(waitText(soon, trans)), 'likely within roughly 45 min');
+});
+
+test('a wait that is wide and rough says so once, in each language', () => {
+  const told = {
+    fi_FI: 'todennäköisesti karkeasti 15 min–2 h',
+    ja_JP: 'おそらく おおよそ 15 分～2 時間'
+  };
+  for (const [language, words] of Object.entries(told)) {
+    const file = `../../hub_extensions/locale/${language}/LC_MESSAGES/jupyterhub_gpu.json`;
+    const { '': _, ...read } = JSON.parse(readFileSync(new URL(file, import.meta.url), 'utf8'));
+    const sentences = Object.fromEntries(Object.entries(read).map(([id, [text]]) => [id, text]));
+    const wide = offer({ p10_seconds: 900, p90_seconds: 7200, wide: true, note: 'rough' });
+    assert.equal(plain(waitText(wide, catalogue(sentences))), words);
+  }
 });
 
 test('"not enough data yet" is said instead of a range, beside a limit that is enforced', () => {

@@ -147,11 +147,14 @@ def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def likely_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the likely range, such as ``likely 25 min to 1 h 10 min (rough)``; "" if it is not known."""
+    """Return the likely range, such as ``likely 25 min to 1 h 10 min (rough)``; "" if it is not known.
+
+    A wide range already says "roughly", so "(rough)" is not added to it.
+    """
     if wait.p10_seconds is None or wait.p90_seconds is None:
         return ""
     text = likely(wait.p10_seconds, wait.p90_seconds, t, wide=wait.wide)
-    return t("%1 (rough)", text) if wait.note == ROUGH else text
+    return t("%1 (rough)", text) if wait.note == ROUGH and not wait.wide else text
 
 
 def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:

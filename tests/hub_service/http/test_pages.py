@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hub_extensions.adapters.files.catalogues import catalogue_for
 from hub_extensions.core import messages
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health, TicketInfo, Wait
 from hub_extensions.core.messages.offer_texts import ahead, free_text, place_text, wait_text
@@ -543,12 +544,27 @@ def test_a_likely_wait_is_an_interval_and_unknown_is_not_zero() -> None:
         wait_text(Wait(False, 1500, 2400, 4200, 7800, None)) == "likely 25 min to 1 h 10 min, wait at most 2 h 10 min"
     )
     assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough")) == "likely 25 min to 1 h 10 min (rough)"
-    wide = Wait(False, 900, 2400, 7200, 7800, None, note="rough", wide=True)
-    assert wait_text(wide) == "likely roughly 15 min to 2 h (rough), wait at most 2 h 10 min"
+    wide = Wait(False, 900, 2400, 7200, 7800, None, wide=True)
+    assert wait_text(wide) == "likely roughly 15 min to 2 h, wait at most 2 h 10 min"
     few = Wait(False, None, None, None, 7800, None, note="few-data")
     assert wait_text(few) == "not enough data yet, wait at most 2 h 10 min"
     assert wait_text(Wait(False, None, None, None, None, None, note="few-data")) == "not enough data yet"
     assert wait_text(Wait(False, None, None, None, None, None)) == "wait not known"
+
+
+@pytest.mark.parametrize(
+    ("language", "wide", "narrow"),
+    [
+        ("", "likely roughly 15 min to 2 h", "likely 25 min to 1 h 10 min (rough)"),
+        ("fi-FI", "todennäköisesti karkeasti 15 min–2 h", "todennäköisesti 25 min–1 h 10 min (karkea arvio)"),
+        ("ja-JP", "おそらく おおよそ 15 分～2 時間", "おそらく 25 分～1 時間 10 分（おおよそ）"),
+    ],
+)
+def test_a_wait_that_is_wide_and_rough_says_so_once(language: str, wide: str, narrow: str) -> None:
+    t = catalogue_for(language)
+    for note in ("", "rough"):
+        assert wait_text(Wait(False, 900, 2400, 7200, None, None, note=note, wide=True), t) == wide
+    assert wait_text(Wait(False, 1500, 2400, 4200, None, None, note="rough"), t) == narrow
 
 
 def test_what_is_free_while_others_wait_is_not_said_to_be_there_for_the_taking() -> None:
