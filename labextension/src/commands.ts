@@ -3,7 +3,7 @@
  *
  * The menu is in `schema/panel.json`; no shortcut is taken, each command can be given one in JupyterLab's settings.
  */
-import type { JupyterFrontEnd } from '@jupyterlab/application';
+import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
 
@@ -19,20 +19,34 @@ const KEEP_COMMAND = 'jupyterhub-gpu:keep';
 const GIVE_BACK_COMMAND = 'jupyterhub-gpu:give-back';
 const SETTINGS_COMMAND = 'jupyterhub-gpu:settings';
 const SETTINGS_EDITOR = 'settingeditor:open';
+/**
+ * Narrower, JupyterLab pushes the right sidebar out of the window while the left one is open: each has at least 250 px
+ * and a bar of tabs beside it, and the main area between them 120 px.
+ */
+const ROOM_FOR_BOTH_SIDES = 702;
+
+/** Show the panel, and close the left sidebar where the window has no room for both. */
+function openPanel(shell: JupyterFrontEnd.IShell, labShell: ILabShell | null): void {
+  if (window.innerWidth < ROOM_FOR_BOTH_SIDES) {
+    labShell?.collapseLeft();
+  }
+  shell.activateById(PANEL_ID);
+}
 
 /** Add the commands; each is enabled only while it can do something. */
 export function addCommands(
   app: JupyterFrontEnd,
   model: IGpuModel,
   trans: TranslationBundle,
-  palette: ICommandPalette | null
+  palette: ICommandPalette | null,
+  labShell: ILabShell | null
 ): void {
   const { commands, shell } = app;
   commands.addCommand(OPEN_COMMAND, {
     label: trans.__('Show the GPU Panel'),
     caption: trans.__('Memory and use of this server’s GPU, and when the server stops'),
     isEnabled: () => [...shell.widgets('right')].some(widget => widget.id === PANEL_ID),
-    execute: () => shell.activateById(PANEL_ID)
+    execute: () => openPanel(shell, labShell)
   });
   commands.addCommand(KEEP_COMMAND, {
     label: () => keepCommandText(model, trans),

@@ -37,6 +37,10 @@ function words(translator: ITranslator | null): TranslationBundle {
   return spoken.load('jupyterhub_gpu');
 }
 
+function unsavedPaths(app: JupyterFrontEnd, manager: IDocumentManager | null): string[] {
+  return manager ? [...unsavedIn(app.shell, manager)].map(({ path }) => path) : [];
+}
+
 const model: JupyterFrontEndPlugin<IGpuModel> = {
   id: 'jupyterhub-gpu:model',
   description: "Knows this server's GPU and when the server stops.",
@@ -77,7 +81,7 @@ const panel: JupyterFrontEndPlugin<void> = {
   description: 'The GPU panel in the right sidebar.',
   autoStart: true,
   requires: [IGpuModel, JupyterFrontEnd.IPaths],
-  optional: [ITranslator, ILayoutRestorer, ILabShell, ISettingRegistry],
+  optional: [ITranslator, ILayoutRestorer, ILabShell, ISettingRegistry, IDocumentManager],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
@@ -85,12 +89,14 @@ const panel: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null,
     restorer: ILayoutRestorer | null,
     shell: ILabShell | null,
-    registry: ISettingRegistry | null
+    registry: ISettingRegistry | null,
+    manager: IDocumentManager | null
   ): void => {
     const trans = words(translator);
     const widget = new GpuPanel(gpu, trans, {
       hub: paths.urls,
-      giveBack: () => void askAndGiveBack(gpu, trans)
+      giveBack: () => void askAndGiveBack(gpu, trans),
+      unsaved: () => unsavedPaths(app, manager)
     });
     widget.id = PANEL_ID;
     widget.title.icon = gpuIcon;
@@ -137,13 +143,14 @@ const commands: JupyterFrontEndPlugin<void> = {
   description: 'Commands for the palette, the menu and shortcuts.',
   autoStart: true,
   requires: [IGpuModel],
-  optional: [ITranslator, ICommandPalette],
+  optional: [ITranslator, ICommandPalette, ILabShell],
   activate: (
     app: JupyterFrontEnd,
     gpu: IGpuModel,
     translator: ITranslator | null,
-    palette: ICommandPalette | null
-  ): void => addCommands(app, gpu, words(translator), palette)
+    palette: ICommandPalette | null,
+    labShell: ILabShell | null
+  ): void => addCommands(app, gpu, words(translator), palette, labShell)
 };
 
 const warning: JupyterFrontEndPlugin<void> = {
@@ -203,7 +210,7 @@ const gone: JupyterFrontEndPlugin<IConnectionLost> = {
       lab: (translator ?? nullTranslator).load('jupyterlab'),
       hub: paths.urls,
       status: info,
-      unsaved: () => (manager ? [...unsavedIn(app.shell, manager)].map(({ path }) => path) : []),
+      unsaved: () => unsavedPaths(app, manager),
       restart: () => void app.commands.execute('hub:restart')
     });
     return server.connectionLost;

@@ -24,13 +24,15 @@ import type { Countdown } from './messages';
 import type { IGpuModel } from './model';
 import { type IShown, SeenWidget } from './seen';
 import { Server } from './server';
-import { awayText, helpUrl, type IHub, startLabel, starts, stopOf } from './stopped';
+import { awayText, helpUrl, type IHub, lossText, startLabel, starts, stopOf } from './stopped';
 import { Waits } from './waits';
 
 /** What the panel is given beside what it shows. */
 export interface IAround {
   hub: IHub;
   giveBack: () => void;
+  /** The paths of open documents with changes that are not saved. */
+  unsaved: () => string[];
 }
 
 export class GpuPanel extends SeenWidget {
@@ -55,7 +57,7 @@ export class GpuPanel extends SeenWidget {
       <section role="region" aria-label={trans.__('GPU of this server')}>
         <div className="jp-gpu-Columns">
           <div>
-            <Top model={model} reached={reached} hub={this._around.hub} {...shown} />
+            <Top model={model} reached={reached} around={this._around} {...shown} />
           </div>
           <div>
             <Server
@@ -107,9 +109,9 @@ export class GpuPanel extends SeenWidget {
 function Top({
   model,
   reached,
-  hub,
+  around,
   ...shown
-}: IShown & { model: IGpuModel; reached: boolean; hub: IHub }): JSX.Element {
+}: IShown & { model: IGpuModel; reached: boolean; around: IAround }): JSX.Element {
   const { snapshot, connection } = model;
   const { trans, now } = shown;
   const server = snapshot?.server ?? null;
@@ -163,7 +165,10 @@ function Top({
           {view === 'gpu' ? '' : sentences[view]}
         </p>
       )}
-      {view === 'stopped' ? <Starts model={model} hub={hub} {...shown} /> : null}
+      {view === 'stopped' && stopOf(model, now) !== null ? (
+        <p>{lossText(around.unsaved(), trans)}</p>
+      ) : null}
+      {view === 'stopped' ? <Starts model={model} hub={around.hub} {...shown} /> : null}
       {view === 'cpu' && server && server.waits.length > 0 && reached ? (
         <p>
           {freeNow(server.waits, trans)}{' '}

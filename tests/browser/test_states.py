@@ -307,9 +307,7 @@ def test_at_twice_the_size_nothing_is_cut_off(browser: Browser, server: UserServ
     try:
         live = LivePage(page, server)
         live.open()
-        page.locator(
-            ".jp-SideBar.jp-mod-left .lm-mod-current"
-        ).click()  # so narrow a window has room for one of the two
+        expect(page.locator("#jp-left-stack")).to_be_hidden()  # so narrow a window has room for one of the two
         live.widen(280)
         for state in ("countdown", "share", "monitoring", "sixty-four-gpus"):
             tell(live, state)
@@ -399,6 +397,7 @@ def test_a_server_that_was_stopped_says_why_in_the_place_of_the_hubs_box(
     expect(box).to_have_count(0)
     live.page.locator(".jp-gpu-Status button").click()
     expect(live.panel).to_contain_text("Its GPU was idle for 3\u00a0min.")
+    expect(live.panel).to_contain_text("Your notebooks are saved; variables are lost.")
     expect(live.panel.get_by_role("link", name="Work on CPU")).to_have_attribute(
         "href", re.compile(r"^/hub/spawn/ada\?opt-offer=cpu&next=%2Fuser%2Fada%2Flab")
     )
