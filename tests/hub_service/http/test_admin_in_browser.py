@@ -196,7 +196,7 @@ def test_after_an_order_a_receipt_with_undo_stands_above_and_what_was_unfolded_s
     page.context.close()
 
 
-def test_a_bar_is_drawn_to_scale_and_is_a_list_on_a_phone(browser: Browser, engine: EngineInMemory, url: str) -> None:
+def test_a_bar_is_drawn_to_scale_also_as_a_list_on_a_phone(browser: Browser, engine: EngineInMemory, url: str) -> None:
     pieces = tuple(Piece(f"{n}g", 1000 * n // 7, PieceState.FREE) for n in (1, 1, 2, 3))
     engine.view = an_overview(Card("GPU-a", "GPU-a", "", "A100", pieces))
     page = a_page(browser, url + "admin")
@@ -207,5 +207,6 @@ def test_a_bar_is_drawn_to_scale_and_is_a_list_on_a_phone(browser: Browser, engi
     page = a_page(browser, url + "admin", PHONE)
     boxes = [box for each in page.locator(".piece").all() if (box := each.bounding_box())]
     assert len({box["width"] for box in boxes}) == 1 and len({box["y"] for box in boxes}) == 4
+    assert [round(box["height"] / boxes[0]["height"], 1) for box in boxes] == [1, 1, 2, 3]
     picture(page, "admin-scale-phone")
     page.context.close()
