@@ -239,7 +239,8 @@ c.Authenticator.allow_all = True
 c.JupyterHub.db_url = "sqlite:///{folder}/hub.sqlite"
 c.JupyterHub.cookie_secret_file = "{folder}/cookie"
 c.JupyterHub.spawner_class = "{spawner}"
-c.Spawner.cmd = ["{python}", "-m", "jupyterhub.singleuser"]
+c.Spawner.cmd = ["{python}", "-m", "jupyterhub.singleuser", "--allow-root"]
+c.Spawner.start_timeout = c.Spawner.http_timeout = 300
 c.JupyterHub.services = [{{"name": "bench", "api_token": "{token}"}}]
 c.JupyterHub.load_roles = [{{"name": "bench", "services": ["bench"], "scopes": ["admin:users", "admin:servers"]}}]
 """
