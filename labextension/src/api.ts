@@ -1,14 +1,14 @@
 /**
- * What the panel asks its own server. Nothing else in the panel sends a request.
+ * All requests of the panel to its own server.
  *
- * The connection is one-way: a proxy counts every byte from the browser as use of the server, so nothing is ever sent.
+ * The websocket is one-way: a proxy counts every byte from the browser as activity, so the panel never sends any.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import type { EndEvent, Problem, Push, ServerState } from './messages';
 
-/** The wire's version that this panel reads. */
+/** The version of the messages that this panel reads. */
 export const PROTOCOL_VERSION = 5;
 
 /** The schema of our events in Jupyter Server's event stream. */
@@ -22,59 +22,60 @@ const ANSWER_MS = 10_000;
 
 const KINDS = new Set<unknown>(['warn', 'over', 'save']);
 
-/** The server said no. */
+/** The server refused a request. */
 export class Refusal extends Error {
-  /** @param problem - why; null where somebody else refused: a hub or a proxy whose server is gone. */
+  /** @param problem - the reason; null if a hub or a proxy refused in the place of a server that is gone. */
   constructor(readonly problem: Problem | null) {
     super(problem?.message);
   }
 }
 
-/** What a connection tells. */
+/** Receives the events of a connection. */
 export interface IListener {
   taken(push: Push): void;
-  /** The server speaks another version of the wire: nothing it says can be read. */
+  /** The server sends another version of the messages, which this panel cannot read. */
   outdated(): void;
-  /** Called once, when the connection ends, cannot be made, or says what is no message. */
+  /** Called once, when the connection ends, cannot be opened, or delivers something that is not a message. */
   ended(signedOut: boolean): void;
 }
 
 /**
- * What answers at our page of the server: ``absent``: there is none; ``signed-out``: not to this browser; ``stopped``:
- * the hub, in the place of a server that does not run; ``away``: nobody, or a proxy that cannot reach it.
+ * Who answers at our URL of the server. ``absent``: the server extension is not installed; ``signed-out``: the server
+ * refuses this browser; ``stopped``: the hub answers because the server does not run; ``away``: there is no answer, or
+ * a proxy cannot reach the server.
  */
 export type Answer = 'there' | 'absent' | 'signed-out' | 'stopped' | 'away';
 
-/** The hub's status for what is asked of a server that does not run. */
+/** The HTTP status with which the hub answers in the place of a server that does not run. */
 const NOT_RUNNING = 424;
 
-/** Ask it: a connection that cannot be made does not say why. */
+/** Find out who answers: a websocket that cannot be opened does not give the reason. */
 export async function ask(settings: ServerConnection.ISettings): Promise<Answer> {
   let answer: Response;
   try {
-    // without that the hub answers with pages, and leads to the one of a stop that is under way
+    // without this header the hub answers with HTML, and redirects to the page of a stop that is pending
     answer = await request(settings, 'snapshot', { headers: { Accept: 'application/json' } });
   } catch {
     return 'away';
   }
   const { status, redirected } = answer;
   if (status === NOT_RUNNING) {
-    return 'stopped'; // by a redirect from the server's address to the hub's
+    return 'stopped'; // after a redirect from the server's URL to the hub's
   }
   if (status === 404) {
     return 'absent';
   }
   if (status === 401 || status === 403 || redirected) {
-    return 'signed-out'; // a hub leads a browser that it does not know to its login
+    return 'signed-out'; // the hub redirects a browser without a session to its login
   }
   return status >= 500 ? 'away' : 'there';
 }
 
-/** Keep this server, or give its GPU back: it stops, or with `cpu` comes back without one. */
+/** Keep this server, or give its GPU back: the server stops, or with `cpu` starts again without a GPU. */
 export type Order = 'keep' | 'give-back' | 'give-back?cpu=1';
 
 /**
- * Ask for it.
+ * Send an order to the service.
  * @throws Refusal with the service's own reason.
  */
 export async function order(
@@ -86,18 +87,18 @@ export async function order(
 }
 
 /**
- * Tell that the open notebooks are saved.
- * @throws Refusal when the service cannot be told.
+ * Report that the open notebooks are saved.
+ * @throws Refusal if the report does not reach the service.
  */
 export async function saved(settings: ServerConnection.ISettings): Promise<void> {
   await post(settings, 'saved');
 }
 
 /**
- * Listen to the messages.
+ * Open the websocket.
  *
- * @param every - seconds between two of them; the server bounds it.
- * @returns a function that ends it; the listener hears nothing after it.
+ * @param every - seconds between two messages; the server limits the value.
+ * @returns a function that closes the connection; the listener is not called after it.
  */
 export function listen(
   settings: ServerConnection.ISettings,
@@ -127,9 +128,10 @@ export function listen(
 }
 
 /**
- * Our event in what the event stream emitted; null: somebody else's, or a kind not known here.
+ * The end event in an emission of Jupyter Server's event stream; null for another schema or an unknown kind.
  *
- * Its version is in the schema's id, and not the wire's: also a page older than its server is warned.
+ * Its version is part of the schema id and independent of the messages' version, so a page that is older than its
+ * server is still warned.
  */
 export function endEventIn(emission: { schema_id: string }): EndEvent | null {
   const event = emission as { schema_id: string } & Partial<EndEvent>;
@@ -142,7 +144,7 @@ function messageIn(text: string): Push | null {
     const message = JSON.parse(text) as Partial<Push> | null;
     return typeof message?.version === 'number' ? (message as Push) : null;
   } catch {
-    return null; // not ours: something on the way answered
+    return null; // a proxy on the way answered
   }
 }
 
@@ -156,15 +158,15 @@ function liveUrl(settings: ServerConnection.ISettings, every: number): string {
 }
 
 /**
- * Tell that a warning of a stop was shown; nobody waits for the answer.
+ * Report that a warning of a stop was shown.
  *
- * Without a body, and answered by 304: a proxy counts neither as use of the server.
+ * The request has no body and is answered with 304, because a proxy counts neither as activity of the server.
  */
 export async function warned(settings: ServerConnection.ISettings): Promise<void> {
   await request(settings, 'warned', { method: 'POST' });
 }
 
-/** A request for something of ours; over a connection that has died nobody answers, nor says so. */
+/** Send a request to our handlers, with a time limit: a connection may have died without an error. */
 function request(
   settings: ServerConnection.ISettings,
   what: string,
@@ -186,7 +188,7 @@ async function post(
   throw new Refusal(await refusalIn(response));
 }
 
-/** Our own refusal; null where it is somebody else's. */
+/** The refusal in a response; null if the response is not from our server extension. */
 async function refusalIn(response: Response): Promise<Problem | null> {
   try {
     const {

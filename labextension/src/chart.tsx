@@ -1,5 +1,5 @@
 /**
- * The last ten minutes of one number as a line, and of a device as a table. Own SVG; what it says is in `series.ts`.
+ * The last ten minutes of one value as an SVG line, and of a device as a table. The values come from `series.ts`.
  */
 import * as React from 'react';
 
@@ -13,12 +13,12 @@ interface IChart extends IShown {
   points: readonly Point[];
   field: Field;
   label: string;
-  /** What it is now, or was last, in words. */
+  /** The present value, or the last known one, in words. */
   value: string;
   old: boolean;
-  /** What it may be at most; 0 is not known. */
+  /** The maximum possible value; 0 if it is not known. */
   limit: number;
-  /** A line at this value, below which something counts as idle; null: none. */
+  /** Value below which the GPU counts as idle, drawn as a line; null for no line. */
   below?: number | null;
 }
 
@@ -26,7 +26,7 @@ export function Chart(props: IChart): JSX.Element {
   const { points, field, label, value, trans, now } = props;
   const found = range(points, field, now);
   const { limit } = props;
-  // in percent everybody knows the whole; of a card's memory little may be in use
+  // a percentage is drawn against 100 %; memory against what was used, which may be little of the card
   const top = field === 'used' ? limit : topOf(limit, found?.highest ?? 0);
   const { line, area } = paths(points, field, now, top);
   const written = (number: number): string => write(number, field, props);
@@ -59,7 +59,7 @@ export function Chart(props: IChart): JSX.Element {
   );
 }
 
-/** The charts in numbers: one row a minute. */
+/** The numbers of the charts, one row per minute. */
 export function Table({
   points,
   memory,

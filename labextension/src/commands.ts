@@ -1,7 +1,7 @@
 /**
- * What a person can do by the palette, the menu or a shortcut, and the question before a kernel is shut down.
+ * The commands for the palette, the menu and shortcuts, and the question before a kernel is shut down.
  *
- * The menu is in `schema/panel.json`; no shortcut is taken, each command can be given one in JupyterLab's settings.
+ * The menu is in `schema/panel.json`. No shortcut is preset; users can assign one in JupyterLab's settings.
  */
 import type { ILabShell, JupyterFrontEnd } from '@jupyterlab/application';
 import { Dialog, showDialog, type ICommandPalette } from '@jupyterlab/apputils';
@@ -33,7 +33,7 @@ function openPanel(shell: JupyterFrontEnd.IShell, labShell: ILabShell | null): v
   shell.activateById(PANEL_ID);
 }
 
-/** Add the commands; each is enabled only while it can do something. */
+/** Add the commands. Each is enabled only while it has an effect. */
 export function addCommands(
   app: JupyterFrontEnd,
   model: IGpuModel,
@@ -76,12 +76,12 @@ export function addCommands(
     const now = state();
     if (now !== shown) {
       shown = now;
-      commands.notifyCommandChanged(); // not with every number: JupyterLab draws its palette anew
+      commands.notifyCommandChanged(); // not with every number: JupyterLab renders its palette again
     }
   });
 }
 
-/** Ask whether the kernel of this holder is to be shut down. */
+/** Ask the user whether the kernel of this holder shall be shut down. */
 export async function confirmEnd(holder: Holder, trans: TranslationBundle): Promise<boolean> {
   const answer = await showDialog({
     title: trans.__('Shut down the kernel of %1?', holder.name),

@@ -1,8 +1,8 @@
 /**
- * What JupyterLab does once its server is gone: our box where it is known why, else the hub's own; and no questions
- * beside ours until the server is there again.
+ * Replaces JupyterLab's handling of a lost server: our dialog if the reason of the stop is known, else the dialog of
+ * the hub extension. JupyterLab's own requests pause until the server runs again.
  *
- * Not here: whether the server runs and why it was stopped (`model.ts`, `stopped.ts`).
+ * Whether the server runs is decided in `model.ts`, why it was stopped in `stopped.ts`.
  */
 import { ConnectionLost, type IConnectionLost, type JupyterLab } from '@jupyterlab/application';
 import { Dialog } from '@jupyterlab/apputils';
@@ -21,32 +21,32 @@ import {
   stopTitle
 } from './stopped';
 
-/** So long the hub may take to say whether the server runs. */
+/** Time limit for the hub's answer whether the server runs. */
 const ANSWER_MS = 5000;
 
-/** What a page has of its server's end. */
+/** What the dialogs need of the page. */
 export interface IPage {
   model: IGpuModel;
   trans: TranslationBundle;
-  /** JupyterLab's own words. */
+  /** JupyterLab's own translations. */
   lab: TranslationBundle;
   hub: IHub;
-  /** JupyterLab asks its server nothing while this says that it is not connected; null: not in JupyterLab. */
+  /** JupyterLab sends no requests while `isConnected` is false; null outside of JupyterLab. */
   status: Pick<JupyterLab.IInfo, 'isConnected'> | null;
-  /** The paths of what is open and not saved. */
+  /** The paths of open documents with changes that are not saved. */
   unsaved: () => string[];
-  /** The hub's own way to start this server. */
+  /** The hub extension's command that starts this server. */
   restart: () => void;
 }
 
-/** One box once a stop: ours or the hub's. It goes when the server is there again. */
+/** Shows one dialog per stop, ours or the hub's, and closes it when the server runs again. */
 export class ServerGone {
   constructor(private _page: IPage) {
     _page.model.changed.connect(this._changed);
     this._changed();
   }
 
-  /** What JupyterLab calls when a request failed. */
+  /** Called by JupyterLab when a request failed. */
   readonly connectionLost: IConnectionLost = async (manager, error, translator) => {
     const { model, hub } = this._page;
     if (!hub.hubPrefix) {
@@ -58,7 +58,7 @@ export class ServerGone {
     this._asks = true;
     this._connected(false);
     await verdict(model);
-    // of a server that does not run the box is there by then, and where we hear it again there is nothing to say
+    // if the server does not run, its dialog is open by now; if it is connected again, none is needed
     if (model.connection !== 'stopped' && model.connection !== 'open') {
       await this._hubBox();
     }
@@ -109,15 +109,15 @@ export class ServerGone {
       body: `${stopReason(stop, now, trans)} ${lossText(open, trans)}`,
       buttons: [Dialog.cancelButton({ label: trans.__('Close') }), ...buttons],
       defaultButton: buttons.length,
-      hasClose: false // a click beside it is no answer
+      hasClose: false // a click beside the dialog does not close it
     });
     const chosen = found.find(({ kind }) => startLabel(kind, trans) === button?.label);
     if (chosen) {
-      window.open(chosen.url, open.length > 0 ? '_blank' : '_self'); // what is not saved stays on this page
+      window.open(chosen.url, open.length > 0 ? '_blank' : '_self'); // keep this page: it has unsaved changes
     }
   }
 
-  /** The box of JupyterLab's own hub extension, in its own words: ours takes its place and cannot call it. */
+  /** The dialog of JupyterLab's own hub extension, in its words: our plugin replaces it and cannot call it. */
   private async _hubBox(): Promise<void> {
     const { model, lab, hub, restart } = this._page;
     if (!hub.hubPrefix) {
@@ -139,7 +139,7 @@ export class ServerGone {
     }
   }
 
-  /** Show this box in the place of another of ours; null: it went without an answer. */
+  /** Show a dialog in the place of an earlier one. Return null if it was closed without an answer. */
   private async _launch(
     options: Partial<Dialog.IOptions<unknown>>
   ): Promise<Dialog.IButton | null> {
@@ -161,12 +161,12 @@ export class ServerGone {
   }
 
   private _box: Dialog<unknown> | null = null;
-  /** Of which stop; "": of one that nobody gave a reason for; null: none. */
+  /** The end of the stop whose dialog was shown; "" for a stop without a known reason, null if none was shown. */
   private _told: string | null = null;
   private _asks = false;
 }
 
-/** Wait until it is known whether the server runs, for a while. */
+/** Wait until it is known whether the server runs, or until the time limit. */
 async function verdict(model: IGpuModel): Promise<void> {
   const open = (): boolean => ['connecting', 'open', 'lost'].includes(model.connection);
   await new Promise<void>(resolve => {

@@ -1,5 +1,5 @@
 /**
- * This server's devices: memory against what it may really use, use, the last ten minutes, and who uses them.
+ * This server's devices: memory against its real limit, use, the last ten minutes, and the programs on the device.
  */
 import * as React from 'react';
 
@@ -25,13 +25,13 @@ import { belowText, decidedBelow } from './signs';
 import { duration, percent } from './units';
 import { Word } from './words';
 
-/** More than so many have one line each, that can be opened. */
+/** If there are more devices, each is one line that can be expanded. */
 const MANY = 4;
 
 interface IDevices extends IShown {
   model: IGpuModel;
   snapshot: Snapshot;
-  /** The server's own sentence about the GPU, in the reader's words. */
+  /** The server's message about the GPU, translated. */
   said: string;
 }
 
@@ -86,7 +86,7 @@ function Device({
     use: shared ? trans.__('In use, all users') : trans.__('In use')
   };
   const texts = { memory: memoryText(memory, unit, trans), use: useText(reading, trans) };
-  // where use is never to be had, its row says so already
+  // if use can never be measured, its row already says so
   const note =
     notMeasurable(reading) && reading.memory_used_bytes !== null
       ? ''
@@ -169,7 +169,7 @@ function Device({
   );
 }
 
-/** What else is known: which card, what else it counts, and where the use comes from. */
+/** Details: the card, further counters, and the source of the use. */
 function About({
   reading,
   snapshot,
@@ -207,7 +207,7 @@ function About({
   );
 }
 
-/** One device of many: a button, a bar and its numbers; opened, all of it. */
+/** One device of many: a button, a bar and its numbers; expanded, the whole device. */
 function Line({
   name,
   reading,
@@ -242,7 +242,7 @@ function Line({
   );
 }
 
-/** A disclosure whose inside is made only while it is open. */
+/** A `details` element whose content is rendered only while it is open. */
 function Opened({
   summary,
   children

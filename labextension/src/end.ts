@@ -1,19 +1,19 @@
 /**
- * Which stop the user is warned of, from one word about the end to the next. Pure; how it is said is elsewhere.
+ * Which stop the user is warned of, decided with each end event. Pure.
  */
 import type { Countdown, EndEvent } from './messages';
 
-// an end that moves by less is the same end: the service counts anew each time it looks
+// an end that moves by less is the same end: the service computes it again with each look at the server
 const SAME_END_MS = 60_000;
-/** Its user gave the GPU back, and the server comes back by itself. */
+/** Code of the reason that the user gave the GPU back and the server starts again without it. */
 export const COMES_BACK = 'given-back-for-cpu';
-/** By then it has come back, or did not. */
+/** A server that has not started again by then does not. */
 const BACK_WITHIN_MS = 5 * 60_000;
 
 /**
- * The countdown to warn of now, as the last word has it.
+ * The countdown to warn of now, after the last end event.
  *
- * Only the word that it is over takes it back: a service that is away for a moment (`end` null) says nothing new.
+ * Only the event `over` ends a warning; `end` is null while the service is away, which changes nothing.
  */
 export function warnedOf(before: Countdown | null, end: EndEvent | null): Countdown | null {
   if (end?.kind === 'over') {
@@ -21,7 +21,7 @@ export function warnedOf(before: Countdown | null, end: EndEvent | null): Countd
   }
   const countdown = end?.countdown;
   if (countdown?.cause === 'given-back') {
-    return null; // who gave the GPU back knows it, and what was counted down before is over
+    return null; // the user gave the GPU back and needs no warning, and the earlier countdown is over
   }
   return countdown?.warn ? countdown : before;
 }
@@ -39,12 +39,12 @@ export function comesBack(end: EndEvent | null, now: number): boolean {
   );
 }
 
-/** When the last warning of a stop is due, in ms; null: nobody says. */
+/** When the last warning of a stop is due, in ms; null if it is not known. */
 export function lastWarning(countdown: Countdown): number | null {
   return countdown.last_warning ? Date.parse(countdown.last_warning) : null;
 }
 
-/** Whether who was warned of `other` knows of `one`. */
+/** Whether a warning of `other` covers `one`, too. */
 export function isSame(one: Countdown, other: Countdown | null): boolean {
   return (
     one.cause === other?.cause &&

@@ -6,10 +6,10 @@ import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { IGpuModel } from './model';
 import { readSettings, SETTINGS_OF } from './settings.js';
 
-/** Narrower, the panel would be cut off, or leave no room for what is worked on. */
+/** Minimum width of the window: in a narrower one the panel would be cut off or leave no room for the notebook. */
 const WIDE_ENOUGH = 1000;
 
-/** Open it as soon as a GPU is known and there is room, but for who has had it opened before. */
+/** Open the panel once a GPU is known and the window is wide enough, unless it was opened in an earlier visit. */
 export async function openOnce(
   model: IGpuModel,
   registry: Pick<ISettingRegistry, 'load'>,
@@ -19,7 +19,7 @@ export async function openOnce(
   try {
     settings = await registry.load(SETTINGS_OF);
   } catch {
-    return; // what cannot be read cannot be remembered, and it would open each time
+    return; // without settings it cannot be remembered, and the panel would open at each visit
   }
   if (readSettings(settings.composite).opened) {
     return;

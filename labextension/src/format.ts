@@ -1,5 +1,5 @@
 /**
- * States, sentences and labels in words. Pure: no document, no clock, no request; the time now is an argument.
+ * Texts for states, sentences and labels. Pure: the present time is an argument.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
@@ -17,27 +17,27 @@ import type {
 import type { Connection } from './model';
 import type { Range } from './series';
 import type { GpuSettings } from './settings';
-// with its ending: node's own test runner imports what tsc makes of this
+// with its extension: node's test runner imports the compiled file
 import { isPast, isSame } from './end.js';
 import { ownMemory } from './history.js';
 import { SENTENCES } from './reasons.js';
 import { clock, duration, exactly, number, percent, size, type Unit } from './units.js';
 
-/** So many periods without a reading make the last one old; and at least so many seconds. */
+/** A reading is old after this many intervals without a new one, and at least this many seconds. */
 const OLD_PERIODS = 3;
 const OLD_SECONDS = 3;
 
-/** The status bar shows the countdown below this, in seconds. */
+/** The status bar shows a countdown that is below this, in seconds. */
 export const COUNTDOWN_IN_STATUS_SECONDS = 600;
 
-/** A reason, or what a refusal has of one. */
+/** A reason, or the parts of one that a refusal has. */
 type ReasonContent = Pick<Reason, 'reason' | 'params' | 'message'>;
 
 /**
- * A reason in the reader's language and time, by its code and parameters; "" for none.
+ * A reason in the reader's language and time format, by its code and parameters; "" for null.
  *
- * The server's English text is shown where there are no parameters to write and no translation is found, and where a
- * parameter is missing: so is a reason that is newer than this panel.
+ * The server's English text is used if the reason has no parameters and no translation, or if a parameter is missing,
+ * as in a reason that is newer than this panel.
  */
 export function reasonText(
   reason: ReasonContent | null,
@@ -61,7 +61,7 @@ export function reasonText(
   return sentence.text(trans, parts as string[], Number(reason.params[sentence.count ?? '']));
 }
 
-/** How a parameter is written, by its kind; undefined: it is not there. */
+/** Format a parameter by its kind; undefined if it is missing. */
 const WRITTEN: Record<
   string,
   (value: unknown, trans: TranslationBundle, now: number) => string | undefined
@@ -73,11 +73,11 @@ const WRITTEN: Record<
   time: (value, _, now) => (typeof value === 'string' ? clock(value, now) : undefined)
 };
 
-/** What the panel has to show at all. */
+/** The view that the panel shows. */
 export type View =
   'loading' | 'absent' | 'lost' | 'stopped' | 'outdated' | 'cpu' | 'problem' | 'gpu';
 
-/** Which view a snapshot calls for; `connection` counts while there is none, and where nothing of it holds any more. */
+/** The view for a snapshot; `connection` decides if there is no snapshot or the last one is outdated. */
 export function viewOf(snapshot: Snapshot | null, connection: Connection): View {
   if (connection === 'outdated' || connection === 'stopped') {
     return connection;
@@ -94,7 +94,7 @@ export function viewOf(snapshot: Snapshot | null, connection: Connection): View 
   return snapshot.state === 'no-gpu' ? 'cpu' : 'problem';
 }
 
-/** Why this page hears nothing of its server, and what to do; "" while it does. */
+/** Why this page has no connection to its server, and what to do; "" while it has. */
 export function unreachedText(
   connection: Connection,
   end: EndEvent | null,
@@ -126,12 +126,12 @@ export function unreachedText(
       );
 }
 
-/** How old a reading is, in seconds; `now` is the server's time. */
+/** Age of a reading in seconds; `now` is the server's time. */
 export function age(reading: GpuReading, now: number): number {
   return secondsSince(reading.at, now);
 }
 
-/** Whether a reading is shown as old: three readings should have come since. */
+/** Whether a reading is shown as old, because three newer ones are missing. */
 export function isOld(reading: GpuReading, snapshot: Snapshot, now: number): boolean {
   return isLongAgo(reading.at, snapshot, now);
 }
@@ -145,9 +145,9 @@ function secondsSince(at: string, now: number): number {
 }
 
 /**
- * Memory of this server against what it may really use.
+ * Memory of this server against its real limit.
  *
- * `shared`: others may be on the device, and `used` is this server's own alone. `about`: nothing enforces `limit`.
+ * `shared`: others may use the device, and `used` is this server's part. `about`: `limit` is not enforced.
  */
 export interface Memory {
   used: number | null;
@@ -166,7 +166,7 @@ export function memoryOf(reading: GpuReading): Memory {
   };
 }
 
-/** Memory as a share of the limit, 0 to 100; null is not known. */
+/** Memory in percent of the limit; null if it is not known. */
 export function memoryPercent(memory: {
   used: number | null;
   limit: number | null;
@@ -197,7 +197,7 @@ export function memoryText(memory: Memory, unit: Unit, trans: TranslationBundle)
     : trans.__('yours %1 of %2\u00a0%3', used, limit, unit);
 }
 
-/** What lies beside one's own memory: whose limit it is, and a shared device with everybody on it; "" for neither. */
+/** Whose limit it is, and the memory that all users of a shared device hold; "" if neither applies. */
 export function besideText(reading: GpuReading, unit: Unit, trans: TranslationBundle): string {
   const limit =
     reading.limit_source === 'hami'
@@ -224,12 +224,12 @@ export function useText(reading: GpuReading, trans: TranslationBundle): string {
     : percent(reading.used_percent, trans);
 }
 
-/** Whether use can never be had here; with another source it is only not known now, and the note says why. */
+/** Whether use can never be measured here. If another source is missing now, the note says why. */
 export function notMeasurable(reading: GpuReading): boolean {
   return reading.source === 'none';
 }
 
-/** Where the use comes from; "" where there is none. */
+/** The source of the use; "" if there is none. */
 export function sourceText(
   reading: GpuReading,
   server: ServerState | null,
@@ -257,7 +257,7 @@ export function sourceText(
   }
 }
 
-/** A chart in one sentence. */
+/** A chart in one sentence, for screen readers. */
 export function chartText(
   label: string,
   value: string,
@@ -321,7 +321,7 @@ export function waitText(offer: OfferState, trans: TranslationBundle): string {
 
 /**
  * The likely range, whose ends are whole steps: "likely 25 min to 1 h 10 min (rough)", "likely roughly 15 min to 2 h";
- * "" where it is not known. A wide range already says "roughly", so "(rough)" is not added to it.
+ * "" if it is not known. A wide range already says "roughly", so "(rough)" is not added to it.
  */
 function likelyWords(wait: Wait, trans: TranslationBundle): string {
   if (wait.p10_seconds === null || wait.p90_seconds === null) {
@@ -339,7 +339,7 @@ function likelyWords(wait: Wait, trans: TranslationBundle): string {
   return wait.note === 'rough' && !wait.wide ? trans.__('%1 (rough)', words) : words;
 }
 
-/** What an offer is called by whoever does not know MIG: "Small GPU"; an admin's title stays as it is. */
+/** The plain name of an offer: "Small GPU"; an admin's title is not translated. */
 export function offerName(
   { name, title }: Pick<OfferState, 'name' | 'title'>,
   trans: TranslationBundle
@@ -356,7 +356,7 @@ export function offerName(
   return ours[plain] ?? plain;
 }
 
-/** What there would be with another choice: "Free now: MIG 1g.5gb. To have one …"; "" where nothing is known. */
+/** What another choice would give: "Free now: MIG 1g.5gb. To have one …"; "" if nothing is known. */
 export function takeWords(offers: OfferState[], trans: TranslationBundle): string {
   const gpus = offers.filter(offer => offer.share > 0);
   const free = gpus.filter(offer => offer.wait.now).map(offer => offerName(offer, trans));
@@ -376,13 +376,13 @@ export function takeWords(offers: OfferState[], trans: TranslationBundle): strin
   return trans.__('Soonest: %1, %2.', offerName(soonest, trans), likelyWords(soonest.wait, trans));
 }
 
-/** When the likely waits were worked out: "Likely waits as of 14:31."; "" where there are none. */
+/** When the likely waits were computed: "Likely waits as of 14:31."; "" if there are none. */
 export function waitsAgeWords(offers: OfferState[], now: number, trans: TranslationBundle): string {
   const [oldest] = offers.flatMap(({ wait }) => (wait.as_of === null ? [] : [wait.as_of])).sort();
   return oldest === undefined ? '' : trans.__('Likely waits as of %1.', clock(oldest, now));
 }
 
-/** "2 of 5 free", or "full"; "" where it is not known, or nothing is counted. */
+/** "2 of 5 free", or "full"; "" if it is not known or not counted. */
 export function freeText(offer: OfferState, trans: TranslationBundle): string {
   if (offer.free === null || offer.total === null) {
     return '';
@@ -393,7 +393,7 @@ export function freeText(offer: OfferState, trans: TranslationBundle): string {
   return offer.free === 0 ? trans.__('full') : trans.__('%1 of %2 free', offer.free, offer.total);
 }
 
-/** What of the other offers could be had now: "Free now: MIG 1g.5gb (2 of 5 free)."; "" with nothing. */
+/** The other offers that are free now: "Free now: MIG 1g.5gb (2 of 5 free)."; "" if there is none. */
 export function freeNow(offers: OfferState[], trans: TranslationBundle): string {
   const free = offers
     .filter(offer => offer.share > 0 && offer.wait.now)
@@ -402,7 +402,7 @@ export function freeNow(offers: OfferState[], trans: TranslationBundle): string 
   return free.length > 0 ? trans.__('Free now: %1.', free.join(', ')) : '';
 }
 
-/** The keep button's words: "Keep 30 min". */
+/** The label of the keep button: "Keep 30 min". */
 export function keepLabel(server: { keep: Keep | null }, trans: TranslationBundle): string {
   return trans.__('Keep %1', keepLength(server, trans));
 }
@@ -412,7 +412,7 @@ export function keepLength(server: { keep: Keep | null }, trans: TranslationBund
   return duration((server.keep?.minutes ?? 0) * 60, trans);
 }
 
-/** How often it can still be pressed: "Keep: 1 of 2 left in 24 h"; when it cannot, why there is no button. */
+/** The remaining keeps: "Keep: 1 of 2 left in 24 h"; if there is no button, the reason. */
 export function keepLeft(keep: Keep, trans: TranslationBundle): string {
   if (keep.left < 1) {
     return keep.of_server
@@ -424,10 +424,10 @@ export function keepLeft(keep: Keep, trans: TranslationBundle): string {
     : trans.__('Keep: %1 of %2 left in 24\u00a0h', keep.left, keep.of);
 }
 
-/** When the server ends by itself, in one line: "Ends at 15:43 at the latest, or when …"; "" when all is said above. */
+/** When the server ends by itself: "Ends at 15:43 at the latest, or when …"; "" if the countdown shows it. */
 export function endText(server: ServerState, now: number, trans: TranslationBundle): string {
   const { rule, ends_at, countdown } = server;
-  // the end that is counted down is said once
+  // the end of the countdown is shown once
   if (ends_at === null || (countdown && isSame({ ...countdown, stops_at: ends_at }, countdown))) {
     return countdown ? '' : reasonText(rule, now, trans) || trans.__('No end is planned.');
   }
@@ -461,7 +461,7 @@ export function alsoTexts(countdown: Countdown, now: number, trans: TranslationB
   );
 }
 
-/** The warning as one text: "This server stops at 14:52. Idle for 21 min.", and what that means for one's work. */
+/** The text of the warning: "This server stops at 14:52. Idle for 21 min.", and what that means for the work. */
 export function warningText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   const words = `${stopText(countdown, now, trans)} ${reasonText(countdown.reason, now, trans)}`;
   const todo = countdown.cause === 'signed-out' ? trans.__('Save your work.') : lostText(trans);
@@ -490,7 +490,7 @@ export function lastWarningText(
   return `${why} ${stops} ${lostText(trans)}`;
 }
 
-/** Why what was asked for was not done. */
+/** Why a request was refused. */
 export function refusalText(
   refused: ReasonContent | null,
   now: number,
@@ -499,27 +499,27 @@ export function refusalText(
   return reasonText(refused, now, trans) || trans.__('No answer: it may have been done.');
 }
 
-/** While the service is away. */
+/** The text that is shown while the service is away. */
 export function standsText(trans: TranslationBundle): string {
   return trans.__(
     'The countdown and the end of this server stand still until the service answers again.'
   );
 }
 
-/** What interrupts a screen reader, once a countdown: the time alone, because reasons count on. */
+/** The alert for screen readers, once per countdown: only the time, because the reason changes each minute. */
 export function stopText(countdown: Countdown, now: number, trans: TranslationBundle): string {
   return trans.__('This server stops at %1.', clock(countdown.stops_at, now));
 }
 
-/** Whether the server is not there for this page. */
+/** Whether the server cannot be used from this page. */
 export function isAway(connection: Connection): boolean {
   return connection === 'lost' || connection === 'signed-out' || connection === 'stopped';
 }
 
 /**
- * Whether the server's last word still holds: the connection is there, or was a moment ago.
+ * Whether the last snapshot still applies: the connection is open, or was a moment ago.
  *
- * What is older tells nothing of the GPU, and its countdown runs to an end that may have moved.
+ * An older one tells nothing about the GPU, and the end of its countdown may have moved.
  */
 export function isReached(snapshot: Snapshot, connection: Connection, now: number): boolean {
   if (isAway(connection) || connection === 'outdated') {
@@ -611,19 +611,19 @@ function deviceParts(
   return parts;
 }
 
-/** null when one of them is not known: a sum of the others would be too small. */
+/** The sum; null if one value is not known, because the sum of the others would be too small. */
 function sum(values: (number | null)[]): number | null {
   return values.reduce((all, value) => (all === null || value === null ? null : all + value), 0);
 }
 
-/** The server's warnings; that its GPU is gone is said once, by whoever sees it. */
+/** The server's warnings. That its GPU is gone is shown once, whoever reports it. */
 export function warningsOf(snapshot: Snapshot | null): Reason[] {
   return (snapshot?.server?.warnings ?? []).filter(
     each => snapshot?.state !== 'lost' || each.reason !== 'gpu-lost'
   );
 }
 
-/** What a screen reader hears, and only when it changes: no numbers that move. */
+/** The text for screen readers, read out when it changes; without numbers that change all the time. */
 export function announcement(
   snapshot: Snapshot | null,
   kept: boolean,

@@ -1,5 +1,5 @@
 /**
- * Giving the GPU back before anybody takes it: asked once, then the service stops the server as it stops any other.
+ * Gives the GPU back early: asks once, then the service stops the server like any other.
  */
 import { Dialog, showDialog } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -8,7 +8,7 @@ import { isReached } from './format';
 import type { IGpuModel } from './model';
 import { doAndTell } from './warning';
 
-/** Whether there is a GPU to give back, and somebody to take it. */
+/** Whether there is a GPU to give back, and the service is reached. */
 export function canGiveBack(model: IGpuModel): boolean {
   const { snapshot, connection, keeping } = model;
   if (snapshot === null || !isReached(snapshot, connection, model.now())) {
@@ -19,7 +19,7 @@ export function canGiveBack(model: IGpuModel): boolean {
   return held && !server.save && service_note === null && keeping !== 'asking';
 }
 
-/** Ask how, and do it; a refusal is a notification, because the panel may be closed. */
+/** Ask how to give the GPU back, and do it. A refusal is a notification, because the panel may be closed. */
 export async function askAndGiveBack(model: IGpuModel, trans: TranslationBundle): Promise<void> {
   const cpu = Dialog.createButton({ label: trans.__('Go On as CPU Only') });
   const stop = Dialog.warnButton({ label: trans.__('Stop the Server') });

@@ -1,16 +1,16 @@
 /**
- * The last ten minutes of each device, in the server's time. Pure: what the charts draw, without a clock of its own.
+ * The last ten minutes of each device, in the server's time, for the charts. Pure.
  */
 import type { GpuReading, Series } from './messages';
 
 export const HISTORY_MS = 600_000;
-// the server reads every 10 s while nobody looks: only a longer silence is a gap
+// the server reads every 10 s while nobody looks; only a longer interval is a gap
 export const SLOWEST_PERIOD_MS = 10_000;
 const PERIODS_TO_A_GAP = 3;
-// a reading told twice has its time a little different; two readings are a second apart
+// the time of a repeated reading differs a little; two readings are a second apart
 const SAME_READING_MS = 500;
 
-/** One reading; null is not known, and breaks the line. */
+/** One reading; null means not known, and interrupts the line. */
 export interface Point {
   /** Server's time in ms. */
   at: number;
@@ -21,7 +21,7 @@ export interface Point {
 
 export type History = ReadonlyMap<string, Point[]>;
 
-/** The history as the server told it; `at` is the message's time in ms. */
+/** The history as the server sent it; `at` is the message's time in ms. */
 export function fromSeries(series: Series[], at: number): History {
   const history = new Map<string, Point[]>();
   for (const one of series) {
@@ -40,8 +40,8 @@ export function fromSeries(series: Series[], at: number): History {
 }
 
 /**
- * The history with the readings of one more message; readings it has already are left out.
- * @param periodMs - how far apart readings are now.
+ * The history with the readings of another message; known readings are skipped.
+ * @param periodMs - present interval between readings.
  */
 export function withReadings(
   history: History,
@@ -69,7 +69,7 @@ export function withReadings(
   return longer;
 }
 
-/** The history without the memory of this device: what it told until now was of somebody else. */
+/** The history without the memory of this device: earlier readings were those of another user. */
 export function withoutMemory(history: History, uuid: string): History {
   const points = history.get(uuid) ?? [];
   return new Map(history).set(
@@ -78,12 +78,12 @@ export function withoutMemory(history: History, uuid: string): History {
   );
 }
 
-/** This server's memory on a device: where others may be on it its own programs' alone, never the device's. */
+/** This server's memory on a device; on a shared device only that of its own programs. */
 export function ownMemory(reading: GpuReading): number | null {
   return reading.shared ? reading.own_memory_bytes : reading.memory_used_bytes;
 }
 
-/** The history after the server's clock was set by so many ms. */
+/** The history after the server's clock was changed by `jump` ms. */
 export function shifted(history: History, ms: number): History {
   return new Map(
     [...history].map(([uuid, points]) => [

@@ -1,5 +1,5 @@
 /**
- * Which of this server's own programs use a device, and the button that ends a kernel.
+ * This server's programs on a device, each with a button that shuts its kernel down.
  */
 import * as React from 'react';
 
@@ -59,7 +59,7 @@ function One({
   async function end(): Promise<void> {
     setRefused('');
     try {
-      await model.endKernel(holder); // it asks before it does
+      await model.endKernel(holder); // after a question to the user
     } catch (error) {
       setRefused(error instanceof Error ? error.message : String(error));
     }

@@ -1,5 +1,5 @@
 /**
- * Wires the parts into JupyterLab. Each can be disabled by itself; only the model is needed by the others.
+ * JupyterLab's plugins. Each can be disabled by itself, except the model, which the others require.
  */
 import {
   IConnectionLost,
@@ -66,12 +66,12 @@ const model: JupyterFrontEndPlugin<IGpuModel> = {
       const text = trans.__(
         'Your settings of the GPU panel cannot be read. Its defaults are used until the file is corrected.'
       );
-      // earlier, JupyterLab has nobody yet who shows a notification
+      // before that, JupyterLab shows no notification
       void app.restored.then(() => Notification.warning(text, { autoClose: false }));
     };
     const read = registry && followSettings(registry, it => model.use(it), unreadable);
     void Promise.resolve(read).finally(() => model.start());
-    window.setTimeout(() => model.start(), SETTINGS_MS); // with the defaults, while they do not come
+    window.setTimeout(() => model.start(), SETTINGS_MS); // with the defaults, if the settings have not been read by then
     return model;
   }
 };
@@ -160,7 +160,7 @@ const warning: JupyterFrontEndPlugin<void> = {
   requires: [IGpuModel],
   optional: [ITranslator],
   activate: (app: JupyterFrontEnd, gpu: IGpuModel, translator: ITranslator | null): void => {
-    // earlier, JupyterLab has nobody yet who shows a notification
+    // before that, JupyterLab shows no notification
     void app.restored.then(() => {
       const trans = words(translator);
       new Letters(gpu, trans);
@@ -182,7 +182,7 @@ const save: JupyterFrontEndPlugin<void> = {
     translator: ITranslator | null
   ): void => {
     if (manager === null) {
-      return; // nothing can be open
+      return; // without it, no document can be open
     }
     const trans = words(translator);
     gpu.saveAsked.connect(() => void saveAndTell(gpu, app.shell, manager, trans));

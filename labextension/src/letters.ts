@@ -1,7 +1,7 @@
 /**
- * What administrators wrote to this server's user: a notification each, which stays until it is closed.
+ * Shows messages from administrators as notifications that stay until they are closed.
  *
- * It is shown with the panel closed too, after a reload, and after the server has stopped.
+ * They are also shown while the panel is closed, after a reload, and after the server has stopped.
  */
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -11,23 +11,23 @@ import type { Reason, Snapshot } from './messages';
 import type { IGpuModel } from './model';
 
 const FROM_ADMIN = 'from-admin';
-/** Where the browser keeps which letters were closed. */
+/** Key of the browser's storage for the letters that were closed. */
 const READ = 'jupyterhub-gpu:letters';
 
 const nameOf = ({ message }: Reason): string => message + '\n';
 const read = (): string => localStorage.getItem(READ) ?? '';
 
-/** Those of a snapshot, the newest first. */
+/** The letters of a snapshot, newest first. */
 export function lettersOf(snapshot: Snapshot | null): Reason[] {
   return (snapshot?.server?.warnings ?? []).filter(({ reason }) => reason === FROM_ADMIN);
 }
 
-/** Those that were not closed in this browser. */
+/** The letters that were not closed in this browser. */
 export function unread(snapshot: Snapshot | null): Reason[] {
   return lettersOf(snapshot).filter(each => !read().includes(nameOf(each)));
 }
 
-/** Shows each letter once a page. */
+/** Shows each letter once per page. */
 export class Letters {
   constructor(
     private _model: IGpuModel,

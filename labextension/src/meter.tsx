@@ -1,5 +1,5 @@
 /**
- * A bar from nothing to the limit. Where the number is not known there is no bar: an empty one would say zero.
+ * A bar from zero to the limit. If the value is not known there is no bar, because an empty bar would mean zero.
  */
 import * as React from 'react';
 

@@ -1,8 +1,8 @@
 /**
- * What the page knows: the last numbers, the last ten minutes, when the server ends, and how the last *keep* went.
+ * The state of the page: the last numbers, the last ten minutes, when the server ends, and how the last *keep* went.
  *
- * One connection a page, and none while nobody sees it: then warnings come by Jupyter Server's own event stream. A
- * page that is opened in the background asks nothing at all before it is first seen.
+ * Each page has one connection, and none while it is hidden: then warnings come by Jupyter Server's event stream. A
+ * page that is opened in the background sends no request before it is first visible.
  */
 import type { Event, Kernel, ServerConnection, Session } from '@jupyterlab/services';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -49,62 +49,62 @@ export type { GpuSettings, Point };
 
 const FIRST_RETRY_MS = 1000;
 const LONGEST_RETRY_MS = 60_000;
-/** Between two questions while a server is about to run again, without its GPU. */
+/** Interval between two checks while a server is about to start again without its GPU. */
 const RETURN_RETRY_MS = 5000;
 const CHECK_MS = 5000;
 const SHORTEST_SILENCE_MS = 15_000;
 const PERIODS_OF_SILENCE = 3;
 const TELL_AGAIN_MS = 2000;
 const KEPT_MS = 10_000;
-// words come by two ways: one may be overtaken, but what seems older by more is of a clock that was set back
+// events come by two ways and may overtake each other; if one seems older by more, the clock was set back
 const OVERTAKEN_MS = 10_000;
 const SET_BACK_MS = 1000;
-// a network may keep a message back for as long
+// a network may delay a message that long
 const SET_FORWARD_MS = 10_000;
-// until then the same request to save may still come by the other way
+// until then the same request to save may still arrive by the other way
 const ANSWERED_MS = 10_000;
 
 /**
- * How the page's connection stands; ``outdated``: the server speaks another version, only a reload helps;
- * ``signed-out``: it is there, and not for this browser any more; ``stopped``: the hub says that it does not run.
+ * State of the page's connection. ``outdated``: the server sends another version of the messages, only a reload helps;
+ * ``signed-out``: the server runs but refuses this browser; ``stopped``: the hub reports that the server does not run.
  */
 export type Connection =
   'connecting' | 'open' | 'lost' | 'signed-out' | 'stopped' | 'absent' | 'hidden' | 'outdated';
 
-/** How the last *keep* went. */
+/** Result of the last *keep*. */
 export type Keeping = 'idle' | 'asking' | 'kept' | { refused: Problem | null };
 
 export interface IGpuModel {
-  /** The last snapshot with the numbers since; it stays when the connection is lost. */
+  /** The last snapshot, updated with later numbers; it is kept when the connection is lost. */
   readonly snapshot: Snapshot | null;
-  /** Each device's last ten minutes, oldest first. */
+  /** The last ten minutes of each device, oldest first. */
   readonly history: ReadonlyMap<string, Point[]>;
   readonly connection: Connection;
-  /** How the last *keep* went, or what was refused of giving the GPU back. */
+  /** Result of the last *keep*, or the refusal of giving the GPU back. */
   readonly keeping: Keeping;
   readonly settings: GpuSettings;
-  /** The last word about this server's end; null: none, or the service that knows is away. */
+  /** The last end event; null if there was none or the service is away. */
   readonly end: EndEvent | null;
-  /** Where one signs in to this server again. */
+  /** URL for signing in to this server again. */
   readonly signInUrl: string;
-  /** Something of the above changed. */
+  /** Emitted when one of the above has changed. */
   readonly changed: ISignal<IGpuModel, void>;
-  /** The service asks to save the open notebooks; emitted once a request. */
+  /** Emitted once for each request of the service to save the open notebooks. */
   readonly saveAsked: ISignal<IGpuModel, void>;
-  /** The server's time now, in ms: the browser's clock may be wrong, or jump. */
+  /** The server's time in ms; the browser's clock may be wrong, or jump. */
   now(): number;
   keep(): Promise<void>;
-  /** Give this server's GPU back: it stops, or with `cpu` comes back without one. A refusal is in `keeping`. */
+  /** Give this server's GPU back: it stops, or with `cpu` starts again without one. A refusal is in `keeping`. */
   giveBack(cpu: boolean): Promise<void>;
-  /** The open notebooks are saved: tell the service. */
+  /** Report to the service that the open notebooks are saved. */
   saved(): Promise<void>;
-  /** What was to be saved is, or could not be: a later word that asks is a new request. */
+  /** End a request to save, whether or not all was saved: the next event that asks is a new request. */
   saveEnded(): void;
-  /** A warning of the stop was shown: tell the service. */
+  /** Report to the service that a warning of the stop was shown. */
   warned(): void;
   /**
    * Ask the user, then shut the holder's kernel down.
-   * @throws Error with a sentence for the user.
+   * @throws Error with a message for the user.
    */
   endKernel(holder: Holder): Promise<void>;
 }
@@ -114,14 +114,14 @@ export const IGpuModel = new Token<IGpuModel>(
   "This server's GPU, and when the server stops."
 );
 
-/** What the model is made from. */
+/** What the model needs of JupyterLab. */
 export interface IModelParts {
   server: ServerConnection.ISettings;
   events: Pick<Event.IManager, 'stream'>;
   sessions: Pick<Session.IManager, 'refreshRunning' | 'running' | 'shutdown'>;
   kernels: Pick<Kernel.IManager, 'shutdown'>;
   trans: TranslationBundle;
-  /** Whether the user wants this holder's kernel to be shut down. */
+  /** Ask the user whether this holder's kernel shall be shut down. */
   confirmEnd: (holder: Holder) => Promise<boolean>;
 }
 
@@ -174,7 +174,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     return this._serverAt + this._sinceServer.elapsed();
   }
 
-  /** Connect as soon as somebody sees the page, and whenever somebody does. */
+  /** Connect when the page becomes visible, the first time and each time after that. */
   start(): void {
     if (this._started || this._disposed) {
       return;
@@ -186,7 +186,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._seen();
   }
 
-  /** The user's choices; another interval is another connection. */
+  /** Use these settings; another interval needs a new connection. */
   use(settings: GpuSettings): void {
     const again = settings.intervalSeconds !== this._settings.intervalSeconds;
     this._settings = settings;
@@ -218,7 +218,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
   }
 
-  /** "Kept" is news for a moment: said later it would be of another time, or of another server. */
+  /** Show "kept" for a moment only: later it could be understood of another countdown. */
   private _forgetKept(): void {
     if (this._keeping === 'kept') {
       this._setKeeping('idle');
@@ -230,7 +230,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       await saved(this._parts.server);
     } catch {
       await new Promise(resolve => window.setTimeout(resolve, TELL_AGAIN_MS));
-      // not told a second time: the next word that asks is a new request
+      // not repeated: the next event that asks is a new request
       await saved(this._parts.server).catch(() => (this._saving = false));
     }
     this.saveEnded();
@@ -241,7 +241,7 @@ export class GpuModel implements IGpuModel, IDisposable {
   }
 
   warned(): void {
-    void warned(this._parts.server).catch(() => undefined); // then the service has others told
+    void warned(this._parts.server).catch(() => undefined); // then the service sends the warning by other ways
   }
 
   async endKernel(holder: Holder): Promise<void> {
@@ -295,7 +295,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._hangUpNow = null;
   }
 
-  /** A connection can die without a word: a laptop that slept, a network that is gone. */
+  /** Notice a connection that died without an event: after a laptop's sleep, or without a network. */
   private _check = (): void => {
     const silence = Math.max(SHORTEST_SILENCE_MS, PERIODS_OF_SILENCE * this._periodMs());
     if (this._heard.elapsed() > silence) {
@@ -314,14 +314,14 @@ export class GpuModel implements IGpuModel, IDisposable {
     const at = Date.parse(push.at);
     const jump = at - this.now();
     if (at < this._serverAt - SET_BACK_MS || jump > SET_FORWARD_MS) {
-      this._history = shifted(this._history, jump); // its clock was set: what was read is as old as it was
+      this._history = shifted(this._history, jump); // its clock was changed: the age of the readings stays the same
     }
     this._serverAt = at;
     this._sinceServer.restart();
     this._heard.restart();
     const before = push.snapshot ?? this._snapshot;
     if (before === null) {
-      return; // numbers of what was never described
+      return; // numbers without a snapshot
     }
     this._retryMs = FIRST_RETRY_MS;
     this._connection = 'open';
@@ -339,18 +339,18 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._snapshot = { ...before, at: push.at, gpus };
     const period = this._joined ? this._periodMs() : Math.max(this._periodMs(), SLOWEST_PERIOD_MS);
     this._history = withReadings(this._history, gpus, this._serverAt, period);
-    // before the first numbers the server may have read as seldom as it does for nobody
+    // before the first numbers, the server may have read at the interval that it has without listeners
     this._joined = !push.history && (this._joined || push.numbers.length > 0);
     if (push.snapshot) {
       this._takeEnd(endIn(this._snapshot), push.snapshot.server?.save !== true);
       if (push.snapshot.server?.countdown && !counted && this._keeping !== 'asking') {
-        this._keeping = 'idle'; // a new countdown: what was said about the one before is over
+        this._keeping = 'idle'; // a new countdown: the result of the earlier *keep* does not apply
       }
     }
     this._changed.emit();
   }
 
-  /** The service's answer to *keep*: newer than any snapshot. */
+  /** Take the service's answer to *keep*, which is newer than any snapshot. */
   private _takeServer(server: ServerState): void {
     if (this._snapshot !== null) {
       this._snapshot = { ...this._snapshot, server };
@@ -372,7 +372,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._changed.emit();
   };
 
-  /** A word about the end, by whichever way it came. */
+  /** Take an end event from either of the two ways. */
   private _takeEnd(end: EndEvent | null, savingIsOver: boolean): void {
     const late = end && this._end ? Date.parse(this._end.at) - Date.parse(end.at) : 0;
     if (late > 0 && late < OVERTAKEN_MS) {
@@ -392,7 +392,7 @@ export class GpuModel implements IGpuModel, IDisposable {
 
   private async _lost(signedOut = false): Promise<void> {
     this._hangUp();
-    // asked once a loss, but where nobody answered: a request that is repeated would keep the server from ever being idle
+    // once per loss, unless nobody answered: repeated requests would keep the server from ever being idle
     const first = this._retryMs === FIRST_RETRY_MS;
     let asks = !signedOut && (first || (this._unanswered && this._retryMs < LONGEST_RETRY_MS));
     let found: Connection = signedOut ? 'signed-out' : 'lost';
@@ -403,7 +403,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       if (answer !== 'absent') {
         this._asked = true;
       } else if (first && this._connection !== 'absent') {
-        found = 'connecting'; // a proxy that has lost its routes answers so, too
+        found = 'connecting'; // a proxy that has lost its routes answers the same
         this._retryMs = RETURN_RETRY_MS;
       } else {
         this._setConnection('absent');
@@ -411,7 +411,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       }
     }
     if (this._disposed || document.hidden || this._hangUpNow !== null) {
-      return; // nobody looks, or it was seen again meanwhile
+      return; // the page is hidden, or connected again meanwhile
     }
     const before = this._connection;
     this._setConnection(before === 'signed-out' || before === 'stopped' ? before : found);
@@ -423,7 +423,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     this._retryIn(this._connection === 'stopped' ? this._stoppedRetryMs() : wait);
   }
 
-  /** Whether it is lost to this browser alone, whose session has ended; or stopped, as its hub says. */
+  /** Find out whether only this browser's session has ended, or whether the server was stopped. */
   private async _learnWhy(): Promise<void> {
     const answer = await ask(this._parts.server);
     this._unanswered = answer === 'away';
@@ -440,7 +440,7 @@ export class GpuModel implements IGpuModel, IDisposable {
     }
   }
 
-  /** Most do not come back by themselves: a question a minute. */
+  /** Check once a minute: most stopped servers do not start by themselves. */
   private _stoppedRetryMs(): number {
     return comesBack(this.end, this.now()) ? RETURN_RETRY_MS : LONGEST_RETRY_MS;
   }
@@ -483,7 +483,7 @@ export class GpuModel implements IGpuModel, IDisposable {
       return;
     }
     if (this._connection === 'outdated' || this._hangUpNow !== null) {
-      return; // nothing to find, or there already
+      return; // nothing to find out, or connected already
     }
     this._retryMs = FIRST_RETRY_MS;
     this._connect();
@@ -528,7 +528,7 @@ function withNumbers(reading: GpuReading, all: Numbers[]): GpuReading {
   return numbers ? { ...reading, ...numbers } : reading;
 }
 
-/** What an answer of its page says of the connection that was lost. */
+/** The state of a lost connection that follows from who answers at the server's URL. */
 function foundBy(answer: Answer): Connection {
   return answer === 'signed-out' || answer === 'stopped' ? answer : 'lost';
 }

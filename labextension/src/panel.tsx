@@ -1,7 +1,7 @@
 /**
- * The panel in the right sidebar: which state it is in, and the parts in their order.
+ * The panel in the right sidebar: chooses the view and arranges its parts (`device.tsx`, `server.tsx`, `waits.tsx`).
  *
- * It shows what the model knows and asks nothing itself. The parts: `device.tsx`, `server.tsx`, `waits.tsx`.
+ * It shows the state of the model and sends no requests.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
@@ -27,7 +27,7 @@ import { Server } from './server';
 import { awayText, helpUrl, type IHub, lossText, startLabel, starts, stopOf } from './stopped';
 import { Waits } from './waits';
 
-/** What the panel is given beside what it shows. */
+/** What the panel needs beside the model. */
 export interface IAround {
   hub: IHub;
   giveBack: () => void;
@@ -91,7 +91,7 @@ export class GpuPanel extends SeenWidget {
     );
   }
 
-  /** Said once a countdown: the same words stay, whatever comes between. */
+  /** The alert for screen readers. The text stays the same for a countdown, so that it is read out once. */
   private _alertText(now: number): string {
     const warned = warnedOf(this._warned, this.model.end);
     if (warned !== this._warned) {
@@ -105,7 +105,7 @@ export class GpuPanel extends SeenWidget {
   private _alert = '';
 }
 
-/** What this server has, or in one sentence why nothing is shown. */
+/** The devices of this server, or one sentence that explains why none is shown. */
 function Top({
   model,
   reached,
@@ -116,7 +116,7 @@ function Top({
   const { trans, now } = shown;
   const server = snapshot?.server ?? null;
   const view = viewOf(snapshot, connection);
-  // no snapshot, or none that holds any more
+  // there is no snapshot, or the last one is outdated
   const nothing = view === 'lost' || view === 'outdated' || view === 'stopped';
   const said = reasonText(snapshot?.reason ?? null, now, trans);
   const unreached = awayText(model, now, trans);
@@ -179,7 +179,7 @@ function Top({
   );
 }
 
-/** Where a server that does not run is started again; nothing while it comes back by itself. */
+/** Links that start a stopped server again; none while the server starts by itself. */
 function Starts({
   model,
   hub,

@@ -1,7 +1,7 @@
 /**
- * Saves what is open and not saved yet, because the server is about to stop.
+ * Saves open documents before the server stops.
  *
- * A file that somebody else changed meanwhile is not overwritten: JupyterLab asks, and where nobody answers it stays.
+ * A file that was changed on disk meanwhile is not overwritten: JupyterLab asks, and without an answer it stays.
  */
 import type { JupyterFrontEnd } from '@jupyterlab/application';
 import { Notification } from '@jupyterlab/apputils';
@@ -11,10 +11,10 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IGpuModel } from './model';
 
-// the service waits 10 s for "saved": the user has to hear of a failure before that
+// the service waits 10 s for the report; the user has to see a failure before that
 const LONGEST_SAVE_MS = 8_000;
 
-/** Save what is open, and tell the service, or the user what could not be saved. */
+/** Save the open documents. Report success to the service, or a failure to the user. */
 export async function saveAndTell(
   model: IGpuModel,
   shell: JupyterFrontEnd.IShell,
@@ -26,7 +26,7 @@ export async function saveAndTell(
     await model.saved();
     return;
   }
-  model.saveEnded(); // the service is not told "saved": it gives the time it has
+  model.saveEnded(); // without a report the service waits until its time limit
   const text = trans.__('Not saved before the stop: %1', failed.join(', '));
   Notification.error(text, { autoClose: false });
 }
@@ -47,7 +47,7 @@ export async function saveOpenDocuments(
   return failed;
 }
 
-/** The open documents with changes that can be saved at all. */
+/** The open documents with unsaved changes that can be saved at all. */
 export function unsavedIn(
   shell: JupyterFrontEnd.IShell,
   documents: IDocumentManager
@@ -71,7 +71,7 @@ async function isSaved(context: DocumentRegistry.Context): Promise<boolean> {
   try {
     await Promise.race([context.save(), late]);
   } catch {
-    return false; // JupyterLab has told the user why; the path is told by us
+    return false; // JupyterLab has shown the reason; we show the path
   }
   return !context.model.dirty;
 }

@@ -1,5 +1,5 @@
 /**
- * A widget that draws only while somebody can see it; and what every view is given.
+ * A widget that renders only while it is visible, and the properties that every view gets.
  */
 import { ReactWidget } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -7,7 +7,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 import type { IGpuModel } from './model';
 import type { Unit } from './units';
 
-/** The clock in a view moves by itself when nothing else does. */
+/** Interval after which a view renders again, so that its times move. */
 const TICK_MS = 1000;
 
 export interface IShown {

@@ -1,20 +1,20 @@
 /**
- * The last ten minutes as numbers: the line a chart draws, and what a sentence and a table say of it.
+ * The last ten minutes as values for a chart's line, a sentence and a table.
  *
- * Pure, like `format.ts`. Where nothing is known there is no line, no number and no row: never a zero.
+ * Pure. A value that is not known has no line, number or row, and is never shown as zero.
  */
 import type { Point } from './history';
 
 export type Field = 'used' | 'memory';
 
-/** What a chart covers, in ms. */
+/** Time span of a chart, in ms. */
 export const SPAN_MS = 600_000;
 
-/** A chart's own units, so small that whole numbers do: they are written faster than others. */
+/** Size of a chart in its own units, small enough that whole numbers are precise: they are formatted faster. */
 export const WIDTH = 2560;
 export const HEIGHT = 320;
 
-/** As many as a narrow panel has pixels. */
+/** Number of columns: as many as a narrow panel has pixels. */
 export const COLUMNS = 256;
 
 const COLUMN_MS = SPAN_MS / COLUMNS;
@@ -24,7 +24,7 @@ export interface Range {
   highest: number;
 }
 
-/** One minute of the table; null is not known. */
+/** One minute of the table; null means not known. */
 export interface Minute {
   at: number;
   used: Range | null;
@@ -53,22 +53,22 @@ export function paths(
       return `${x(at)} ${Math.round(HEIGHT * (1 - share))}`;
     });
     const all = drawn.join('L');
-    // a reading alone is a dot: a line of no length with round ends
+    // a single reading is a dot: a line without length, with round ends
     line += `M${all}${drawn.length > 1 ? '' : 'h0'}`;
     area += `M${x(run[0]?.[0] ?? start)} ${HEIGHT}L${all}V${HEIGHT}Z`;
   }
   return { line, area };
 }
 
-/** A limit is in the picture where the greatest value came as near to it. */
+/** A limit is drawn if the highest value is at least this share of it. */
 const IN_SIGHT = 2 / 3;
 
-/** The value at the upper edge: the greatest of the ten minutes, or a limit that it came near to. */
+/** The value at the upper edge: the highest of the ten minutes, or a limit that it came near to. */
 export function topOf(limit: number, highest: number): number {
   return highest === 0 || highest >= IN_SIGHT * limit ? Math.max(limit, highest) : highest;
 }
 
-/** The lowest and the highest that are known in the last ten minutes; null: nothing is. */
+/** The lowest and the highest known value of the last ten minutes; null if none is known. */
 export function range(points: readonly Point[], field: Field, now: number): Range | null {
   let found: Range | null = null;
   for (const point of points) {
@@ -79,7 +79,7 @@ export function range(points: readonly Point[], field: Field, now: number): Rang
   return found;
 }
 
-/** One row a minute, the newest first. */
+/** One row per minute, newest first. */
 export function minutes(points: readonly Point[], now: number): Minute[] {
   const rows = new Map<number, Minute>();
   for (const point of points) {
@@ -104,7 +104,7 @@ function wider(range: Range | null, value: number | null): Range | null {
     : { lowest: Math.min(range.lowest, value), highest: Math.max(range.highest, value) };
 }
 
-/** The readings between what is not known, a column's many as its lowest and its highest: [ms, value]. */
+/** Runs of known readings as [ms, value]; of each column only the lowest and the highest reading. */
 function runs(points: readonly Point[], field: Field, start: number): [number, number][][] {
   const found: [number, number][][] = [];
   let run: [number, number][] | null = null;
@@ -112,14 +112,14 @@ function runs(points: readonly Point[], field: Field, start: number): [number, n
   for (const point of points) {
     const value = point[field];
     if (value === null || point.at < start) {
-      run = null; // what comes next begins a new line
+      run = null; // the next reading begins a new line
       continue;
     }
     if (run === null) {
       run = [];
       found.push(run);
     }
-    const here = Math.floor(point.at / COLUMN_MS); // by the clock: columns move with time, and do not flicker
+    const here = Math.floor(point.at / COLUMN_MS); // aligned to the clock, so that columns move with time and do not flicker
     const one = run[run.length - 2];
     const other = run[run.length - 1];
     if (here !== column || other === undefined) {

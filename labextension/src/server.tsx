@@ -22,11 +22,11 @@ import { Explained } from './words';
 
 interface IServer extends IShown {
   server: ServerState | null;
-  /** Why the service that knows the end says nothing; then what is known of the end may be wrong. */
+  /** Why the service is away; what is known of the end may be wrong then. Null if it is not. */
   note: Reason | null;
   keeping: Keeping;
   keep: () => void;
-  /** Asks how the GPU is given back; null: there is none to give, or nobody takes it now. */
+  /** Asks how to give the GPU back; null if there is none, or the service is away. */
   giveBack: (() => void) | null;
 }
 
@@ -42,7 +42,7 @@ export function Server(props: IServer): JSX.Element | null {
         <>
           <p>{reasonText(note, now, trans)}</p>
           {server ? (
-            // an outage moves every end by its length: no time shown now would be right
+            // an outage moves every end by its length, so any time shown now would be wrong
             <p>{standsText(trans)}</p>
           ) : null}
         </>

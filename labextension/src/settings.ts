@@ -1,23 +1,23 @@
 /**
- * The user's choices for the panel, as `schema/panel.json` describes them. What cannot be read is the default, and said.
+ * The user's settings of the panel (`schema/panel.json`). A setting that cannot be read has its default.
  */
 import type { ISettingRegistry } from '@jupyterlab/settingregistry';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 
 import type { Unit } from './units';
 
-/** The plugin whose schema it is. */
+/** The plugin that the schema belongs to. */
 export const SETTINGS_OF = 'jupyterhub-gpu:panel';
 
-/** What the user chose. */
+/** The user's settings. */
 export interface GpuSettings {
-  /** Seconds between two numbers, 1 to 60. */
+  /** Seconds between two updates, 1 to 60. */
   intervalSeconds: number;
   unit: Unit;
   statusBar: 'both' | 'memory' | 'use' | 'nothing';
-  /** Warn only when at most so many minutes are left; null: when the service warns. */
+  /** Warn only when at most this many minutes are left; null: when the service warns. */
   warnMinutes: number | null;
-  /** The panel has opened by itself, or need not. */
+  /** Whether the panel has opened by itself already, or shall not. */
   opened: boolean;
 }
 
@@ -32,7 +32,7 @@ export const DEFAULTS: GpuSettings = {
 const UNITS: readonly Unit[] = ['GiB', 'GB'];
 const IN_STATUS_BAR: readonly GpuSettings['statusBar'][] = ['both', 'memory', 'use', 'nothing'];
 
-/** The choices in what JupyterLab read; an admin's overrides are not checked by it, so each is checked here. */
+/** The settings in what JupyterLab read. It does not check an admin's overrides, so each value is checked here. */
 export function readSettings(composite: ReadonlyPartialJSONObject): GpuSettings {
   const { interval, unit, statusBar, warnBefore, opened } = composite;
   return {
@@ -45,9 +45,9 @@ export function readSettings(composite: ReadonlyPartialJSONObject): GpuSettings 
 }
 
 /**
- * Follow the user's choices for as long as the page lives.
- * @param use - called with the choices, at once and after every change.
- * @param unreadable - called when they cannot be read; then `use` has the defaults.
+ * Follow the user's settings for the lifetime of the page.
+ * @param use - called with the settings, at once and after every change.
+ * @param unreadable - called if the settings cannot be read; `use` gets the defaults then.
  */
 export async function followSettings(
   registry: ISettingRegistry,
@@ -62,12 +62,12 @@ export async function followSettings(
       unreadable();
     }
   } catch {
-    unreadable(); // JupyterLab has said in the console what is wrong with them
+    unreadable(); // JupyterLab has logged the reason to the console
     use(DEFAULTS);
   }
 }
 
-/** JupyterLab's server gives an empty object for a file that does not fit the schema, and tells its own log only. */
+/** For a file that does not match the schema, JupyterLab's server returns an empty object and only logs it. */
 function wasEmptied(
   plugin: (ISettingRegistry.IPlugin & { last_modified?: unknown }) | undefined
 ): boolean {

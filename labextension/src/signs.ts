@@ -1,5 +1,5 @@
 /**
- * What is known of this server's use, sign by sign, in words. Pure.
+ * The signs of use of this server in words, one by one. Pure.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
@@ -9,7 +9,7 @@ import { duration, percent } from './units.js';
 /**
  * One line: "GPU", "idle · NVML, 3 s ago", and whether the server is judged by it.
  *
- * Of several that it is judged by (`signs`) none decides alone, and by one that is unknown nothing is decided.
+ * If several signs count (`signs`), none decides alone; an unknown one decides nothing.
  */
 export function signWords(
   sign: UseSign,
@@ -45,7 +45,7 @@ export function signWords(
   return { name: names[sign.kind] ?? sign.kind, text: decides(sign) ? judged : text };
 }
 
-/** Below which use, in percent, this device's own curve counts as idle; null: it is not what is decided by. */
+/** Use in percent below which this device counts as idle; null if its use does not decide. */
 export function decidedBelow(reading: GpuReading, server: ServerState | null): number | null {
   const decides = server?.signs?.some(
     sign => sign.kind === 'gpu' && sign.decides && sign.source === reading.source
@@ -53,7 +53,7 @@ export function decidedBelow(reading: GpuReading, server: ServerState | null): n
   return decides ? (server?.idle_below_percent ?? null) : null;
 }
 
-/** What a curve with a line in it says. */
+/** Explains the line in the chart of use. */
 export function belowText(below: number, trans: TranslationBundle): string {
   return trans.__('Below %1 it counts as idle: this curve decides.', percent(below, trans));
 }

@@ -1,8 +1,8 @@
 /**
- * Why a server that does not run any more was stopped, in words, and where to start it again. Pure.
+ * Why a stopped server was stopped, in words, and where to start it again. Pure.
  *
- * It is known from the last word about its end, once the hub says that the server does not run. Where nothing was said
- * before, or the end was not due, nothing is guessed.
+ * The reason is that of the last end event, once the hub reports that the server does not run. If there was no event,
+ * or its end was not due, the reason is unknown.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -13,35 +13,35 @@ import type { Countdown, EndEvent, ServerState, Snapshot } from './messages';
 import type { Connection } from './model';
 import { clock, duration, exactly } from './units.js';
 
-/** So long before the end that was told a stop may begin: clocks differ. */
+/** A stop may begin this much before the announced end, because clocks differ. */
 const EARLY_MS = 5000;
-/** The offer without a GPU. */
+/** Id of the offer without a GPU. */
 const CPU = 'cpu';
 
-/** A stop that is known. */
+/** A stop whose reason is known. */
 export interface IStop {
-  /** In ms, by the server's clock. */
+  /** Time of the stop in ms, by the server's clock. */
   at: number;
   /** The countdown that came to its end. */
   countdown: Countdown;
-  /** How long the GPU was idle then, in seconds; null: it is not known. */
+  /** Seconds for which the GPU had been idle; null if that is not known. */
   idle: number | null;
 }
 
-/** What is known of a page's server. */
+/** What the model knows of the server. */
 export interface IKnown {
   connection: Connection;
   end: EndEvent | null;
   snapshot: Snapshot | null;
 }
 
-/** The stop of a server that does not run; null: it may run, or nobody said why it ended. */
+/** The stop of a server that does not run; null if the server may run or the reason is not known. */
 export function stopOf({ connection, end, snapshot }: IKnown, now: number): IStop | null {
   const countdown = end?.countdown;
   if (!countdown || end === null) {
     return null;
   }
-  // whoever was signed out is told by no hub any more whether it runs
+  // after a sign-out, the hub no longer tells this browser whether the server runs
   const confirmed =
     connection === 'stopped' || (connection === 'signed-out' && countdown.cause === 'signed-out');
   if (!confirmed || (end.kind !== 'save' && !isPast(countdown, now + EARLY_MS))) {
@@ -51,7 +51,7 @@ export function stopOf({ connection, end, snapshot }: IKnown, now: number): ISto
   return { at, countdown, idle: idleAt(at, end, snapshot?.server ?? null) };
 }
 
-/** The last word counted in whole minutes, and some seconds before: at the stop it was the limit at least. */
+/** Idle seconds at the stop: the last event's value, which is some seconds old, but at least the limit. */
 function idleAt(at: number, end: EndEvent, server: ServerState | null): number | null {
   const told = end.countdown?.reason.params.idle;
   if (typeof told !== 'number') {
@@ -101,7 +101,7 @@ export function stopReason(stop: IStop, now: number, trans: TranslationBundle): 
   }
 }
 
-/** What became of one's work. @param unsaved - paths of what is open and not saved. */
+/** What the stop means for the user's work. @param unsaved - paths of open documents with unsaved changes. */
 export function lossText(unsaved: readonly string[], trans: TranslationBundle): string {
   return unsaved.length === 0
     ? trans.__('Your notebooks are saved; variables are lost.')
@@ -111,12 +111,12 @@ export function lossText(unsaved: readonly string[], trans: TranslationBundle): 
       );
 }
 
-/** The whole of it, where there is no title: "Your server was stopped at 15:16. Its GPU was idle for 3 min." */
+/** Title and reason in one text: "Your server was stopped at 15:16. Its GPU was idle for 3 min." */
 function stopSentence(stop: IStop, now: number, trans: TranslationBundle): string {
   return `${stopTitle(stop, now, trans)}. ${stopReason(stop, now, trans)}`;
 }
 
-/** Why this page hears nothing of its server: the stop that is known, or what else is. */
+/** Why this page has no connection to its server: the known stop, or another reason. */
 export function awayText(known: IKnown, now: number, trans: TranslationBundle): string {
   const stop = stopOf(known, now);
   return stop === null
@@ -124,26 +124,26 @@ export function awayText(known: IKnown, now: number, trans: TranslationBundle): 
     : stopSentence(stop, now, trans);
 }
 
-/** Where the hub is, as JupyterLab knows it; no prefix: there is none. */
+/** URL of the hub, from JupyterLab's page config; without a prefix there is no hub. */
 export interface IHub {
   hubHost?: string;
   hubPrefix?: string;
 }
 
-/** The service's one screen for whoever does not know all this; "" without a hub. */
+/** URL of the service's help page; "" without a hub. */
 export function helpUrl({ hubHost = '', hubPrefix = '' }: IHub): string {
   return hubPrefix && `${hubHost}${hubPrefix.replace(/hub\/?$/, '')}services/gpu/help`;
 }
 
-/** An address that starts a server, and what it gives. */
+/** A URL that starts the server, with the same offer (`again`) or without a GPU (`cpu`). */
 export interface IStart {
   kind: 'again' | 'cpu';
   url: string;
 }
 
 /**
- * The hub's form for this server, with the same offer chosen, or without a GPU; none without a hub.
- * @param back - the path that is opened once it runs.
+ * URLs of the hub's spawn form for this server; an empty list without a hub.
+ * @param back - the path to open when the server runs.
  */
 export function starts(hub: IHub, server: ServerState | null, back: string): IStart[] {
   if (!hub.hubPrefix) {

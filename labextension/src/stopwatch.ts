@@ -1,8 +1,8 @@
 /**
- * Time that has passed, also while a laptop slept or its clock was set.
+ * Measures elapsed time, also across a laptop's sleep or a change of its clock.
  */
 
-/** Time since then. Of two clocks the one that went further: one stands while a laptop sleeps, one can be set back. */
+/** Elapsed time by the clock that went further: one stops while a laptop sleeps, the other can be set back. */
 export class Stopwatch {
   restart(): void {
     this._wall = Date.now();

@@ -1,5 +1,5 @@
 /**
- * Bytes, percents and times as the reader's language and clock write them. Not here: what they say about the GPU.
+ * Formats bytes, percentages and times for the reader's language and clock.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 
@@ -7,14 +7,14 @@ export type Unit = 'GiB' | 'GB';
 
 const BYTES: Record<Unit, number> = { GiB: 1024 ** 3, GB: 1e9 };
 
-// the browser's own, until it is known which one the words are in
+// the browser's language, until JupyterLab's is known
 let language: string | undefined;
 let hourCycle: Intl.DateTimeFormatOptions['hourCycle'];
 
 /**
- * Write from now on as the language of the words beside does.
- * @param code - the language JupyterLab speaks; one that is none is left out.
- * @param own - the reader's: of the same language his own kind is taken, and always his clock's twelve or 24 hours.
+ * Set the language in which numbers and times are formatted.
+ * @param code - JupyterLab's language; an invalid one is ignored.
+ * @param own - the browser's languages: a variant of the same language is preferred, and its 12 or 24 hours are used.
  */
 export function speak(code: string, own: readonly string[]): void {
   const [kind] = code.split('-');
@@ -27,12 +27,12 @@ export function speak(code: string, own: readonly string[]): void {
   hourCycle = new Intl.DateTimeFormat(undefined, { hour: 'numeric' }).resolvedOptions().hourCycle;
 }
 
-/** A number as the reader's language writes it. */
+/** A number in the reader's language. */
 export function number(value: number, digits = 0): string {
   return value.toLocaleString(language, { maximumFractionDigits: digits });
 }
 
-/** A count of bytes in `unit`, without the unit; two digits where one would say zero; null is "unknown". */
+/** A number of bytes in `unit`, without the unit; two digits if one would show zero; "unknown" for null. */
 export function size(
   bytes: number | null,
   unit: Unit,
@@ -50,7 +50,7 @@ export function percent(value: number | null, trans: TranslationBundle): string 
   return value === null ? trans.__('unknown') : trans.__('%1\u00a0%', number(value));
 }
 
-/** A length of time: "50 s", "9 min", "2 h 10 min"; `up` rounds up, for limits. */
+/** A duration: "50 s", "9 min", "2 h 10 min"; `up` rounds up, for limits. */
 export function duration(seconds: number, trans: TranslationBundle, up = false): string {
   const whole = Math.max(0, up ? Math.ceil(seconds) : Math.floor(seconds));
   if (whole < 60) {
@@ -65,7 +65,7 @@ export function duration(seconds: number, trans: TranslationBundle, up = false):
   return rest === 0 ? trans.__('%1\u00a0h', hours) : trans.__('%1\u00a0h %2\u00a0min', hours, rest);
 }
 
-/** A length that is set, to the second, as the server writes it: "1 min 30 s", "2 h 10 min". */
+/** A configured duration, precise to the second, as the server writes it: "1 min 30 s", "2 h 10 min". */
 export function exactly(seconds: number, trans: TranslationBundle): string {
   const whole = Math.max(0, Math.floor(seconds));
   const [hours, minutes, rest] = [
@@ -83,7 +83,7 @@ export function exactly(seconds: number, trans: TranslationBundle): string {
   return parts.join(' ');
 }
 
-/** A time of day as the reader's clock writes it; with its weekday when it is not today. */
+/** A time of day in the reader's format; with the weekday if it is not today. */
 export function clock(at: string | number, now: number): string {
   const date = new Date(at);
   const time: Intl.DateTimeFormatOptions = { hour: '2-digit', minute: '2-digit', hourCycle };

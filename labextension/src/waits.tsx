@@ -1,6 +1,6 @@
 /**
- * How long one would wait for the other offers that are full, and why; where none is, what else could be had, folded.
- * A number of people, never their names.
+ * The waits for other offers that are full, and why. If none is full, the free offers in a closed disclosure.
+ * It shows numbers of people, never names.
  */
 import * as React from 'react';
 
@@ -16,10 +16,10 @@ export function Waits({
   now
 }: IShown & { offers: OfferState[]; hasGpu: boolean }): JSX.Element | null {
   const full = offers.filter(offer => !offer.wait.now);
-  // without a GPU the panel's head says already what could be had
+  // without a GPU, the top of the panel already shows what is free
   const take = hasGpu ? takeWords(offers, trans) : '';
   if (full.length === 0) {
-    // there is nothing to wait for: what another choice would bring is there for whoever asks
+    // nothing to wait for: other choices are shown on request
     return take === '' ? null : (
       <details>
         <summary>{trans.__('Another GPU instead')}</summary>

@@ -1,7 +1,7 @@
 /**
  * The two warnings before a stop as JupyterLab notifications, with the same button as in the panel.
  *
- * They follow the model's word about the end, which comes also while the page is hidden.
+ * They follow the model's end events, which also arrive while the page is hidden.
  */
 import { Notification } from '@jupyterlab/apputils';
 import type { TranslationBundle } from '@jupyterlab/translation';
@@ -22,10 +22,10 @@ import type { IGpuModel } from './model';
 
 const MINUTE_MS = 60_000;
 const STEP_MS = 10_000;
-/** The reason of a server that came back without the GPU that it had. */
+/** Code of the reason for a server that started again without its GPU. */
 const WITHOUT_GPU = 'runs-without-gpu';
 
-/** Have an order done from outside the panel: a refusal is a notification, because the panel may be closed. */
+/** Run an order from outside the panel. A refusal is a notification, because the panel may be closed. */
 export async function doAndTell(
   model: IGpuModel,
   trans: TranslationBundle,
@@ -39,14 +39,14 @@ export async function doAndTell(
   }
 }
 
-/** Which warnings of a countdown were given. */
+/** The warnings of a countdown that were shown. */
 enum Given {
   none,
   first,
   last
 }
 
-/** Warns twice a countdown, also where the user closes the first; takes it back when the server is kept. */
+/** Warns twice per countdown, even if the user closes the first warning; closes it when the server is kept. */
 export class Warning {
   constructor(
     private _model: IGpuModel,
@@ -68,7 +68,7 @@ export class Warning {
       Notification.dismiss(this._signedOut);
       this._signedOut = '';
     } else if (this._signedOut === '') {
-      // with the panel closed, too: what is open is not saved any more
+      // also while the panel is closed: open documents cannot be saved any more
       const callback = (): void => void window.open(this._model.signInUrl);
       this._signedOut = Notification.warning(unreachedText(connection, null, 0, this._trans), {
         actions: [{ label: this._trans.__('Sign in again'), callback }],
@@ -77,7 +77,7 @@ export class Warning {
     }
     const before = this._countdown;
     const countdown = (this._countdown = warnedOf(before, end));
-    // many small steps may be a long way from the end that was shown
+    // many small changes may add up to a large difference from the end that was shown
     if (countdown === null || !isSame(countdown, this._warned ?? before)) {
       if (end?.kind === 'over' && this._warned?.cause === 'admin') {
         Notification.info(this._trans.__('An administrator took the stop back.'));
@@ -86,16 +86,16 @@ export class Warning {
     }
     const past = countdown !== null && isPast(countdown, this._model.now());
     if (connection === 'stopped' || (past && isAway(connection))) {
-      this._dismiss(); // it has stopped as it said: there is nothing to keep any more
+      this._dismiss(); // the server has stopped as announced: there is nothing to keep
     }
-    const stands = end === null; // nobody knows now whether it still holds
+    const stands = end === null; // it is not known whether it still applies
     const moved = countdown?.stops_at !== before?.stops_at;
     if (this._stands !== stands || moved || countdown?.can_keep !== before?.can_keep) {
       this._stands = stands;
       this._refresh();
     }
     if (countdown === null || this._given === Given.last || stands) {
-      return; // nothing to say, or said already
+      return; // nothing to show, or shown already
     }
     window.clearTimeout(this._timer);
     const now = this._model.now();
@@ -131,7 +131,7 @@ export class Warning {
     this._countDown(countdown);
   }
 
-  /** What is shown says how it is now. One that the user has closed would come again: it is left alone. */
+  /** Update the notification that is shown. One that the user has closed stays closed. */
   private _refresh = (): void => {
     const countdown = this._countdown;
     if (countdown === null) {
@@ -149,11 +149,11 @@ export class Warning {
       return standsText(this._trans);
     }
     const text = this._given === Given.last ? lastWarningText : warningText;
-    // to the second: a timer comes some milliseconds late
+    // rounded to the second: a timer fires some milliseconds late
     return text(countdown, Date.parse(countdown.stops_at) - this._left(countdown), this._trans);
   }
 
-  /** The last warning says how long is left: each minute, then each ten seconds, as a screen reader says it too. */
+  /** The last warning shows the remaining time, each minute and then each ten seconds, also to screen readers. */
   private _countDown(countdown: Countdown): void {
     window.clearTimeout(this._ticking);
     const left = this._left(countdown);
@@ -163,7 +163,7 @@ export class Warning {
     }
   }
 
-  /** Whole seconds until the stop, in ms. */
+  /** Time until the stop in ms, in whole seconds. */
   private _left(countdown: Countdown): number {
     return 1000 * Math.round((Date.parse(countdown.stops_at) - this._model.now()) / 1000);
   }

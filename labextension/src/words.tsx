@@ -1,13 +1,13 @@
 /**
- * Words that a first-year does not know: each a button with one sentence, where it stands.
+ * Terms that need an explanation: each is a button that shows one sentence.
  */
 import type { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-/** A word and its sentence; the browser itself opens and closes it. */
+/** A term and its explanation, opened and closed by the browser itself (popover). */
 export function Word({ word, sentence }: { word: string; sentence: string }): JSX.Element {
   const id = React.useId();
-  // React 18 does not know these attributes, and hands them on as they are
+  // React 18 does not know these attributes and passes them on unchanged
   const opens: Record<string, string> = { popovertarget: id };
   const opened: Record<string, string> = { popover: 'auto' };
   return (
@@ -22,7 +22,7 @@ export function Word({ word, sentence }: { word: string; sentence: string }): JS
   );
 }
 
-/** A text in which words with a sentence are found; none is marked twice. */
+/** A text in which known terms get their explanation, each once. */
 export function Explained({
   text,
   trans
