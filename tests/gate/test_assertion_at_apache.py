@@ -6,10 +6,12 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
+import jwt
 import pytest
 import requests
 
 from hub_extensions.adapters.provider.assertions import AssertionSigner, KeyFolder, rotate
+from hub_extensions.adapters.provider.forged_assertions import forged_assertions, true_assertions
 from hub_extensions.core.sign_on.identity_headers import ASSERTION, CallerIdentity
 from tests.fakes.apache import checking_assertions
 from tests.fakes.gate_hub import GateHub
@@ -34,6 +36,10 @@ async def test_an_assertion_for_another_app_or_an_old_one_opens_nothing(
     foreign = AssertionSigner(KeyFolder(tmp_path / "other"), ORIGIN, timedelta(minutes=1)).sign(identity, MLFLOW.name)
     head, _, rest = own.partition(".")
     unsigned = "eyJhbGciOiJub25lIn0." + rest.rpartition(".")[0] + "."
+    forged = [
+        *forged_assertions(MLFLOW.name, ORIGIN, str(jwt.get_unverified_header(own)["kid"])),
+        *true_assertions(MLFLOW.name, ORIGIN, KeyFolder(folder).all()[0]),
+    ]
 
     def opens(app: str, assertion: str) -> int:
         sent = (
@@ -47,6 +53,8 @@ async def test_an_assertion_for_another_app_or_an_old_one_opens_nothing(
         assert await asyncio.to_thread(opens, app, own) == 200
         for refused in (of_dask, old, elsewhere, foreign, unsigned, f"{head}.{rest[:-4]}AAAA", "", "x"):
             assert await asyncio.to_thread(opens, app, refused) in (401, 403), refused
+        for way, refused in forged:
+            assert await asyncio.to_thread(opens, app, refused) in (401, 403), way
         rotate(KeyFolder(folder))  # the next key was published before it signs
         standing.gate.refresh_keys()
         other = standing.browser()

@@ -1,7 +1,6 @@
-"""One HTTP request, byte by byte as it is given, also what libraries refuse to send. Bounded; it follows nothing.
+"""Send one HTTP request exactly as it is given, also one that HTTP libraries refuse to send. Answers are bounded.
 
-For asking whether an app answers, and for an audit that tries spellings of headers and paths that no library lets by.
-Not here: what an answer means.
+The gate asks with it whether an app answers. The audit and the tests of the proxies send malformed headers and paths.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -21,24 +20,24 @@ BODY_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """What came back. `headers`: names in lower case, in their order. `body`: at most its first 256 KiB."""
+    """An answer: `headers` have lower-case names, in the order received; `body` is at most the first 256 KiB."""
 
     status: int
     headers: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
 
     def header(self, name: str) -> str:
-        """The first of that name; "" without one."""
+        """Return the first value of a header, or "" if the answer lacks it."""
         return next((value for known, value in self.headers if known == name.lower()), "")
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Each of that name."""
+        """Return each value of a header."""
         return tuple(value for known, value in self.headers if known == name.lower())
 
 
 @dataclass(frozen=True, slots=True)
 class HttpPlace:
-    """Where a request goes: address, port, TLS or not, and what the Host header says."""
+    """Where to connect, with TLS if `secure`, and the value of the Host header."""
 
     address: str
     port: int
@@ -47,7 +46,7 @@ class HttpPlace:
 
     @classmethod
     def of(cls, url: str, connect: str = "") -> HttpPlace:
-        """Of a URL. `connect`: ``address:port`` to go to in place of the one that the name leads to."""
+        """Read a URL. `connect` is an ``address:port`` to use instead of the one that the URL's host resolves to."""
         parts = urlsplit(url)
         secure = parts.scheme == "https"
         address, port = parts.hostname or "", parts.port or (443 if secure else 80)
@@ -65,39 +64,64 @@ async def ask_raw(
     seconds: float,
     head: bool = False,
 ) -> RawAnswer:
-    """The answer. `head`: its body is not read. Raises OSError: nobody answers in time, or not in HTTP.
+    """Send a request without a body. Takes the same arguments and raises the same errors as `send_raw`."""
+    sent = b"".join(b"%s:%s\r\n" % (name, value) for name, value in headers)
+    request = b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target.encode("utf-8", "surrogateescape"), sent)
+    return await send_raw(place, request, seconds, head=head)
 
-    A certificate is not judged: whose an address is, is for browsers and proxies to judge.
+
+async def send_raw(
+    place: HttpPlace,
+    request: bytes,
+    seconds: float,
+    *,
+    head: bool = False,
+    first_message: bool = False,
+    tls: ssl.SSLContext | None = None,
+) -> RawAnswer:
+    """Send bytes on a new connection and read one answer.
+
+    Args:
+        seconds: limit for the whole exchange.
+        head: do not read a body, because the request is a HEAD request.
+        first_message: if the answer opens a WebSocket, read its first message as the body.
+        tls: how to verify the certificate. By default it is not verified: browsers and proxies do that.
+
+    Raises:
+        OSError: there is no answer in time, or the answer is not HTTP.
     """
     try:
-        return await with_timeout(seconds, _ask(place, method, target, headers, head))
+        return await with_timeout(seconds, _exchange(place, request, head, first_message, tls))
     except asyncio.TimeoutError:
         raise TimeoutError(f"no answer in {seconds:g} s") from None
     except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError, ssl.SSLError) as problem:
         raise OSError(f"{type(problem).__name__}: no answer in HTTP") from problem
 
 
-async def _ask(
-    place: HttpPlace, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], head: bool
+async def _exchange(
+    place: HttpPlace, request: bytes, head: bool, first_message: bool, tls: ssl.SSLContext | None
 ) -> RawAnswer:
     reader, writer = await asyncio.open_connection(
-        place.address, place.port, ssl=_any_certificate() if place.secure else None, limit=HEAD_BYTES
+        place.address, place.port, ssl=(tls or _any_certificate()) if place.secure else None, limit=HEAD_BYTES
     )
     try:
-        sent = b"".join(b"%s:%s\r\n" % (name, value) for name, value in headers)
-        writer.write(b"%s %s HTTP/1.1\r\n%s\r\n" % (method.encode(), target.encode("utf-8", "surrogateescape"), sent))
+        writer.write(request)
         await writer.drain()
         answer = _head(await reader.readuntil(b"\r\n\r\n"))
-        body = b"" if head or answer.status == 101 else await _body(reader, answer)
-        return RawAnswer(answer.status, answer.headers, body)
+        while answer.status == 100:  # the body was sent already; the answer follows
+            answer = _head(await reader.readuntil(b"\r\n\r\n"))
+        if answer.status == 101:
+            return replace(answer, body=await _first_message(reader)) if first_message else answer
+        return answer if head else replace(answer, body=await _body(reader, answer))
     finally:
         writer.close()
 
 
 async def certificate_fault(place: HttpPlace, seconds: float) -> tuple[int, str]:
-    """OpenSSL's number and words for what is wrong with the certificate by this machine's authorities; 0: nothing.
+    """Verify a certificate with this machine's authorities. Return OpenSSL's error code and message, or 0 and "".
 
-    Raises OSError: nobody answers in time, or not in TLS.
+    Raises:
+        OSError: there is no answer in time, or the answer is not TLS.
     """
     name = urlsplit(f"//{place.host}").hostname
     try:
@@ -123,7 +147,7 @@ def _head(read: bytes) -> RawAnswer:
 
 
 async def _body(reader: asyncio.StreamReader, answer: RawAnswer) -> bytes:
-    """As much as is sent, up to the bound: chunks are put together, so that no text is cut."""
+    """Read the body up to the limit, with its chunks joined."""
     if answer.status in (204, 304):
         return b""
     if answer.header("transfer-encoding").lower() == "chunked":
@@ -141,8 +165,16 @@ async def _body(reader: asyncio.StreamReader, answer: RawAnswer) -> bytes:
     return found[:BODY_BYTES]
 
 
+async def _first_message(reader: asyncio.StreamReader) -> bytes:
+    """Return the payload of the first WebSocket frame, which a server sends unmasked (RFC 6455, section 5.2)."""
+    length = (await reader.readexactly(2))[1] & 127
+    if length >= 126:
+        length = int.from_bytes(await reader.readexactly(2 if length == 126 else 8), "big")
+    return await reader.readexactly(min(length, BODY_BYTES))
+
+
 @lru_cache(maxsize=1)
 def _any_certificate() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # no authorities are read, for none is asked
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # certificates are not verified, so no authorities are loaded
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     return context

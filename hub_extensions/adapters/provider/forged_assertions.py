@@ -1,7 +1,5 @@
-"""Assertions that no app may believe, for an audit to send: forged ones, and true ones that are old or another's.
-
-Not here: the gate's own (``assertions.py``).
-"""
+"""Assertions that no app may accept. The audit and the tests send them: forged ones, and real ones that are expired or
+for another app."""
 
 from __future__ import annotations
 
@@ -18,20 +16,32 @@ from hub_extensions.core.sign_on.audit import CANARY
 
 
 def forged_assertions(app: str, issuer: str, kid: str) -> Iterator[tuple[str, str]]:
-    """Statements that whoever is somebody else: without a signature, and with one by a key that is not the gate's."""
+    """Yield a name and an assertion for each forgery: unsigned, or signed with a key that is not the gate's."""
     now, name = int(time.time()), issuer.rstrip("/")
     fresh: dict[str, Any] = {"iss": name, "aud": app, "sub": CANARY, "groups": ["admins"], "iat": now, "exp": now + 60}
     old, other = {**fresh, "iat": now - 9000, "exp": now - 8940}, {**fresh, "aud": "another"}
-    key, header = ec.generate_private_key(ec.SECP256R1()), {"kid": kid}
-    yield "alg none", jwt.encode(fresh, "", "none")
-    yield "the gate's key id, another key", jwt.encode(fresh, key, "ES256", header)
-    yield "old", jwt.encode(old, key, "ES256", header)
-    yield "HS256", jwt.encode(fresh, secrets.token_bytes(32), "HS256", header)
-    yield "of another app", jwt.encode(other, key, "ES256", header)
+    key = ec.generate_private_key(ec.SECP256R1())
+    yield from forged_tokens(fresh, kid, key)
+    yield "old", jwt.encode(old, key, "ES256", {"kid": kid})
+    yield "of another app", jwt.encode(other, key, "ES256", {"kid": kid})
+
+
+def forged_tokens(
+    claims: dict[str, Any], kid: str, key: ec.EllipticCurvePrivateKey | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield a name and a token for each way to sign claims without the signer's key, whose id is `kid`.
+
+    Args:
+        key: the forger's key; a new one by default.
+    """
+    yield "alg none", jwt.encode(claims, "", "none")
+    forger = key or ec.generate_private_key(ec.SECP256R1())
+    yield "the gate's key id, another key", jwt.encode(claims, forger, "ES256", {"kid": kid})
+    yield "HS256", jwt.encode(claims, secrets.token_bytes(32), "HS256", {"kid": kid})
 
 
 def true_assertions(app: str, issuer: str, key: AssertionKey) -> Iterator[tuple[str, str]]:
-    """Signed by the gate's own key, and yet not for this app, or not for this time."""
+    """Yield a name and an assertion, signed with the gate's key, that is for another app or has expired."""
     now, name = int(time.time()), issuer.rstrip("/")
     said: dict[str, Any] = {"iss": name, "sub": CANARY, "groups": ["admins"]}
     for way, aud, at in (("for another app", f"not-{app}", now), ("an old one", app, now - 9000)):

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
@@ -186,12 +186,21 @@ def _headers(app: App, path: str) -> Iterator[Probe]:
 
 
 def forged(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """A header as a stranger may send it: once, twice, with spaces, folded over two results."""
-    yield name, ((name, CANARY),)
+    """Yield the ways in which the audit sends one identity header, which app or proxy has to ignore."""
+    yield name, HEADER_FORMS["once"](name, CANARY)
     if "-" in name and name[0].isupper() and not name.isupper():
-        yield f"{name} twice", ((name, CANARY), (name, CANARY))
-        yield f"{name} with spaces", ((name, f" \t {CANARY} "),)
-        yield f"{name} folded", ((name, f"\r\n {CANARY}"),)
+        for way, form in (("twice", "twice"), ("with spaces", "spaces"), ("folded", "folded")):
+            yield f"{name} {way}", HEADER_FORMS[form](name, CANARY)
+
+
+HEADER_FORMS: Mapping[str, Callable[[str, str], tuple[tuple[str, str], ...]]] = {
+    "once": lambda name, value: ((name, value),),
+    "twice": lambda name, value: ((name, value), (name, value)),
+    "spaces": lambda name, value: ((name, f" \t {value} "),),
+    "folded": lambda name, value: ((name, f"\r\n {value}"),),
+    "space before": lambda name, value: ((f"{name} ", value),),
+}
+"""How a header is written to get past a proxy: form -> names and values of a header's name and value."""
 
 
 def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:

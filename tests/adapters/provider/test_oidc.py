@@ -14,6 +14,7 @@ import jwt
 import pytest
 import requests
 
+from hub_extensions.adapters.provider.forged_assertions import forged_tokens
 from hub_extensions.adapters.provider.oidc import (
     FIRST_KEYS_SECONDS,
     KEYS_ANEW_SECONDS,
@@ -348,6 +349,11 @@ async def test_what_the_provider_did_not_sign_is_not_taken(
     found = await asked.verified(token(op))
     assert isinstance(found, SignOnRefusal)
     assert found.code == code
+
+
+async def test_what_the_gates_audit_forges_is_not_taken_either(op: OidcProvider, asked: Provider) -> None:
+    for way, token in forged_tokens({"iss": op.issuer, "sub": "u-1"}, op.key):
+        assert isinstance(await asked.verified(token), SignOnRefusal), way
 
 
 async def test_a_short_key_proves_nothing(op: OidcProvider, asked: Provider) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import socket
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hub_extensions.adapters.apps.raw_http import HttpPlace, send_raw
 from tests.patience import patient
 
 NAVIGATION = ("Sec-Fetch-Mode: navigate", "Accept: text/html")
@@ -40,17 +41,17 @@ class Answer:
 def send(
     port: int, data: bytes, seconds: float = 20, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> Answer:
-    """Send bytes on a connection of their own, and read one answer, if one comes."""
-    plain = socket.create_connection((address, port), timeout=patient(seconds))
-    with (
-        tls.wrap_socket(plain, server_hostname=address) if tls else plain as connection,
-        connection.makefile("rb") as file,
-    ):
-        connection.sendall(data)
-        try:
-            return _answer(file, head_only=data.startswith(b"HEAD "))
-        except (ConnectionError, TimeoutError, ValueError, IndexError):
-            return Answer(0, {}, b"")
+    """Send bytes on a new connection, as the audit does, and read one answer, if one comes."""
+    place = HttpPlace(address, port, tls is not None, address)
+    try:
+        answer = asyncio.run(
+            send_raw(place, data, patient(seconds), head=data.startswith(b"HEAD "), first_message=True, tls=tls)
+        )
+    except ConnectionRefusedError:
+        raise
+    except OSError:
+        return Answer(0, {}, b"")
+    return Answer(answer.status, dict(answer.headers), answer.body)
 
 
 def request(
@@ -73,41 +74,3 @@ def request(
 def open_socket(port: int, target: str, headers: Sequence[str] = ()) -> Answer:
     """A WebSocket of a page of the same host: the answer, and the first message."""
     return request(port, target, (*SOCKET, f"Origin: http://127.0.0.1:{port}", *headers))
-
-
-def _answer(file: Any, *, head_only: bool) -> Answer:
-    first = file.readline()
-    if not first:
-        return Answer(0, {}, b"")
-    status = int(first.split()[1])
-    headers: dict[str, str] = {}
-    while (row := file.readline().strip()) != b"":
-        name, _, value = row.decode("latin-1").partition(":")
-        headers[name.lower()] = value.strip()
-    if status == 100:  # go on with the body: it was sent already
-        return _answer(file, head_only=head_only)
-    if status == 101:
-        return Answer(status, headers, _message(file))
-    if head_only or status in (204, 304):
-        return Answer(status, headers, b"")
-    if headers.get("transfer-encoding") == "chunked":
-        return Answer(status, headers, _chunks(file))
-    length = headers.get("content-length")
-    return Answer(status, headers, file.read(int(length)) if length else file.read())
-
-
-def _chunks(file: Any) -> bytes:
-    body = b""
-    while size := int(file.readline().split(b";")[0], 16):
-        body += file.read(size)
-        file.readline()
-    return body
-
-
-def _message(file: Any) -> bytes:
-    length = file.read(2)[1] & 127
-    if length == 126:
-        length = int.from_bytes(file.read(2), "big")
-    elif length == 127:
-        length = int.from_bytes(file.read(8), "big")
-    return bytes(file.read(length))
