@@ -24,9 +24,7 @@ from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.adapters.hub.login_log import keep_secrets_out
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.hub_setup import add_sign_on
-from hub_extensions.authenticator.setup_checks import is_single_sign_on
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig, notice_hint
 from hub_extensions.core.service import ServiceConfig
@@ -133,7 +131,6 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, sections.culling, notes)
 
-    has_sessions = sections.sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
     around = GateSurroundings(
         settings.folder,
         settings.base_url,
@@ -144,10 +141,8 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
         hub_api_url=own_hub_api(c, settings.base_url),
         environment=handed_down(),
     )
-    sign_on = replace(sections.sign_on, enabled=has_sessions)
-    gate = add_gate(c, sections.gate, sign_on, around, notes, may_write=not is_dry_run)
-    # the hub reports ended sessions to the gate
-    address = GateAddress(gate.connect_url, gate.ended_secret) if gate is not None and gate.ended_secret else None
+    # the hub reports ended sessions to the gate's address
+    address = add_gate(c, sections.gate, sections.sign_on, around, notes, may_write=not is_dry_run)
     add_sign_on(c, sections.sign_on, notes, resolve=not is_dry_run, gate=address)
 
     if not is_dry_run:

@@ -17,8 +17,8 @@ from hub_extensions.adapters.http_client import HttpClient
 from hub_extensions.adapters.service.gpu_service import GpuServiceClient, ServiceAway, ServiceRefused
 from hub_extensions.adapters.service.signed_request import fetch_signed, service_client
 from hub_extensions.adapters.service.signer import Signer, Unproved
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.core.sign_on.ended_sessions import ENDED_PATH, EndedSessions
+from hub_extensions.core.sign_on.gate_config import GateAddress
 
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0

@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from hub_extensions.adapters.hub.hub_config import value_of
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
 from hub_extensions.authenticator.setup_checks import (
     CACHE,
     ProviderSettingsWrong,
-    is_single_sign_on,
     refuse_misfits,
     remarks,
 )
 from hub_extensions.core.sign_on import SignOnConfig
+from hub_extensions.core.sign_on.gate_config import GateAddress
+from hub_extensions.core.sign_on.provider_settings import is_single_sign_on
 from hub_extensions.core.sign_on.server_key import VARIABLE, server_key
 
 TEMPLATES = Path(__file__).parent / "templates"

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 from jupyterhub.auth import Authenticator
 from jupyterhub.utils import maybe_future
 
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.login import with_sign_on
 from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
 from hub_extensions.authenticator.sign_on import HubSignOn
 from hub_extensions.core.sign_on import EndCause, SignOnConfig, return_problem
+from hub_extensions.core.sign_on.gate_config import GateAddress
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 EVERY_REQUEST = -1

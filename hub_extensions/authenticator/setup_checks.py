@@ -14,19 +14,20 @@ from traitlets import TraitError
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.adapters.provider.provider_address import issuer_wrong
 from hub_extensions.core.sign_on import SignOnConfig
-from hub_extensions.core.sign_on.provider_settings import CLASS, ENTRY, LEFT_OVER, NAMES, SECTIONS
+from hub_extensions.core.sign_on.provider_settings import (
+    CLASS,
+    ENTRY,
+    LEFT_OVER,
+    NAMES,
+    SECTIONS,
+    is_single_sign_on,
+)
 
 CACHE = "--HubOAuth.cache_max_age="
 
 
 class ProviderSettingsWrong(ValueError, TraitError):
     """What is set for our own authenticator does not fit. A hub ends with this sentence alone, without a traceback."""
-
-
-def is_single_sign_on(named: Any) -> bool:
-    """Is this ``authenticator_class`` ours, or made from ours?"""
-    names = [each.__name__ for each in named.__mro__] if isinstance(named, type) else [str(named).rpartition(".")[2]]
-    return bool({ENTRY, CLASS} & set(names))
 
 
 def refuse_misfits(c: Any) -> None:

@@ -19,13 +19,13 @@ from jupyterhub import orm, roles
 from hub_extensions.adapters.hub.login_log import keep_secrets_out
 from hub_extensions.adapters.service.gpu_service import gpu_service
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
 from hub_extensions.core.sign_on import EndCause, SignOnConfig, SignOnEvent, SignOnSession, limit_passed, over_number
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
+from hub_extensions.core.sign_on.gate_config import GateAddress
 
 COOKIE = "jupyterhub-sign-on"
 COOKIE_DAYS = 30

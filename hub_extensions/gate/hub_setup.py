@@ -24,7 +24,8 @@ from hub_extensions.adapters.files.settings_file import SettingsError
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.apps import App, AppCatalogue, address_of
-from hub_extensions.core.sign_on.gate_config import GateConfig
+from hub_extensions.core.sign_on.gate_config import GateAddress, GateConfig
+from hub_extensions.core.sign_on.provider_settings import is_single_sign_on
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.gate.catalogue import check_for
 from hub_extensions.gate.settings import CALLBACK_PATH, CLIENT_ID, SETTINGS_FILE, GateSettings
@@ -78,17 +79,25 @@ def add_gate(
     notes: list[str],
     *,
     may_write: bool = True,
-) -> GateSettings | None:
-    """Have the hub know the gate, the apps, and who may open them; None: the gate is not enabled.
+) -> GateAddress | None:
+    """Add the gate's service, the apps' services and the roles of their groups to the hub's configuration.
+
+    Call it before `add_sign_on`, which takes the address that is returned.
 
     Args:
-        may_write: False in a dry run: nothing is written, and a file of the hub's machine need not be here.
+        notes: sentences for the administrator are appended to it.
+        may_write: False in a dry run: nothing is written, and the catalogue of apps may be missing on this machine.
+
+    Returns:
+        Where the hub reports ended sessions, or `None` if the gate is not enabled or the hub keeps no sessions.
 
     Raises:
-        GateSettingsWrong: a setting does not fit; the text names it.
+        GateSettingsWrong: a setting is wrong; the text names it.
     """
     if not config.enabled:
         return None
+    has_sessions = sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
+    sign_on = replace(sign_on, enabled=has_sessions)
     hub_url = _public_hub(c, around.base_url)
     _refuse_wrong_place(c, config, hub_url)
     _refuse_no_network(config.trusted_proxies)
@@ -108,7 +117,7 @@ def add_gate(
         )
     if may_write:
         _write(settings, around.state_dir)
-    return settings
+    return GateAddress(settings.connect_url, settings.ended_secret) if settings.ended_secret else None
 
 
 # ------------------------------------------------------------------ where it may be

@@ -22,10 +22,10 @@ from hub_extensions.adapters.notices.webhook import Webhook
 from hub_extensions.adapters.prometheus import Prometheus
 from hub_extensions.adapters.provider.oidc import Provider
 from hub_extensions.adapters.service.gpu_service import GpuServiceClient
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.core.messages import Report
 from hub_extensions.core.sign_on.ended_sessions import EndedSessions
+from hub_extensions.core.sign_on.gate_config import GateAddress
 from hub_extensions.server_extension.service_client import ServiceAddress, ServiceLink
 from tests.fakes.curl_client import curl_configured
 from tests.patience import patient

@@ -34,7 +34,7 @@ def sessions(before: str = "", more: str = "", gate: tuple[str, str] | None = No
     """
     return f"""
 {before}
-from hub_extensions.authenticator.gate_address import GateAddress
+from hub_extensions.core.sign_on.gate_config import GateAddress
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.spawner.config.loader import read_section

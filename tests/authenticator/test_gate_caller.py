@@ -13,10 +13,10 @@ import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
 from hub_extensions.authenticator import gate_caller
-from hub_extensions.authenticator.gate_address import GateAddress
 from hub_extensions.authenticator.gate_caller import GateCaller
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
 from hub_extensions.core.sign_on.ended_sessions import EndedSessions, session_hash
+from hub_extensions.core.sign_on.gate_config import GateAddress
 from tests.fakes.gate_of_ends import SECRET, GateOfEnds
 from tests.patience import patient, soon
 

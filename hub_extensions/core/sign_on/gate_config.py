@@ -1,20 +1,25 @@
-"""What an admin says about the gate: where it is reached, which apps it stands before, and how long it believes.
-
-Not here: what an app is (``apps.py``), and what the gate answers (``access.py``).
-"""
+"""Settings of the gate: its addresses, its apps, and how long it relies on an answer of the hub."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, ClassVar
 
 from hub_extensions.core.settings import setting
 
 
+@dataclass(frozen=True, slots=True)
+class GateAddress:
+    """Where the hub reaches the gate, and the secret with which the hub signs its messages."""
+
+    url: str
+    secret: str = field(repr=False)
+
+
 @dataclass(frozen=True)
 class GateConfig:
-    """The gate before apps without a login of their own, and the portal of the apps one may open."""
+    """Settings of the gate in front of apps without a login, and of the page that lists a user's apps."""
 
     section: ClassVar[str] = "SignOnGate"
 

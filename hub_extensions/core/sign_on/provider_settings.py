@@ -1,19 +1,20 @@
-"""The settings of ``single-sign-on``: its own, those of oauthenticator that go on, and what took the others' place.
+"""Names of the settings of ``single-sign-on``: its own, those that it takes from oauthenticator, and those it replaces.
 
-Read where the class itself may not be at hand: at a hub's start before it is made, by ``doctor``, by ``helm check``.
-Not here: the settings' types and defaults (``authenticator/openid/authenticator.py``).
+They are listed apart from the class, because ``configure(c)``, ``doctor`` and ``helm check`` may be unable to load it.
+Their types and defaults are in ``authenticator/openid/authenticator.py``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 ENTRY, CLASS = "single-sign-on", "SingleSignOnOIDCAuthenticator"
 SECTIONS = (CLASS, "GenericOAuthenticator", "OAuthenticator", "Authenticator")
-"""Where its settings may stand, the strongest first."""
+"""Sections in which its settings may be set; the first one that sets a value wins."""
 SECRET_VARIABLE = "JUPYTERHUB_SIGN_ON_CLIENT_SECRET"
 CALLBACK = "hub/oauth_callback"
-"""Where the provider sends a browser back, below the hub's base address."""
+"""Path below the hub's base URL to which the provider redirects a browser after the login."""
 
 OWN = frozenset({
     "issuer", "client_secret", "username_claim", "groups_claim", "group_names", "groups_kept",
@@ -28,7 +29,7 @@ GO_ON = frozenset({
     "refresh_pre_spawn", "refresh_pre_stop", "refresh_user_hook", "scope", "username_map", "username_pattern",
     "whitelist",
 })  # fmt: skip
-"""Of `GenericOAuthenticator` and of the hub: they work as there."""
+"""Settings of `GenericOAuthenticator` and of the hub that work as they do there."""
 
 _DOCUMENT = "the provider's document, found by issuer, says it"
 _ALWAYS = "it is always so"
@@ -61,6 +62,12 @@ LEFT_OVER: Mapping[str, str] = {
     "auth_refresh_age": "c.SignOn.recheck_seconds says how often the provider is asked",
     "auth_refresh_strict": "an admin could not stop the server of who may not sign in any more",
 }
-"""What `GenericOAuthenticator` and the hub have beside, and what is there instead."""
+"""Settings of `GenericOAuthenticator` and of the hub that have no effect -> what replaces them."""
 
 NAMES = OWN | GO_ON | LEFT_OVER.keys()
+
+
+def is_single_sign_on(named: Any) -> bool:
+    """Return whether an ``authenticator_class``, given as a name or a class, is ours or derives from ours."""
+    names = [each.__name__ for each in named.__mro__] if isinstance(named, type) else [str(named).rpartition(".")[2]]
+    return bool({ENTRY, CLASS} & set(names))

@@ -13,7 +13,7 @@ from traitlets.config import Config
 from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.adapters.prometheus import DcgmReading
-from hub_extensions.authenticator.setup_checks import is_single_sign_on, provider_value
+from hub_extensions.authenticator.setup_checks import provider_value
 from hub_extensions.configuration import (
     ACCESS_SCOPE,
     ROLE_NAME,
@@ -24,6 +24,7 @@ from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.culling.grace_chain import GraceChain, weak_links
 from hub_extensions.core.gpu.dcgm import WHY
 from hub_extensions.core.gpu.devices import Device, GpusUnavailable
+from hub_extensions.core.sign_on.provider_settings import is_single_sign_on
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings
 from hub_extensions.spawner.config.spawner_classes import derives_from_kubespawner, how_to_derive, is_ours, name_of
 from hub_extensions.tools.doctor.accounts import spawner_for

@@ -13,9 +13,14 @@ from fnmatch import fnmatch
 from typing import Any
 from urllib.parse import urlsplit
 
-from hub_extensions.authenticator.setup_checks import is_single_sign_on
 from hub_extensions.core.sign_on.identity import MissingGroups
-from hub_extensions.core.sign_on.provider_settings import CALLBACK, CLASS, SECRET_VARIABLE, SECTIONS
+from hub_extensions.core.sign_on.provider_settings import (
+    CALLBACK,
+    CLASS,
+    SECRET_VARIABLE,
+    SECTIONS,
+    is_single_sign_on,
+)
 from hub_extensions.tools.helm_check.model import Finding, Release, found, kind_of
 
 VARIABLE = f"hub.extraEnv.{SECRET_VARIABLE}"
