@@ -1,7 +1,4 @@
-"""Sign-on: how long a session lasts and what ends with it; what a provider's tokens say, and who somebody is.
-
-Not here: where sessions are kept (``adapters/store/sign_on.py``), and who ends one (``authenticator/``).
-"""
+"""Sign-on: the limits of sessions, what ends with a session, how tokens are checked, and who may open an app."""
 
 from __future__ import annotations
 

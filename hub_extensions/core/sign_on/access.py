@@ -1,9 +1,7 @@
-"""May this request pass to an app? From facts of the request, of the app, and of whoever sends it.
+"""Decide whether a request may pass to an app, from facts about the request, the app and the sender.
 
-Only what is known opens: an answer of the hub that is old, or none, opens nothing. Sign-in is offered to who opens a
-page, and to nobody else: a script that is led to a sign-in page would read it as its answer.
-Not here: asking the hub, and what an answer looks like (``gate/``); the headers that the app gets
-(``identity_headers.py``).
+Only a recent answer of the hub opens an app; an old or missing answer does not. Only page loads are redirected to the
+sign-in, because a script would take the sign-in page for its answer.
 """
 
 from __future__ import annotations
@@ -16,10 +14,9 @@ from hub_extensions.core.sign_on.apps import App, address_of, is_plain
 
 EVERY_APP = "access:services"
 OF_SERVER = "access:servers!server="
-"""A token with such a scope is a server's own: code in a notebook has it."""
+"""Prefix of a scope that only a server's own token has; code in a notebook can read that token."""
 ROUND_AGAIN = timedelta(minutes=1)
-"""A sign-in without a question, to hear of new rights, is made for one app so often at most; once more with each new
-group, for it may be what brings the right."""
+"""Minimum time between two silent sign-ins for one app. A new group allows one more, because it may bring the right."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 _PAGES = frozenset({"document", "iframe", "frame", ""})
@@ -27,13 +24,13 @@ _FRAMES = frozenset({"iframe", "frame", "object", "embed"})
 
 
 class Passage(Enum):
-    """What becomes of a request."""
+    """The gate's decision about a request; the value is the HTTP status."""
 
     PASS = 200
     SIGN_IN = 302
-    """To the hub, and back to where it wanted to go."""
+    """Redirect to the hub's sign-in, and afterwards back to the page."""
     SILENT_ROUND = 303
-    """The same for somebody who is signed in: his token may be older than his right."""
+    """Repeat the sign-in of a user who is signed in, because the token may be older than the user's right."""
     REFUSE = 401
     FORBID = 403
     AWAY = 503
@@ -41,7 +38,7 @@ class Passage(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassageVerdict:
-    """What becomes of a request, and why. `reason`: a key of `REASONS`; "": it passes."""
+    """The gate's decision about a request. `reason` is a key of `REASONS`, or "" if the request passes."""
 
     passage: Passage
     reason: str = ""
@@ -61,17 +58,17 @@ REASONS = {
     "hub-away": "The hub does not answer, so nobody's rights are known. You stay signed in.",
     "many-unknown-tokens": "Too many unknown tokens are being checked, so this one was not. Try again in some seconds.",
 }
-"""For people; pages show them in the reader's language."""
+"""English sentences for users; pages translate them."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """What is known of a request. None: the header was not sent.
+    """Facts about a request. `None` means that the header was not sent.
 
     Attributes:
-        site, mode, dest: the headers ``Sec-Fetch-…``, which no page's script can set.
-        upgrade: it wants to become a WebSocket, or something else.
-        by_script: it says so itself (``X-Requested-With``).
+        site, mode, dest: the ``Sec-Fetch-*`` headers, which scripts of a page cannot set.
+        upgrade: the request asks for another protocol, such as WebSocket.
+        by_script: the request has the header ``X-Requested-With``.
     """
 
     method: str
@@ -85,7 +82,7 @@ class RequestFacts:
 
     @property
     def wants_page(self) -> bool:
-        """Somebody opens a page by it, so he may be led to the sign-in."""
+        """Whether the request loads a page, so that it may be redirected to the sign-in."""
         if self.method != "GET" or self.upgrade or self.by_script:
             return False
         if self.mode is not None:
@@ -93,7 +90,10 @@ class RequestFacts:
         return "text/html" in self.accept
 
     def is_foreign(self, app_origin: str) -> bool:
-        """It changes something, or opens a WebSocket, for a page of another address; so does what cannot be told."""
+        """Return whether a page of another origin changes something or opens a WebSocket with this request.
+
+        A request whose origin is unknown counts as foreign.
+        """
         if self.method in SAFE_METHODS and not self.upgrade:
             return False
         if self.site is not None:
@@ -102,13 +102,13 @@ class RequestFacts:
 
     @property
     def is_framed(self) -> bool:
-        """A page of another address shows it inside itself, where clicks are not what they seem to be."""
+        """Whether a page of another site loads this one in a frame, where clicks can be hijacked."""
         return self.dest in _FRAMES and self.site is not None and self.site not in _OWN_SITES
 
 
 @dataclass(frozen=True, slots=True)
 class SilentRound:
-    """A sign-in without a question: when it was made for an app, and which groups the person had then."""
+    """The last silent sign-in for an app: its time, and the person's groups at that time."""
 
     made: datetime
     groups: tuple[str, ...]
@@ -116,14 +116,15 @@ class SilentRound:
 
 @dataclass(frozen=True, slots=True)
 class PersonFacts:
-    """Who sends a request: the session of a browser, or a program's token.
+    """Facts about the sender: the session of a browser, or the token of a program.
 
     Attributes:
-        scopes: as the hub said last; None: it has not, or so long ago that it counts no more.
-        kind: ``user`` or ``service``. groups: of the hub.
-        is_over: the session has reached a limit, or the hub does not know its token any more.
-        away: the hub does not answer since then; None: it does.
-        last_round: for this app; None: there was none.
+        scopes: as last reported by the hub; `None` if it never reported any, or too long ago.
+        kind: ``user`` or ``service``.
+        groups: the person's groups at the hub.
+        is_over: the session has passed a limit, or the hub no longer knows its token.
+        away: since when the hub does not answer; `None` if it answers.
+        last_round: the last silent sign-in for this app; `None` before the first one.
     """
 
     scopes: frozenset[str] | None
@@ -135,9 +136,12 @@ class PersonFacts:
 
 
 def is_public(request: RequestFacts, app: App, uri: str) -> bool:
-    """Anybody may read this without a sign-in, as the catalogue says. A path that can be read as another one is not.
+    """Return whether the catalogue allows anybody to read this path without a sign-in.
 
-    `uri`: as the proxy had it of the browser.
+    A path that programs may interpret differently is never public.
+
+    Args:
+        uri: path and query, as the proxy received them from the browser.
     """
     path, place = uri.partition("?")[0], address_of(app.where)
     if request.method not in ("GET", "HEAD") or request.upgrade or place is None or not is_plain(path):
@@ -149,7 +153,12 @@ def is_public(request: RequestFacts, app: App, uri: str) -> bool:
 def judge_session(
     request: RequestFacts, app: App, origin: str, who: PersonFacts | None, now: datetime
 ) -> PassageVerdict:
-    """What becomes of a browser's request. `who`: None, it has no session. `origin`: of the app's public address."""
+    """Decide about a browser's request.
+
+    Args:
+        origin: the origin of the app's public address.
+        who: the session; `None` if the browser sent no valid cookie.
+    """
     if who is None or who.is_over:
         reason = "sign-in" if who is None else "session-over"
         return PassageVerdict(Passage.SIGN_IN if request.wants_page else Passage.REFUSE, reason)
@@ -168,13 +177,15 @@ def judge_session(
 
 
 def _may_have_changed(who: PersonFacts, now: datetime) -> bool:
-    """The person may have rights that the session's token does not: it keeps those of when it was made."""
+    """Return whether the person may have rights that the session's token lacks, because scopes are set when it is
+    issued.
+    """
     last = who.last_round
     return last is None or now - last.made >= ROUND_AGAIN or not set(who.groups) <= set(last.groups)
 
 
 def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
-    """What becomes of a program's request, which brings a token of the hub in its header. `who`: None, nobody's."""
+    """Decide about a program's request with a token of the hub. `who` is `None` if the hub does not know the token."""
     if who is None:
         return PassageVerdict(Passage.REFUSE, "token-unknown")
     if who.scopes is None:
@@ -183,7 +194,7 @@ def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
         return PassageVerdict(Passage.REFUSE, "token-of-service")
     if not app.servers and any(scope.startswith(OF_SERVER) for scope in who.scopes):
         return PassageVerdict(Passage.REFUSE, "token-of-server")
-    # the hub gives a server's token the scopes of the role `server` that its owner has: his groups alone open nothing
+    # a server's token has those scopes of the role `server` that its owner has, so groups alone do not open an app
     return (
         PassageVerdict(Passage.PASS)
         if opens(app, who.scopes)
@@ -192,18 +203,21 @@ def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
 
 
 def opens(app: App, scopes: frozenset[str]) -> bool:
-    """These scopes open the app."""
+    """Return whether one of these scopes gives access to the app."""
     return app.scope in scopes or EVERY_APP in scopes
 
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """When a session ends by itself. `idle`: None, it does not for lack of use."""
+    """Limits of a session of the gate. `idle` is `None` if unused sessions do not end."""
 
     idle: timedelta | None
     lifetime: timedelta
 
     def passed(self, begun: datetime, last_use: datetime, now: datetime) -> bool:
-        """A session that began and was used then is over. A clock that was set back makes none longer than a life."""
+        """Return whether a session that began and was last used at these times is over.
+
+        Setting the clock back does not extend a session beyond its lifetime.
+        """
         idle = self.idle is not None and now - last_use >= self.idle
         return idle or abs(now - begun) >= self.lifetime

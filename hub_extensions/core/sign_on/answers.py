@@ -1,8 +1,7 @@
-"""What a provider's *no* is about: a person, our client, or nothing that can be read.
+"""Decide what a provider's refusal is about: the person, our client, or neither.
 
-Three addresses can say something of an account: the token address at a refresh, the user information, and the
-provider's own administration (`account_url`). Only words about the person end a right; words about the client never do.
-Not here: asking (``adapters/provider/oidc.py``), and what follows for a session (``recheck.py``).
+The token endpoint, the userinfo endpoint and the provider's administration API (`account_url`) can report an account's
+state. Only a refusal about the person ends a right. ``recheck.py`` decides what happens to the session.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from hub_extensions.core.sign_on.claims import shown
 
 
 class About(Enum):
-    """Whom a *no* is about."""
+    """The subject of a refusal."""
 
     PERSON = "person"
     CLIENT = "client"
@@ -25,7 +24,7 @@ class About(Enum):
 
 
 class Account(Enum):
-    """What a provider says of an account."""
+    """The state of an account at the provider."""
 
     THERE = "there"
     DISABLED = "disabled"
@@ -33,9 +32,9 @@ class Account(Enum):
 
 
 TOO_MANY = 429
-"""The status of an answer that only says: not so often."""
+"""HTTP status of a rate limit, which has no meaning for the account."""
 MUST_ACT = "must-act"
-"""In place of the provider's own word: the person has to do something there, so a sign-in helps."""
+"""Used in place of the provider's error code if the person has to act at the provider, so that a new sign-in helps."""
 _ACT = frozenset({
     "interaction_required", "login_required", "consent_required", "account_selection_required", "mfa_required",
     "invalid_rapt",
@@ -43,14 +42,14 @@ _ACT = frozenset({
 _ACT_DETAILS = frozenset({
     "basic_action", "additional_action", "message_only", "consent_required", "user_password_expired", "invalid_rapt",
 })  # fmt: skip
-"""Of Entra ID (``suberror``) and Google (``error_subtype``), beside ``invalid_grant``."""
+"""Values of ``suberror`` (Entra ID) and ``error_subtype`` (Google) that come with ``invalid_grant``."""
 _ACT_WORDS = re.compile(
     r"not fully set up|no longer has requested consent|required action|multi-?factor|has not consented|"
     r"password (has |is )?expired|consent (is )?required",
     re.IGNORECASE,
 )
 _REFUSED = frozenset({"invalid_grant", "bad_refresh_token", "bad_verification_code"})
-"""The last two are GitHub's, which answers an error with 200."""
+"""The last two are GitHub's codes; GitHub returns errors with status 200."""
 _OF_CLIENT = frozenset({
     "invalid_client", "unauthorized_client", "incorrect_client_credentials", "application_suspended", "deleted_client",
     "disabled_client",
@@ -64,10 +63,11 @@ _CLIENT_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ProviderNo:
-    """An answer without what was asked for.
+    """A refusal of the provider.
 
     Attributes:
-        code: the provider's word, or `MUST_ACT`; "" if it has none. words: its sentence; "" if it has none.
+        code: the provider's error code, or `MUST_ACT`; "" if the answer lacks one.
+        words: the provider's error description; "" if the answer lacks one.
     """
 
     about: About
@@ -76,7 +76,7 @@ class ProviderNo:
 
 
 def no_of_tokens(status: int, answered: Mapping[str, Any]) -> ProviderNo:
-    """Judge an answer of the token address that brings no tokens."""
+    """Classify an answer of the token endpoint that contains no tokens."""
     code, words = _error_of(answered)
     details = {answered.get("suberror"), answered.get("error_subtype")} - {None}
     if status >= 500 or status == TOO_MANY:
@@ -88,15 +88,15 @@ def no_of_tokens(status: int, answered: Mapping[str, Any]) -> ProviderNo:
             return ProviderNo(About.PERSON, MUST_ACT, words)
         about_client = _CLIENT_WORDS.search(words) is not None and account_of_words(words) is None
         return ProviderNo(About.CLIENT if about_client else About.PERSON, code, words)
-    # a 401 here is about the client, whatever its words (RFC 6749, 5.2): some say "access_denied" for a wrong secret
+    # a 401 here is always about the client (RFC 6749, 5.2): some providers answer "access_denied" for a wrong secret
     return ProviderNo(About.CLIENT if status == 401 or code in _OF_CLIENT else About.NOBODY, code, words)
 
 
 def no_of_userinfo(status: int, answered: Mapping[str, Any], challenge: str) -> ProviderNo:
-    """Judge an answer of the user information that is none.
+    """Classify an answer of the userinfo endpoint that is not 200.
 
     Args:
-        challenge: the header ``WWW-Authenticate``, where RFC 6750 puts the words.
+        challenge: the header ``WWW-Authenticate``, which contains code and description according to RFC 6750.
     """
     code, words = _error_of(answered)
     in_head = dict(re.findall(r'\b(error|error_description)\s*=\s*"([^"]*)"', challenge[:2000]))
@@ -108,7 +108,9 @@ def no_of_userinfo(status: int, answered: Mapping[str, Any], challenge: str) -> 
 
 
 def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
-    """The word and the sentence of an error: as OAuth has them, or in an object as Microsoft's and Google's APIs do."""
+    """Return code and description of an error, in OAuth's form or in the nested form of Microsoft's and Google's APIs
+    (``{"error": {"code": ..., "message": ...}}``).
+    """
     error = answered.get("error")
     if isinstance(error, Mapping):
         code, words = error.get("code") or error.get("status"), error.get("message")
@@ -117,7 +119,7 @@ def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
     return code if isinstance(code, str) else "", words if isinstance(words, str) else ""
 
 
-# ---------------------------------------------------------------------- words about an account
+# ---------------------------------------------------------------------- sentences about an account
 
 _WHO = r"\b(?:user|account)(?:'s account)?\b"
 _GONE = r"deleted|not found|no longer exists?|does(?:n.?t| not) exist(?: any ?more)?|(?:has been|was) removed"
@@ -129,14 +131,16 @@ _NOT_SURE = re.compile(
     r"realm|organi[sz]ation|subscription|not|never)\b(?! found)",
     re.IGNORECASE,
 )
-"""Before the word that counts: about something else, not said for certain, or a lock, which whoever knows a name can
-bring about."""
+"""Words before the relevant one that make the sentence unusable: it is about something else, it is uncertain, or it is
+a
+lock-out, which anybody who knows the user name can cause."""
 
 
 def account_of_words(words: str) -> Account | None:
-    """Return what a provider's sentence says of an account, or None if it does not say.
+    """Return the account's state according to the provider's sentence, or `None` if the sentence is about something
+    else.
 
-    Keycloak says of a deleted account what it says of a session that ran out: then it is not known which it is.
+    Keycloak uses the same sentence for a deleted account and an expired session, so this sentence returns `None`.
     """
     if re.search(r"\bsession\b|\battempts?\b|\btemporar", words, re.IGNORECASE):
         return None
@@ -155,33 +159,34 @@ def account_of_words(words: str) -> Account | None:
 
 _FLAGS = {"enabled": False, "active": False, "accountEnabled": False, "is_active": False, "blocked": True,
           "suspended": True}  # fmt: skip
-"""Fields of an account's record -> the value that says it may not sign in: Keycloak, SCIM, Entra ID, authentik, Auth0,
-Google."""
+"""Fields of an account's record -> the value with which the account cannot sign in. Used by Keycloak, SCIM, Entra ID,
+authentik, Auth0 and Google."""
 _STATES = frozenset({"deprovisioned", "suspended", "deactivated", "blocked", "disabled"})
-"""In the field ``status`` (Okta) or ``state`` (GitLab); LOCKED_OUT is no such state."""
+"""Values of the field ``status`` (Okta) or ``state`` (GitLab). LOCKED_OUT is not among them, because anybody can cause
+it."""
 _NO_SUCH_CODES = frozenset({"Request_ResourceNotFound", "inexistent_user"})
 _NO_SUCH = re.compile(r"\bnot found\b|\bdoes(?:n.?t| not) exist\b", re.IGNORECASE)
 
 
 def account_of_record(status: int, record: object, account: str) -> Account | None:
-    """Return what the administration says of one account that was asked for by its id, or None if it does not say.
+    """Return an account's state according to the administration API, or `None` if it cannot be read from the answer.
 
     Args:
-        record: the answer's JSON; None if it has none.
-        account: the id that was asked for.
+        record: the JSON of the answer; `None` if the body is not JSON.
+        account: the id that was requested.
     """
     if not isinstance(record, Mapping):
         return None
     if status == 200:
         named = record.get("id", record.get("user_id", record.get("sub")))
         if named is not None and str(named).casefold() != account.casefold():
-            return None  # somebody else's
+            return None  # the record of another account
         states = {value.casefold() for name in ("status", "state") if isinstance(value := record.get(name), str)}
         if any(record.get(name) is value for name, value in _FLAGS.items()) or states & _STATES:
             return Account.DISABLED
         return Account.THERE if named is not None or _FLAGS.keys() & record.keys() else None
     if status not in (404, 410):
-        return None  # about our client, or about nobody
+        return None  # about our client, or about something else
     code, message = _error_of(record)
     texts = [record.get(name) for name in ("error", "message", "errorSummary", "detail", "errorMessage")]
     words = " ".join(each for each in (message, *texts) if isinstance(each, str))
@@ -195,5 +200,5 @@ def account_of_record(status: int, record: object, account: str) -> Account | No
 
 
 def refusal_sentence(no: ProviderNo) -> str:
-    """The provider's words for the log, shortened and on one line."""
+    """Return the provider's description for the log, shortened and on one line."""
     return f"The provider says no: {shown(no.words or no.code)}."

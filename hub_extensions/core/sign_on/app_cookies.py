@@ -1,7 +1,4 @@
-"""The cookies that an app gets: the browser's, without the gate's own.
-
-Not here: reading the gate's cookie, and what it opens.
-"""
+"""Remove the gate's cookies from the ``Cookie`` header that an app receives."""
 
 from __future__ import annotations
 
@@ -11,10 +8,10 @@ _AROUND = " \t\r\n\0"
 
 
 def without(header: str, names: Collection[str]) -> str:
-    """The ``Cookie`` header without these cookies, however often and however oddly they are written.
+    """Return the ``Cookie`` header without the cookies of these names.
 
-    A pair goes when its name is one of `names` to anybody who might read it so: in quotes, in any case, with control
-    signs around it, or before a comma, at which some programs part cookies too. The others stay as they are.
+    A pair is removed if any parser might read one of these names: in quotes, in another case, with control characters
+    around it, or after a comma, which some programs take for a separator. All other pairs stay unchanged.
     """
     unwanted = {name.casefold() for name in names}
     return "; ".join(pair for pair in _pairs(header) if not _names(pair) & unwanted)
@@ -25,5 +22,5 @@ def _pairs(header: str) -> list[str]:
 
 
 def _names(pair: str) -> set[str]:
-    """All names by which a part of the header may be read: its own, and those after a comma in it."""
+    """Return each name by which a parser may read this part of the header: its own, and those after a comma."""
     return {part.partition("=")[0].strip(_AROUND).strip('"').strip(_AROUND).casefold() for part in pair.split(",")}

@@ -1,7 +1,4 @@
-"""An app behind the gate, as the catalogue of apps has it, and what is wrong with a catalogue.
-
-Not here: reading the catalogue (``adapters/apps/app_catalogue.py``), and who may open an app (``access.py``).
-"""
+"""The apps behind the gate as the catalogue describes them, and the checks of a catalogue."""
 
 from __future__ import annotations
 
@@ -13,33 +10,35 @@ from dataclasses import dataclass
 from typing import Literal
 
 Mode = Literal["header", "jwt", "oidc", "none"]
-"""How an app knows who is calling: by headers of the gate, by its assertion, by asking the provider itself, or by a
-login of its own, in front of which the gate stands all the same."""
+"""The way in which an app learns who is calling: from the gate's headers, from the gate's assertion, from the OpenID
+provider itself (``oidc``), or from a login of its own in addition to the gate (``none``)."""
 HeaderFamily = Literal["X-Auth-Request", "Remote", "X-Forwarded", "X-WEBAUTH"]
 
 CHECK_PATH = "/_gate/check/"
-"""Followed by an app's name: what a proxy asks."""
+"""Path that a proxy requests before it passes a request on; an app's name follows."""
 RESERVED = "/_gate"
 
 
 @dataclass(frozen=True, slots=True)
 class App:
-    """An app.
+    """An app behind the gate.
 
     Attributes:
-        name: its name at the hub: the scope ``access:services!service=NAME`` opens it.
-        title: for people. icon: an emoji or an address below the apps' host; "": its first letter.
-        where: public address, with a slash at its end: ``https://apps.example.org/mlflow/`` or a host of its own.
-        upstream: where the proxy finds it: ``http://10.0.0.7:5000``.
-        mode: how it knows who is calling.
-        groups: the hub's groups that may open it.
-        header_family: under which names it is told who is calling; None: no such header, the assertion alone.
-        prefix: True: the app knows its path (`where`'s) and gets it whole; False: the proxy takes it off.
-        relay: the gate carries the app's WebSockets, and ends them with the session.
-        health: path asked for its state; "": not asked, so its state is not known.
+        name: name of its service at the hub: the scope ``access:services!service=NAME`` gives access to it.
+        title: name that users see.
+        icon: an emoji, or a path on the apps' host; "" shows the first letter of the title.
+        where: public address with a trailing slash: ``https://apps.example.org/mlflow/``, or a host of its own.
+        upstream: address at which the proxy reaches the app: ``http://10.0.0.7:5000``.
+        mode: how it learns who is calling.
+        groups: groups of the hub that may open it.
+        header_family: names of the headers that identify the caller; `None` if it only gets the assertion.
+        prefix: if True, the app receives the whole path; if False, the proxy removes the path of `where`.
+        relay: the gate relays the app's WebSockets, and closes them when the session ends.
+        health: path that is requested to learn whether the app works; "" if it is not requested.
         servers: a user's server may call it with the server's own token.
-        public: paths of it, as `/version` or `/static/` with all below, that anybody may read without a sign-in.
-        offers: it is shown only to those who may choose one of these offers; (): to all that may open it.
+        public: paths that anybody may read without a sign-in, such as `/version`, or `/static/` with all below it.
+        offers: the portal shows the app only to users who may choose one of these offers; () shows it to all who may
+            open it.
     """
 
     name: str
@@ -59,7 +58,7 @@ class App:
 
     @property
     def scope(self) -> str:
-        """What opens it, in the hub's words."""
+        """The hub's scope that gives access to it."""
         return f"access:services!service={self.name}"
 
 
@@ -68,11 +67,11 @@ AppCatalogue = tuple[App, ...]
 
 @dataclass(frozen=True, slots=True)
 class AppProblem:
-    """What is wrong with an app: its name, the key, and what would be right.
+    """A problem of an app in the catalogue: the app's name, the key, and what the value has to be.
 
     Attributes:
-        line: of the catalogue's file; 0: it has none.
-        is_warning: the app works as it is written, and that is surely not meant.
+        line: line in the catalogue's file; 0 if the catalogue is a dict.
+        is_warning: the app works, but probably not as its author intended.
     """
 
     app: str
@@ -87,21 +86,22 @@ class AppProblem:
         return f"{named}, {self.key}: {self.text}" if self.key else f"{named}: {self.text}"
 
 
-# ------------------------------------------------------------------ what is wrong with a catalogue
+# ------------------------------------------------------------------ checks of a catalogue
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
-"""It stands in a scope of the hub, in addresses, in the proxies' configuration and in names of Kubernetes."""
+"""An app's name is part of a scope, of URLs, of the proxies' configuration and of names of Kubernetes objects."""
 TAKEN = {"gpu": "the GPU service", "gate": "the gate"}
+"""Names of services that the hub already has -> what they are."""
 PORTS = {"http": 80, "https": 443}
 INSIDE = (".internal", ".local", ".localdomain", ".lan", ".svc", ".home.arpa", ".localhost")
-"""How names end that no public name server knows."""
+"""Suffixes of host names that no public name server resolves."""
 _PATH = re.compile(r"/[A-Za-z0-9_.~/-]*")
 _ADDRESS = re.compile(r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+)(?::([0-9]{1,5}))?(/[^?#\s\\]*)?")
 
 
 @dataclass(frozen=True, slots=True)
 class WebAddress:
-    """An address of http or https, without user, query and fragment. `path` is "/" where none is written."""
+    """An http or https URL without user, query and fragment. The default `path` is "/"."""
 
     scheme: str
     host: str
@@ -110,12 +110,12 @@ class WebAddress:
 
     @property
     def origin(self) -> tuple[str, int]:
-        """Host and port, as browsers and sockets know them."""
+        """Host and port."""
         return self.host, self.port
 
 
 def address_of(url: str) -> WebAddress | None:
-    """What an address says; None: it is none."""
+    """Parse a URL; `None` if it is not a plain http or https URL."""
     found = _ADDRESS.fullmatch(url)
     if found is None:
         return None
@@ -134,13 +134,14 @@ def check_catalogue(
     hub_inside: Collection[str] = (),
     subdomain_host: str = "",
 ) -> Sequence[AppProblem]:
-    """What is wrong with the apps, those that forbid their use first.
+    """Return the problems of the apps; errors come before warnings.
 
     Args:
-        hub_url: public address of the hub; "": not known. hub_inside: other addresses at which it is reached.
+        hub_url: public address of the hub; "" if unknown.
+        hub_inside: other addresses at which the hub is reached.
         gate_url: public address of the apps' host.
-        subdomain_host: address below which users' servers have hosts of their own; "": nowhere.
-        known_groups, known_offers: those that there are; None: not known, so nothing is missed.
+        subdomain_host: address below which users' servers have their hosts; "" without such hosts.
+        known_groups, known_offers: all that exist; `None` if unknown, so that no name is reported as missing.
     """
     hubs = {found.origin for url in (hub_url, *hub_inside) if (found := address_of(url)) is not None}
     gate = address_of(gate_url)
@@ -259,7 +260,7 @@ def _of_paths(app: App) -> Iterator[AppProblem]:
 
 
 def is_plain(path: str) -> bool:
-    """Nobody reads it as another path."""
+    """Return whether all programs read the path in the same way."""
     return bool(_PATH.fullmatch(path)) and "//" not in path and not {".", ".."} & set(path.split("/"))
 
 
@@ -273,7 +274,7 @@ def _unknown(
 
 
 def is_loopback(host: str) -> bool:
-    """Only programs of the machine itself reach it."""
+    """Return whether only programs on the same machine reach this host."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -281,7 +282,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_inside(host: str) -> bool | None:
-    """The host is reached from inside only; None: its name does not say."""
+    """Return whether a host is reached from the internal network only; `None` if this is unknown for its name."""
     try:
         return not ipaddress.ip_address(host).is_global
     except ValueError:

@@ -1,7 +1,6 @@
-"""What an audit tries on every app, and what an answer means: safe, open, or not tried. Pure.
+"""The probes of the audit, and the meaning of each answer: safe, open, or not tried.
 
-*Not tried* is never *safe*: an answer that proves nothing is said to prove nothing. Not here: sending
-(``adapters/apps/audit_run.py``) and the two accounts (``adapters/apps/audit_accounts.py``).
+An answer that proves nothing is *not tried*, never *safe*. ``adapters/apps/audit_run.py`` sends the requests.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App, address_
 from hub_extensions.core.sign_on.identity_headers import all_names, spellings
 
 AuditCaller = Literal["stranger", "outsider", "member", "browser", "other-browser"]
-"""Nobody; an account without the app's group; one with it; and their two browsers, which are signed in by cookie."""
+"""Nobody; an account without the app's group; an account with it; and the browsers of both, signed in by cookie."""
 CANARY = "audit-somebody-else"
-"""The name under which identity headers are forged. An app that says it believed one."""
+"""User name in forged identity headers. An app that shows this name believed a forged header."""
 AUDIT_PATH = f"{RESERVED}/audit"
-"""Where an audit gets a session for an account of its own, signed with what the gate and its hub alone know."""
+"""Path at which an audit gets a session for its own account; the request is signed with a secret of gate and hub."""
 ACCOUNT = "gpu-audit-"
-"""How the names of its accounts begin: a left-over one is known by it."""
+"""Prefix of the names of the audit's accounts, by which leftovers are recognised."""
 EVERYWHERE = "everything"
-"""Stands for an app in results that are about the host."""
+"""Stands in place of an app's name in results about the host."""
 HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy again: it clears every identity header."
 
 
 class Outcome(str, Enum):
-    """What a result of the audit comes to."""
+    """Outcome of a result."""
 
     SAFE = "safe"
     OPEN = "open"
@@ -36,11 +35,14 @@ class Outcome(str, Enum):
 
 
 class Rule(Enum):
-    """Which answers are safe.
+    """The answers that are safe.
 
-    REFUSED: it has to be refused, by the gate. ODD: also an answer that it cannot be read, or that nothing is there.
-    HIDDEN: nothing may be there, not even a refusal. UNBELIEVED: the app may not speak of the canary.
-    LISTED: whatever comes back, it is said.
+    REFUSED: the gate refuses the request.
+    ODD: as REFUSED, or the answer is that the request is malformed or that nothing is there.
+    HIDDEN: nothing is there, not even a refusal of the gate.
+    UNBELIEVED: the app does not show the canary.
+    UNFRAMED: pages of other sites may not show the page in a frame.
+    LISTED: any answer is safe, because the catalogue allows it; it is listed only.
     """
 
     REFUSED = "refused"
@@ -53,7 +55,7 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One request. `tried`: probes with the same are one result of the report; `way`: what is its own in it."""
+    """One request. Probes with the same `tried` are one result of the report; `way` is what differs between them."""
 
     case: str
     app: str
@@ -69,7 +71,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """What came back. `status` None: nobody answered. `framing`: who may show it in a frame, where it says so."""
+    """An answer. `status` is `None` if none came. `framing` is what restricts frames of the page, or ""."""
 
     status: int | None
     location: str = ""
@@ -84,7 +86,7 @@ class ProbeAnswer:
 
     @property
     def leads_to_sign_in(self) -> bool:
-        """It is a redirect to the gate's or the hub's sign-in."""
+        """Whether this is a redirect to the sign-in of the gate or the hub."""
         path = self.location.split("?")[0]
         path = "/" + path.split("://", 1)[1].partition("/")[2] if "://" in path else path
         sign_in = path.startswith(f"{RESERVED}/start") or "/hub/" in path or path.endswith("/oauth2/authorize")
@@ -93,7 +95,7 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """A result of the report."""
+    """A line of the report."""
 
     case: str
     app: str
@@ -113,7 +115,7 @@ CROSS = (("Origin", "https://elsewhere.example"), ("Sec-Fetch-Site", "cross-site
 FRAMES = {
     site: (*PAGE[:2], ("Sec-Fetch-Dest", "iframe"), ("Sec-Fetch-Site", site)) for site in ("cross-site", "same-site")
 }
-"""As a browser asks for what a page of another address shows in a frame; users' servers are often of the same site."""
+"""Headers of a browser that loads a frame in a page of another address. Users' servers are often on the same site."""
 KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
     "page": ("GET", PAGE),
     "program": ("GET", PROGRAM),
@@ -123,7 +125,7 @@ KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 
 
 def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
-    """All that is tried on one app through the proxy. `path`: of its public address, with a slash at its end."""
+    """Yield all probes of one app through the proxy. `path` is that of its public address, with a trailing slash."""
     yield from _doors(app, path)
     yield from _headers(app, path)
     yield from _cookies(app, path, cookie_name)
@@ -138,13 +140,20 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
 
 
 def borrowed(app: App, path: str, name: str, mine: str, other: str, expired: str) -> Iterator[Probe]:
-    """A4 with cookies that the gate gave: `mine` opens the app, `other` is of somebody without the group, `expired` of
-    somebody with it whose session is over; "": none."""
+    """Yield probes of case A4 with real cookies of the gate. An empty value skips its probe.
+
+    Args:
+        mine: opens the app.
+        other: of a user without the app's group.
+        expired: of a user with the group, whose session has ended.
+    """
     if expired:
         sent, old = (("Cookie", f"{name}={expired}"), *PAGE), "The gate took a cookie that is over: compare its clock."
         yield Probe("A4", app.name, "a cookie that expired", "a session's", path, old, Rule.ODD, headers=sent)
     advice = "The gate took one cookie for another: ask for help, and stop it meanwhile."
-    changed = mine[:-2] + ("A" if mine[-2:-1] != "A" else "B") + mine[-1:]  # of the last letter only some bits count
+    changed = (
+        mine[:-2] + ("A" if mine[-2:-1] != "A" else "B") + mine[-1:]
+    )  # only some bits of the last letter are significant
     ways = {"changed": changed, "cut": mine[:-1], "beside one's own": f"{other}; {name}={mine}" if other else ""}
     for way, value in ways.items():
         if mine and value:
@@ -186,7 +195,7 @@ def _headers(app: App, path: str) -> Iterator[Probe]:
 
 
 def forged(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
-    """Yield the ways in which the audit sends one identity header, which app or proxy has to ignore."""
+    """Yield the ways in which the audit sends one forged identity header."""
     yield name, HEADER_FORMS["once"](name, CANARY)
     if "-" in name and name[0].isupper() and not name.isupper():
         for way, form in (("twice", "twice"), ("with spaces", "spaces"), ("folded", "folded")):
@@ -200,7 +209,7 @@ HEADER_FORMS: Mapping[str, Callable[[str, str], tuple[tuple[str, str], ...]]] = 
     "folded": lambda name, value: ((name, f"\r\n {value}"),),
     "space before": lambda name, value: ((f"{name} ", value),),
 }
-"""How a header is written to get past a proxy: form -> names and values of a header's name and value."""
+"""Ways to write a header to get past a proxy: form -> the headers to send for a name and a value."""
 
 
 def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
@@ -228,14 +237,14 @@ def _tricks(app: App, path: str) -> Iterator[Probe]:
 
 
 def _public(app: App, path: str) -> Iterator[Probe]:
-    """Each path that the catalogue opens to everybody is said, and tried as a way to the rest of the app."""
+    """Yield the public paths of the catalogue, and attempts to get from them to the rest of the app."""
     advice = "What is public leads to the rest: let the proxy pass paths on as they came, or take it out of `public`."
     for each in app.public:
         at = path.rstrip("/") + each
         said = f"public, as the catalogue says: {each}"
         yield Probe("A8", app.name, said, "a stranger", at, "", Rule.LISTED, headers=PAGE)
         base = at.rstrip("/")
-        deep = base.count("/")  # so often up is the root, from which `path` leads to the app
+        deep = base.count("/")  # number of steps up to the root, from which `path` leads to the app
         ways = [f"{base}{up * deep}{path}" for up in ("/..", "/%2e%2e", "/%252e%252e", "/..;", "%2f..", "%5c..")]
         marks = (
             f"{base};{'/..' * deep}{path}",
@@ -260,11 +269,11 @@ ANY_PAGE = Probe("A1", "", "", "", "", "")
 
 
 def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None, owner: str = "") -> Outcome:
-    """What an answer to a probe means.
+    """Decide what an answer to a probe means.
 
     Args:
-        plain: the answer to the same caller without what the probe added.
-        owner: whom the plain answer should speak of, where the app says who is calling.
+        plain: the answer to the same caller without the probe's additions.
+        owner: user name that the plain answer shows if the app shows who is calling.
     """
     status = answer.status
     if status is None or (status >= 500 and probe.rule is not Rule.UNBELIEVED):
@@ -280,14 +289,14 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     if probe.rule is Rule.UNFRAMED:
         return _framed(answer, plain)
     if probe.rule is Rule.ODD and plain is not None and verdict(ANY_PAGE, plain) is Outcome.OPEN:
-        return Outcome.NOT_TRIED  # it is open without what was added, which is A1's to say
-    # a redirect to another spelling of the same place gives nothing away
+        return Outcome.NOT_TRIED  # it is open without the probe's additions, which case A1 reports
+    # a redirect to another spelling of the same path reveals nothing
     odd = status in (301, 308, 400, 404, 405, 414, 421, 431)
     return Outcome.SAFE if odd and probe.rule is Rule.ODD else Outcome.OPEN
 
 
 def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Outcome:
-    """An app that shows no name proves nothing by not showing this one."""
+    """Decide about an app that got a forged header. An app that shows no user name proves nothing."""
     if CANARY in answer.text:
         return Outcome.OPEN
     if plain is None or plain.status != 200 or owner not in plain.text:
@@ -296,17 +305,17 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
 
 
 def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
-    """A page is safe that says who may frame it, and does not say everybody. One that is not shown proves nothing."""
+    """A page is safe if it restricts who may frame it. A page that is not shown proves nothing."""
     if _names_some(answer.framing):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
 
 
 def framing_of(policies: Iterable[str], frame_options: str) -> str:
-    """Who may show a page in a frame, by its headers ``Content-Security-Policy`` and ``X-Frame-Options``.
+    """Return who may show a page in a frame, according to ``Content-Security-Policy`` and ``X-Frame-Options``.
 
-    A page may have several policies, of which a browser heeds each: the strictest is taken. Of one policy the first
-    ``frame-ancestors`` counts; where a policy has it, ``X-Frame-Options`` does not.
+    Browsers apply all policies of a page, so the strictest counts. In each policy the first ``frame-ancestors`` counts;
+    if a policy has one, ``X-Frame-Options`` is ignored.
     """
     found = []
     for policy in ",".join(policies).split(","):
@@ -323,11 +332,11 @@ def _names_some(framing: str) -> bool:
 
 
 _EVERYBODY = frozenset({"*", "*:*", "https:", "http:", "https://*", "http://*", "allowall", "allow-from"})
-"""The last two are of ``X-Frame-Options``: browsers do not heed them."""
+"""Values that allow everybody. The last two are values of ``X-Frame-Options`` that browsers ignore."""
 
 
 def merged(found: Iterable[tuple[Probe, ProbeAnswer, Outcome]]) -> list[AuditResult]:
-    """Lines: what was tried in many ways and came to the same is one, and says in how many."""
+    """Merge probes with the same outcome into one line of the report, which gives their number."""
     groups: dict[tuple[str, str, str, Outcome], list[tuple[Probe, ProbeAnswer]]] = {}
     for probe, answer, outcome in found:
         tried = probe.tried if outcome is Outcome.OPEN or probe.rule is not Rule.UNBELIEVED else _ALL_HEADERS
@@ -355,7 +364,7 @@ def _result(
 
 
 def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
-    """What is wrong with a cookie that the apps' host sets (A14); `secure`: over https."""
+    """Return the faults of a cookie that the apps' host sets (case A14). `secure` is True if it was set over https."""
     parts = [each.strip().lower() for each in cookie.split(";")]
     names = {each.partition("=")[0] for each in parts[1:]}
     faults = ["Domain"] if "domain" in names else []
@@ -369,9 +378,13 @@ def cookie_faults(cookie: str, secure: bool) -> tuple[str, ...]:
 
 
 def certificate_result(origin: str, code: int | None, words: str) -> AuditResult:
-    """A14 of an https origin, by OpenSSL's number and words for what is wrong; None: nobody answered in TLS.
+    """Return the result of case A14 for an https origin.
 
-    An issuer that this machine does not know may be one that the readers' browsers do.
+    An issuer that is unknown on this machine may be known to the users' browsers, so the outcome is *not tried*.
+
+    Args:
+        code: OpenSSL's error code; 0 if the certificate is valid, `None` if nothing answered in TLS.
+        words: OpenSSL's message.
     """
     outcome = Outcome.SAFE if code == 0 else Outcome.OPEN
     if code is None or code in _UNKNOWN_ISSUER:
@@ -381,11 +394,11 @@ def certificate_result(origin: str, code: int | None, words: str) -> AuditResult
 
 
 _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
-"""Of ``X509_V_ERR_…``: issuers that cannot be got, self-signed ones, and a chain that cannot be followed."""
+"""Codes ``X509_V_ERR_*`` of a missing issuer, a self-signed certificate and an incomplete chain."""
 
 
 def known_limits(apps: Sequence[App]) -> Iterator[AuditResult]:
-    """What no request can show, and is not safe all the same: apps of one origin, and logins that are not the hub's."""
+    """Yield risks that no request can show: apps that share an origin, and apps with a login of their own."""
     origins: dict[tuple[str, int], list[str]] = {}
     for app in apps:
         if (place := address_of(app.where)) is not None:
@@ -401,7 +414,11 @@ def known_limits(apps: Sequence[App]) -> Iterator[AuditResult]:
 
 
 def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:
-    """A13. `services`: name at the hub -> it says that it is an app of the gate."""
+    """Yield the results of case A13: apps that are missing at the hub or in the catalogue.
+
+    Args:
+        services: name at the hub -> whether its description marks it as an app of the gate.
+    """
     restart = "Restart the hub: configure(c) makes its service, and until then nobody's right is known."
     take_out = "Take its service and its groups' scope out of the hub, or write it into the catalogue."
     for name in sorted({app.name for app in apps} - set(services)):

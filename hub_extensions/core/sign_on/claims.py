@@ -1,7 +1,4 @@
-"""Reading claims that somebody else wrote: each is of the type that it should have, or it is not there.
-
-Not here: what a claim means (``id_token.py``, ``logout_token.py``, ``identity.py``).
-"""
+"""Read the claims of a token that somebody else wrote: a claim of the wrong type counts as missing."""
 
 from __future__ import annotations
 
@@ -16,24 +13,25 @@ from hub_extensions.core.text.wording import about
 Claims = Mapping[str, Any]
 
 LONGEST_SUBJECT = 255
-"""OpenID Connect Core, section 2: at most 255 ASCII characters. Of a session's id we take as many."""
+"""OpenID Connect Core, section 2: at most 255 ASCII characters. A session's id has the same limit here."""
 SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
-"""With which a provider may sign. Nobody is to add ``none``, or one whose key is the client's secret."""
+"""Algorithms that a provider may sign with. Never add ``none``, or one whose key is the client's secret."""
 NEVER_ALGORITHMS = ("none", "HS")
-"""How the names of algorithms begin that prove nothing, whatever a setting says."""
+"""Prefixes of algorithms that are refused whatever a setting allows, because they prove nothing."""
 
 _YEAR_9000 = 221_845_392_000
 
 
 ABSENT = object()
-"""What `claim_at` returns for a claim that is not there."""
+"""Returned by `claim_at` for a claim that is missing."""
 
 
 def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
     """Return the claim with this name, or else the one at this dotted path, or else `default`.
 
-    A name that has dots itself, such as ``https://site.example/groups``, comes first; this holds in each object on the
-    way, because Keycloak's ``resource_access`` has the clients' ids as names.
+    A name that contains dots itself, such as ``https://site.example/groups``, takes precedence. This applies to each
+    object
+    on the path, because the names in Keycloak's ``resource_access`` are ids of clients.
     """
     if path in claims:
         return claims[path]
@@ -47,10 +45,11 @@ def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
 
 
 def merged(claims: Claims, more: Claims) -> Claims:
-    """Return the claims with those of another document over them.
+    """Return the claims, overridden by those of another document.
 
-    Objects are merged name by name. A claim that has no value (``null`` or an empty text, which OpenID Connect Core
-    5.3.2 forbids) takes nothing away.
+    Objects are merged name by name. A claim without a value (``null`` or "", which OpenID Connect Core 5.3.2 forbids)
+    does
+    not override.
     """
     found = dict(claims)
     for name, value in more.items():
@@ -63,7 +62,7 @@ def merged(claims: Claims, more: Claims) -> Claims:
 
 
 def text_of(claims: Claims, name: str) -> str:
-    """A claim that is a text without control characters, and not too long; "": anything else."""
+    """Return a claim that is a text without control characters and not too long, or ""."""
     value = claims.get(name)
     if not isinstance(value, str) or len(value) > LONGEST_SUBJECT or not value.isprintable():
         return ""
@@ -71,7 +70,7 @@ def text_of(claims: Claims, name: str) -> str:
 
 
 def time_of(claims: Claims, name: str) -> datetime | None:
-    """A claim that is a number of seconds since 1970; None: anything else."""
+    """Return a claim that is a number of seconds since 1970 as a time, or `None`."""
     value = claims.get(name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
@@ -83,7 +82,7 @@ def time_of(claims: Claims, name: str) -> datetime | None:
 
 
 def audience_of(claims: Claims) -> tuple[str, ...] | None:
-    """For whom a token is; None: that is not said as it should be."""
+    """Return the audience of a token; `None` if the claim is malformed."""
     value = claims.get("aud")
     if isinstance(value, str):
         return (value,)
@@ -93,7 +92,7 @@ def audience_of(claims: Claims) -> tuple[str, ...] | None:
 
 
 def algorithm_problem(header: Claims, algorithms: tuple[str, ...]) -> SignOnRefusal | None:
-    """Whether the header names an algorithm that is taken."""
+    """Check that the header names an allowed algorithm."""
     name = header.get("alg")
     if not isinstance(name, str) or name.startswith(NEVER_ALGORITHMS) or name not in algorithms:
         return SignOnRefusal("algorithm", f"It is signed with {shown(name)}, not with one of {', '.join(algorithms)}.")
@@ -101,14 +100,14 @@ def algorithm_problem(header: Claims, algorithms: tuple[str, ...]) -> SignOnRefu
 
 
 def issuer_problem(claims: Claims, issuer: str) -> SignOnRefusal | None:
-    """Whether it is from this provider, letter by letter."""
+    """Check that the issuer is exactly this provider."""
     if claims.get("iss") != issuer:
         return SignOnRefusal("issuer", f"Its issuer is {shown(claims.get('iss'))}, not {issuer!r}.")
     return None
 
 
 def audience_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
-    """Whether it is for us."""
+    """Check that our client is in the audience."""
     audience = audience_of(claims)
     if audience is None or client_id not in audience:
         return SignOnRefusal("audience", f"It is for {shown(claims.get('aud'))}, not for {client_id!r}.")
@@ -116,7 +115,7 @@ def audience_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
 
 
 def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
-    """`ahead`: so far the provider's clock is before ours."""
+    """Build the refusal for a token whose time is wrong. `ahead` is how far the provider's clock is ahead of ours."""
     where = "ahead of" if ahead > timedelta(0) else "behind"
     off = about(abs(ahead).total_seconds())
     sentence = f"{what}: the provider's clock is {off} {where} the hub's, or the token is an old one."
@@ -124,5 +123,5 @@ def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
 
 
 def shown(value: Any) -> str:
-    """What somebody else wrote, for a log: short, and on one line."""
+    """Return a foreign value for a log: short, in ASCII and on one line."""
     return ascii(value)[:80]

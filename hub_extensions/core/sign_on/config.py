@@ -1,7 +1,4 @@
-"""What an admin says about sign-on sessions: how long they last, and what ends with them.
-
-Not here: what the settings mean for one session (``sessions.py``) and for one end (``session_ender.py``).
-"""
+"""Settings of sign-on sessions: how long they last, and what ends with them."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _TOKENS = "session: those that the hub gave out to the ended sessions. all: also
 
 @dataclass(frozen=True)
 class SignOnConfig:
-    """Sign-on sessions that can be ended, for the authenticator that the hub has."""
+    """Settings of sign-on sessions, which work with any authenticator of the hub."""
 
     section: ClassVar[str] = "SignOn"
 

@@ -1,7 +1,4 @@
-"""What the hub reports to the gate when sessions end: whose, and of which browsers, without the value of any cookie.
-
-Not here: sending it (``authenticator/gate_caller.py``), and what the gate does then.
-"""
+"""The message with which the hub reports ended sessions to the gate. It contains no value of a cookie."""
 
 from __future__ import annotations
 
@@ -9,17 +6,17 @@ import hashlib
 from dataclasses import dataclass
 
 ENDED_PATH = "/_gate/ended"
-"""Where the hub POSTs it, as JSON, signed as ``core/signing.py`` says."""
+"""Path to which the hub POSTs the message as JSON, signed as in ``core/signing.py``."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndedSessions:
-    """Sessions of a person that are over. `sessions`: `session_hash` of each; None: all of them."""
+    """Ended sessions of a user. `sessions` has the `session_hash` of each; `None` means all sessions of the user."""
 
     user: str
     sessions: tuple[str, ...] | None = None
 
 
 def session_hash(hub_session: str) -> str:
-    """Of the hub's ``session_id``, which the check of a token reports too: SHA-256, in hexadecimal."""
+    """Return the SHA-256 (hex) of the hub's ``session_id``, which the hub also reports when the gate checks a token."""
     return hashlib.sha256(hub_session.encode("utf-8", "replace")).hexdigest()

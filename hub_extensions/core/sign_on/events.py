@@ -1,7 +1,4 @@
-"""A line of the sign-on audit log. Nothing in it opens anything: no cookie, no token, no address.
-
-Not here: how long it is kept, and where (``adapters/store/sign_on.py``).
-"""
+"""An event of the sign-on audit log. It contains no cookie, token or address."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 SESSION_LETTERS = 8
-"""So much of a session's public id stands in an event."""
+"""Number of letters of a session's public id that an event contains."""
 
 EventKind = Literal[
     "signed-in",
@@ -34,13 +31,13 @@ EventKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class SignOnEvent:
-    """What happened.
+    """An event of the audit log.
 
     Attributes:
-        user: None where nobody is known by that name, or the account was deleted since.
+        user: `None` if no such user is known, or the account was deleted since.
         session: the first letters of the session's public id.
-        by: who did it, where it was an admin or a service.
-        servers: how many were stopped, or are to be.
+        by: the admin or service who caused it; "" otherwise.
+        servers: number of servers that were stopped or will be stopped.
     """
 
     time: datetime
@@ -54,9 +51,9 @@ class SignOnEvent:
     milliseconds: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the event as a JSON object."""
         return {**asdict(self), "time": self.time.isoformat(timespec="milliseconds")}
 
     def as_json(self) -> str:
-        """One line of JSON, in ASCII: no name breaks it."""
+        """Return the event as one line of JSON in ASCII."""
         return json.dumps(self.as_dict(), separators=(",", ":"))

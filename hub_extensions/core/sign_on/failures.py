@@ -1,7 +1,7 @@
-"""What a page says when a sign-in did not work: what happened, what to do, and which button there is.
+"""The pages that are shown when a sign-in fails: what happened, what the user can do, and which button is there.
 
-Nobody is sent anywhere by itself from such a page, so nothing goes round in a circle. A text never has a token, an
-address or another person's name in it. Not here: the page (``authenticator/openid/failure.py``).
+Such a page never redirects, so that no redirect loop can arise. Its text contains no token, no address and no name of
+another person.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class FailureAction(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SignOnFailure:
-    """One page. `status`: of its answer. `text`: what happened. `advice`: what to do."""
+    """A page. `status` is its HTTP status, `text` what happened, `advice` what the user can do."""
 
     status: int
     title: str
@@ -152,13 +152,13 @@ FAILURES: Mapping[str, SignOnFailure] = {
         FailureAction.OTHER_ACCOUNT,
     ),
 }
-"""By the code of what went wrong; what is not in it is ``token``."""
+"""Code of a failure -> its page; unknown codes use ``token``."""
 
 PARAMETERS = ("off", "account", "name", "claim")
 
 
 def failure_of(code: str, known: Mapping[str, str], t: Catalogue = ENGLISH) -> SignOnFailure:
-    """The page for a code, in its reader's language, with what it names filled in. `off` is in seconds."""
+    """Return the page of a failure in the reader's language, with its parameters. `off` is in seconds."""
     behind = code == "clock" and known.get("where") == "behind"
     found = FAILURES["clock-behind"] if behind else FAILURES.get(code, FAILURES["token"])
     named = {name: known.get(name) or t("not known") for name, _ in parameters(found.text)}

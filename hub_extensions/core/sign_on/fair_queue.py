@@ -1,7 +1,4 @@
-"""A queue in which nobody's requests delay everybody else's: addresses take turns, and token prefixes within each.
-
-Not here: what waits, and for what (``gate/hub_answers.py``).
-"""
+"""A queue in which no client can delay the others: addresses take turns, and token prefixes within each address."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PREFIX_LETTERS = 8
-"""Made-up tokens of one program often begin alike; two tokens of the hub practically never do."""
+"""Invented tokens of one program often share a prefix of this length; tokens of the hub practically never do."""
 
 
 def address_group(address: str) -> str:
-    """Return the address whose turns it takes: an IPv4 address itself, of an IPv6 address its /64 network."""
+    """Return the address that takes turns: an IPv4 address itself, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -28,7 +25,7 @@ def address_group(address: str) -> str:
 
 
 class FairQueue(Generic[T]):
-    """Who waits, by address and token prefix."""
+    """Waiting items, grouped by address and token prefix."""
 
     def __init__(self) -> None:
         self._by_address: OrderedDict[str, OrderedDict[str, deque[T]]] = OrderedDict()
@@ -37,14 +34,15 @@ class FairQueue(Generic[T]):
         return sum(len(each) for groups in self._by_address.values() for each in groups.values())
 
     def put(self, waiter: T, address: str, token: str, *, is_full: bool = False) -> T | None:
-        """Add one that waits.
+        """Add an item.
 
         Args:
-            is_full: there is no place for one more.
+            is_full: an item has to leave the queue for this one.
 
         Returns:
-            The one that has to leave: the newest of the largest group of the address with the most that wait. It is
-            the new one where its own group is as large as any.
+            The item that has to leave, or `None`: the newest of the largest group of the address with the most items.
+            It is the
+            new item itself if its group is as large as the largest.
         """
         address, prefix = address_group(address), token[:PREFIX_LETTERS]
         group = self._by_address.setdefault(address, OrderedDict()).setdefault(prefix, deque())
@@ -63,7 +61,7 @@ class FairQueue(Generic[T]):
         return victim
 
     def take(self) -> T | None:
-        """Remove and return the next one; None: nobody waits."""
+        """Remove and return the next item; `None` if the queue is empty."""
         if not self._by_address:
             return None
         address, groups = next(iter(self._by_address.items()))
@@ -75,7 +73,7 @@ class FairQueue(Generic[T]):
         return waiter
 
     def remove(self, waiter: T) -> None:
-        """Remove one that does not wait any more, if it is there."""
+        """Remove an item, if it is in the queue."""
         for groups in self._by_address.values():
             for group in groups.values():
                 if waiter in group:

@@ -1,8 +1,8 @@
-"""What an id token has to say (OpenID Connect Core 1.0, sections 3.1.3.7 and 12.2), after its signature was checked.
+"""Check the claims of an id token whose signature is valid (OpenID Connect Core 1.0, sections 3.1.3.7 and 12.2).
 
-At a login it comes from the provider itself a moment ago, so a time that does not fit is a clock that is off, and the
-refusal says by how much. One from a refresh has no nonce and no hash of an access token, and is of the same person.
-Not here: keys and signatures (``adapters/provider/oidc.py``), and who that person is here (``identity.py``).
+At a sign-in the token comes directly from the provider, so a wrong time means that a clock is off, and the refusal
+gives by how much. A token from a refresh lacks the nonce and the hash of an access token, and has to be of the same
+person.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from hub_extensions.core.sign_on.claims import (
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 LARGEST_TOKEN = 64 * 1024
-"""Bytes of an id token as it is sent."""
+"""Maximum size of an encoded id token in bytes."""
 
 _HASHES = {"256": hashlib.sha256, "384": hashlib.sha384, "512": hashlib.sha512}
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What we know before we read it.
+    """The values with which the claims are compared.
 
     Attributes:
-        nonce: what we sent at the login's begin; None: a refresh, for which nothing was sent.
-        access_token: what came with it; None: nothing that it would have a hash of.
-        sub: whose it has to be; "": a login, nobody's yet.
+        nonce: the nonce that this sign-in sent; `None` at a refresh.
+        access_token: the token that came with it; `None` skips the check of the hash.
+        sub: the person it has to belong to; "" at a sign-in.
     """
 
     issuer: str
@@ -53,7 +53,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class IdToken:
-    """Who signed in. `sid`: which session at the provider; "": it does not say."""
+    """The person who signed in. `sid` is the session at the provider; "" if the token does not name it."""
 
     iss: str
     sub: str
@@ -62,7 +62,7 @@ class IdToken:
 
 
 def judge_id_token(header: Claims, claims: Claims, expected: Expected, now: datetime) -> IdToken | SignOnRefusal:
-    """Who signed in, or why we do not believe it. Its signature has been checked."""
+    """Return the person who signed in, or the reason why the token is refused. Its signature is already verified."""
     problem = (
         algorithm_problem(header, expected.algorithms)
         or issuer_problem(claims, expected.issuer)
@@ -83,7 +83,7 @@ def judge_id_token(header: Claims, claims: Claims, expected: Expected, now: date
 
 
 def userinfo_problem(claims: Claims, sub: str) -> SignOnRefusal | None:
-    """Whether what the provider says about a person is about this one."""
+    """Check that the user information is about this person."""
     if not text_of(claims, "sub"):
         return SignOnRefusal("no-subject", "The provider's user information does not say whom it is about (sub).")
     if not same(text_of(claims, "sub"), sub):
@@ -92,12 +92,12 @@ def userinfo_problem(claims: Claims, sub: str) -> SignOnRefusal | None:
 
 
 def same(one: str, other: str) -> bool:
-    """Compared without telling by the time how much of it is right. Nothing is the same as nothing."""
+    """Compare in constant time. An empty text equals nothing."""
     return bool(one) and hmac.compare_digest(one.encode(), other.encode())
 
 
 def _party_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
-    """``azp`` says who asked for it; with several audiences it has to."""
+    """Check ``azp``, the client that requested the token. It is required if there are several audiences."""
     asked_by = claims.get("azp")
     if asked_by is None and len(audience_of(claims) or ()) == 1:
         return None
@@ -129,7 +129,7 @@ def _nonce_problem(claims: Claims, nonce: str | None) -> SignOnRefusal | None:
 
 
 def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> SignOnRefusal | None:
-    """``at_hash`` need not be there with a code; where it is, it fits the access token."""
+    """Check ``at_hash``, which is optional in the code flow, against the access token."""
     if access_token is None or "at_hash" not in claims:
         return None
     if not same(text_of(claims, "at_hash"), hash_of_token(str(header["alg"]), access_token)):
@@ -138,6 +138,6 @@ def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> S
 
 
 def hash_of_token(algorithm: str, token: str) -> str:
-    """``at_hash``: the first half of the hash with which the algorithm signs. That of EdDSA is SHA-512 (Ed25519)."""
+    """Return ``at_hash``: the first half of the hash that belongs to the algorithm. EdDSA uses SHA-512 (Ed25519)."""
     digest = _HASHES.get(algorithm[-3:], hashlib.sha512)(token.encode()).digest()
     return base64.urlsafe_b64encode(digest[: len(digest) // 2]).decode().rstrip("=")

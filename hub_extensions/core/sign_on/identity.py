@@ -1,33 +1,32 @@
-"""Who somebody is at this hub: the provider's (iss, sub) is a person, a name is not.
+"""Who a person is at this hub. The provider's (iss, sub) identifies the person; the name does not.
 
-The first login pins a user of the hub to an (iss, sub):
+The first sign-in pins a user of the hub to an (iss, sub):
 
-====================  =======================  ==========================================================
-this (iss, sub) has   the name it brings is    then it is
-====================  =======================  ==========================================================
-a user                whatever                 that user, also under a new name
-no user               nobody's                 a new user
-no user               a user's without a pin   that user with ``adopt_existing_users = first``, else refused
-no user               pinned to another sub    refused, and shown to admins
-====================  =======================  ==========================================================
+====================  ==========================  ==========================================================
+this (iss, sub) has   the name from the provider  result
+====================  ==========================  ==========================================================
+a pinned user         is any name                 that user, even if the name changed
+no pinned user        is unused                   a new user
+no pinned user        is a user without a pin     that user if ``adopt_existing_users = first``, else refused
+no pinned user        is pinned to another sub    refused, and shown to admins
+====================  ==========================  ==========================================================
 
-A pin follows its user to a new name, and outlives it: the name has files, and a new person would get them. An admin
-takes it away.
+A pin follows its user to a new name and remains after the user is deleted: the name has files, which a new person must
+not get. An admin can remove a pin.
 
-What the provider names no groups for is another question, which `judge_groups` answers:
+`judge_groups` decides what applies if the provider reports no groups:
 
 ======================================  ==============================  =========================================
 the groups claim                        at a sign-in                    at a re-check
 ======================================  ==============================  =========================================
 is a list, or one text                  these groups                    these groups
-is missing (not there, null or empty)   no groups                       unknown: the groups stay for a while
-is left out as too large, or cannot     unknown: the groups stay for a  unknown: the groups stay for a while
-be read                                 while
+is missing (absent, null or empty)      no groups                       unknown: the groups stay for a while
+was omitted as too large, or cannot be  unknown: the groups stay for a  unknown: the groups stay for a while
+read                                    while
 ======================================  ==============================  =========================================
 
-Groups that are unknown stay until `groups_keep_hours` after the provider last named them, and make nobody an
-administrator. ``missing_groups`` overrides the second row.
-Not here: the table of pins, and the hub's own lists of whom it lets in.
+Unknown groups stay until `groups_keep_hours` after the provider last reported them, and never give admin rights.
+``missing_groups`` overrides the second row.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ from hub_extensions.core.sign_on.claims import ABSENT, Claims, claim_at, shown
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 LONGEST_NAME = 255
-"""Of a user or a group: the hub's columns are as wide."""
+"""Maximum length of the name of a user or group: the width of the hub's columns."""
 MOST_GROUPS = 2_000
 MADE_BY_SIGN_IN = timedelta(minutes=1)
-"""So long after a first sign-in was pinned the hub has made its account."""
+"""Time within which the hub creates the account after its first sign-in was pinned."""
 
 
 class Adoption(str, Enum):
-    """What becomes of users that the hub had before it had this provider."""
+    """Whether a person may become a user whom the hub had before this provider."""
 
     FIRST = "first"
     NONE = "none"
@@ -58,7 +57,7 @@ class Adoption(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A person, as the provider knows it."""
+    """A person, as the provider identifies them."""
 
     iss: str
     sub: str
@@ -66,7 +65,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """Which user of the hub somebody is. `new`: nobody had said so before. `adopted`: the user was there already."""
+    """The user of the hub that belongs to a person. `new`: the pin is new. `adopted`: the user existed before."""
 
     user: str
     new: bool = False
@@ -76,11 +75,12 @@ class Pinned:
 def pin_of(
     identity: Identity, name: str, *, pins: Mapping[Identity, str], users: Collection[str], adoption: Adoption
 ) -> Pinned | SignOnRefusal:
-    """Which user this person is, or why none.
+    """Return the user of this person, or the reason why the person gets none.
 
     Args:
-        name: what the provider calls it, as the hub writes names.
-        pins: at least those of this person and of this name. users: at least this name, if the hub has it.
+        name: the name from the provider, in the hub's spelling.
+        pins: at least those of this person and of this name.
+        users: at least this name, if the hub has such a user.
     """
     if identity in pins:
         return Pinned(pins[identity])
@@ -98,22 +98,23 @@ def pin_of(
 
 
 def was_there(created: datetime, pinned: datetime) -> bool:
-    """Whether a pin may be for the account that has its name now: it was there, or was made by that first sign-in.
+    """Return whether a pin may belong to the account that has its name now.
 
-    A later one may be somebody else's, to whom an admin gave the name.
+    The account existed before, or was created by the sign-in that made the pin. An account that was created later may
+    belong to another person, because an admin can give a name away.
     """
     return created <= pinned + MADE_BY_SIGN_IN
 
 
 def name_taken(name: str) -> SignOnRefusal:
-    """This user is another account's."""
+    """Return the refusal for a user name that is pinned to another account."""
     return SignOnRefusal(
         "name-taken", f"The user {name!r} is pinned to another account of the provider.", {"name": name}
     )
 
 
 def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
-    """The name that the provider gives somebody, as it wrote it; or why the hub cannot have it."""
+    """Return the name from the provider as it wrote it, or the reason why the hub cannot use it."""
     name = claim_at(claims, path)
     if name is None or name == "":
         return SignOnRefusal("no-name", f"The provider says no name ({path}).", {"claim": path})
@@ -124,14 +125,14 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
 
 
 class MissingGroups(str, Enum):
-    """What a groups claim that is missing means."""
+    """Meaning of a missing groups claim."""
 
     NONE = "none"
     UNKNOWN = "unknown"
 
 
 class GroupsProblem(str, Enum):
-    """Why the provider names no groups."""
+    """Why the claims contain no groups."""
 
     MISSING = "missing"
     LEFT_OUT = "left-out"
@@ -140,12 +141,12 @@ class GroupsProblem(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClaimedGroups:
-    """The groups that the provider's claims name.
+    """The groups in the provider's claims.
 
     Attributes:
-        names: as the hub calls them; None if the claims name none.
-        problem: why they name none; None if they do.
-        shape: what the claim is instead, for the log; "" if `problem` says it.
+        names: as the hub calls them; `None` if the claims contain none.
+        problem: why they contain none; `None` if they do.
+        shape: the wrong type or form of the claim, for the log; "" if `problem` says enough.
     """
 
     names: frozenset[str] | None
@@ -161,7 +162,7 @@ class ClaimedGroups:
 
 
 GroupsClaim = str | Callable[[dict[str, Any]], Any]
-"""The name or path of the claim, or a function that finds the groups in all claims."""
+"""Name or path of the claim, or a function that extracts the groups from all claims."""
 
 
 def claimed_groups(
@@ -170,8 +171,8 @@ def claimed_groups(
     """Read the groups of a person.
 
     Args:
-        names: the provider's name -> the hub's; others keep theirs.
-        kept: the hub's names that are taken over; if empty, all of them.
+        names: the provider's name of a group -> the hub's; other groups keep their names.
+        kept: the hub's names of the groups to use; if empty, all are used.
     """
     if isinstance(claim, str):
         if _is_left_out(claims, claim):
@@ -180,7 +181,7 @@ def claimed_groups(
     else:
         try:
             said = claim(dict(claims))
-        except Exception as problem:  # noqa: BLE001  whatever the admin's own function does
+        except Exception as problem:  # noqa: BLE001  the admin's own function may raise anything
             return _unreadable(f"the function groups_claim raised {type(problem).__name__}")
         if (said is None or (isinstance(said, Sized) and not said)) and _has_left_out(claims):
             return ClaimedGroups(None, GroupsProblem.LEFT_OUT)
@@ -188,7 +189,7 @@ def claimed_groups(
         said = said.strip()
         if problem_words := _names_several(said, {*names, *kept}):
             return _unreadable(problem_words)
-        said = [said] if said else None  # ADFS writes one group as a text
+        said = [said] if said else None  # ADFS sends a single group as a text
     if said is ABSENT or said is None:
         return ClaimedGroups(None, GroupsProblem.MISSING)
     if not isinstance(said, (list, tuple, Set)):
@@ -216,9 +217,9 @@ _SEVERAL = re.compile(r"[^,;|\n]+(?:[,;|\n][^,;|\n]+)+")
 
 
 def _names_several(text: str, known: Set[str]) -> str:
-    """How a text looks that is no name of one group; "" if it may be one.
+    """Describe a text that is not the name of one group; "" if it may be one.
 
-    The name of an entry in a directory (``CN=thesis,OU=uni``) has commas, and a name may have spaces.
+    A distinguished name (``CN=thesis,OU=uni``) contains commas, and a name may contain spaces.
     """
     if text in known:
         return ""
@@ -230,12 +231,12 @@ def _names_several(text: str, known: Set[str]) -> str:
 
 
 def _has_left_out(claims: Claims) -> bool:
-    """Whether the provider left any claim out as too large: which one a function reads is not known."""
+    """Return whether the provider omitted any claim as too large: which claim a function reads is unknown."""
     return bool(claims.get("_claim_names")) or claims.get("hasgroups") in (True, "true", "True")
 
 
 def _is_left_out(claims: Claims, path: str) -> bool:
-    """Whether the claim is too large for a token, and stands elsewhere (OpenID Connect Core 5.6.2; Entra ID)."""
+    """Return whether the claim was omitted as too large (OpenID Connect Core 5.6.2; Entra ID)."""
     elsewhere = claims.get("_claim_names")
     if isinstance(elsewhere, Mapping) and (path in elsewhere or path.split(".")[0] in elsewhere):
         return True
@@ -245,7 +246,7 @@ def _is_left_out(claims: Claims, path: str) -> bool:
 def groups_of(
     claims: Claims, claim: GroupsClaim, *, names: Mapping[str, str], kept: Collection[str]
 ) -> frozenset[str] | None:
-    """Return the groups that the claims name, or None if they name none; see `claimed_groups`."""
+    """Return the groups in the claims, or `None` if they contain none; see `claimed_groups`."""
     return claimed_groups(claims, claim, names=names, kept=kept).names
 
 
@@ -254,7 +255,8 @@ class JudgedGroups:
     """The groups that a person has now.
 
     Attributes:
-        is_known: the provider says so, or names none and that means none. Only then can a group give admin rights.
+        is_known: the provider reported them, or reported none and this means no groups. Only known groups give admin
+            rights.
         has_ended: they were unknown for too long, so none are left.
     """
 
@@ -276,9 +278,9 @@ def judge_groups(
     """Decide which groups a person has now.
 
     Args:
-        before: the groups that the hub has of this person.
-        named: when the provider last named the groups; None if nobody noted it, so that the time begins now.
-        missing: what a missing claim means; None: none at a sign-in, and unknown at a re-check.
+        before: the person's groups at the hub.
+        named: when the provider last reported the groups; `None` if no time was recorded, so that it starts now.
+        missing: what a missing claim means; `None` means no groups at a sign-in, and unknown at a re-check.
         keep: how long unknown groups stay.
     """
     if claimed.names is not None:
@@ -286,7 +288,7 @@ def judge_groups(
     means = missing or (MissingGroups.NONE if at_sign_in else MissingGroups.UNKNOWN)
     if claimed.problem is GroupsProblem.MISSING and means is MissingGroups.NONE:
         return JudgedGroups(frozenset())
-    if named is not None and abs(now - named) >= keep:  # a clock that was set back prolongs nothing
+    if named is not None and abs(now - named) >= keep:  # setting the clock back extends nothing
         return JudgedGroups(frozenset(), is_known=False, has_ended=bool(before))
     return JudgedGroups(frozenset(before), is_known=False)
 

@@ -1,7 +1,4 @@
-"""The headers by which apps are told who is calling, and all spellings under which a stranger might send them.
-
-Not here: the signed statement (``adapters/provider/assertions.py``), and the proxies' configuration that clears them.
-"""
+"""The headers that identify the caller to an app, and every spelling in which a stranger might send them."""
 
 from __future__ import annotations
 
@@ -13,15 +10,17 @@ from hub_extensions.core.sign_on.apps import HeaderFamily
 ASSERTION = "X-Sign-On-Assertion"
 
 PROXY_SECRET = "X-Gate-Proxy"
-"""With it a proxy asks: who knows the secret may."""
+"""Header with the secret that proves to the gate that a request comes from the proxy."""
 METHOD, URI, UPGRADE = "X-Gate-Method", "X-Gate-Uri", "X-Gate-Upgrade"
-"""What the browser asked for, as the proxy saw it."""
+"""The browser's request, as the proxy received it."""
 TO_THE_GATE = (PROXY_SECRET, METHOD, URI, UPGRADE)
-"""Between proxy and gate only: no app and no browser sees or sends one."""
+"""Headers between proxy and gate. Apps and browsers never get them, and the proxy removes them from a browser's
+request."""
 SIGN_IN = "X-Gate-Sign-In"
-"""With a 401 to a page: where its reader signs in."""
+"""Address of the sign-in; sent with a 401 to a page load."""
 COOKIE = "Cookie"
-"""With a 200: the browser's cookies without the gate's own (``app_cookies.py``). The proxy gives the app these."""
+"""Sent with a 200: the browser's cookies without the gate's own (``app_cookies.py``). The proxy sends these to the app.
+"""
 
 FAMILIES: Mapping[HeaderFamily, Mapping[str, str]] = {
     "X-Auth-Request": {
@@ -44,15 +43,16 @@ FAMILIES: Mapping[HeaderFamily, Mapping[str, str]] = {
         "name": "X-WEBAUTH-NAME",
     },
 }
-"""Family -> what is said -> header. Names: oauth2-proxy (set-xauthrequest, pass-user-headers), Authelia, Grafana."""
+"""Family -> value -> header. The names are those of oauth2-proxy (set-xauthrequest, pass-user-headers), Authelia and
+Grafana."""
 
 FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth", "X-Pomerium-Jwt-Assertion")
-"""Never sent by the gate, and believed by some apps: cleared too."""
+"""Headers that the gate never sends but some apps trust; they are cleared as well."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """Who is calling. "" is unknown, and is sent as an empty header."""
+    """The caller. An unknown value is "" and is sent as an empty header."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -61,18 +61,18 @@ class CallerIdentity:
 
 
 def all_names() -> tuple[str, ...]:
-    """Every header that says who somebody is, whatever the app's family."""
+    """Return every header that identifies a caller, of all families."""
     named = [header for family in FAMILIES.values() for header in family.values()]
     return (*named, *FOREIGN, ASSERTION)
 
 
 def copied_names() -> tuple[str, ...]:
-    """What a proxy takes over from the gate's 200, in place of what the browser sent."""
+    """Return the headers of the gate's 200 that replace those of the browser."""
     return (*all_names(), COOKIE)
 
 
 def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
-    """All identity headers: those of the app's family filled, all others empty, so that a proxy that copies clears."""
+    """Return all identity headers. Those of other families are empty, so that a proxy that copies them clears them."""
     found = dict.fromkeys(all_names(), "")
     if family is not None:
         values = {
@@ -86,14 +86,16 @@ def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion:
 
 
 def _sendable(text: str) -> str:
-    """The text in UTF-8, as headers are written; "" where a proxy or an app would read another one."""
+    """Return the text in UTF-8 as it is written in a header, or "" if a proxy or an app could read another text."""
     if text != text.strip() or any(letter < " " or letter == "\x7f" for letter in text):
         return ""
     return text.encode("utf-8", "replace").decode("latin-1")
 
 
 def spellings(name: str) -> Iterator[str]:
-    """A header's name as frameworks may read it as the same: with ``_`` and ``.`` for ``-``, and in any case."""
+    """Yield a header's name in each form that a framework may read as the same name: ``_`` or ``.`` for ``-``, in any
+    case.
+    """
     for mark in "-_.":
         spelled = name.replace("-", mark)
         yield from dict.fromkeys((spelled, spelled.lower(), spelled.upper()))

@@ -1,21 +1,19 @@
-"""What a logout token has to say (OpenID Connect Back-Channel Logout 1.0, section 2.6), once its signature is checked.
+"""Check the claims of a logout token whose signature is valid (OpenID Connect Back-Channel Logout 1.0, section 2.6).
 
 =======================  ===========================================================================
-what it says             what is asked of it
+part                     requirement
 =======================  ===========================================================================
-header ``alg``           on the allow list; never ``none``, never one whose key is the client's secret
-header ``typ``           ``logout+jwt``; plain ``JWT`` or none as well, as older providers send it
-``iss``                  the provider, letter by letter
-``aud``                  we are in it
-``iat``                  there, not ahead of our clock, at most a day old
-``exp``                  not past; if it is not there, ``iat`` is some minutes old at most
+header ``alg``           in the allow list; never ``none``, never one whose key is the client's secret
+header ``typ``           ``logout+jwt``; ``JWT`` or missing is accepted too, for older providers
+``iss``                  exactly the provider
+``aud``                  contains our client
+``iat``                  present, not in the future, at most a day old
+``exp``                  not in the past; if it is missing, ``iat`` is at most some minutes old
 ``sub``, ``sid``         at least one, and each a text
-``events``               an object in which the logout's name stands for an object
-``nonce``                not there, so that no id token serves as a logout token
-``jti``                  there; seen before is refused by who remembers it
+``events``               an object in which the name of the logout event maps to an object
+``nonce``                missing, so that no id token is accepted as a logout token
+``jti``                  present; the caller refuses one that was used before
 =======================  ===========================================================================
-
-Not here: keys and signatures (``adapters/provider/oidc.py``), and the sessions that end.
 """
 
 from __future__ import annotations
@@ -39,20 +37,22 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 EVENT = "http://schemas.openid.net/event/backchannel-logout"
 TYPES = ("logout+jwt", "jwt")
 OLDEST = timedelta(days=1)
-"""A logout token is not taken later; so long its ``jti`` is remembered at most."""
+"""Maximum age of a logout token, and so the longest time for which its ``jti`` is remembered."""
 FRESH = timedelta(minutes=5)
-"""How long a logout token without ``exp`` is good: Keycloak 22 and 23.0.0 to 23.0.3 and Ory Hydra 2.2 send such."""
+"""Validity of a logout token without ``exp``, as sent by Keycloak 22 and 23.0.0 to 23.0.3 and Ory Hydra 2.2."""
 LARGEST_BODY = 16 * 1024
-"""Bytes of the request that brings one."""
+"""Maximum size in bytes of the request that delivers the token."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogoutToken:
-    """Whose sessions end.
+    """The sessions to end.
 
     Attributes:
-        sub: of whom; "": only the session is named. sid: which session at the provider; "": all of `sub`.
-        jti: its own id. until: so long it would be taken again, so its id is remembered.
+        sub: the person; "" if only the session is named.
+        sid: the session at the provider; "" for all sessions of `sub`.
+        jti: the token's id.
+        until: when the token becomes invalid, until which its id is remembered.
     """
 
     iss: str
@@ -72,7 +72,7 @@ def judge_logout_token(
     leeway: timedelta,
     now: datetime,
 ) -> LogoutToken | SignOnRefusal:
-    """The sessions that it ends, or why it ends none. Its signature has been checked."""
+    """Return the sessions to end, or the reason why the token is refused. Its signature is already verified."""
     problem = (
         algorithm_problem(header, algorithms)
         or _type_problem(header)

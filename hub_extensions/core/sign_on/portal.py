@@ -1,7 +1,6 @@
-"""What the front page of the apps' host shows somebody: the apps that he may open, and what is his at the hub. Pure.
+"""The front page of the apps' host: the apps that a user may open, and the user's servers and tickets.
 
-A source that did not answer is None, and shows as "not known". Not here: who may open an app (``access.py``), and how
-the page is drawn (``gate/portal.py``).
+A source that did not answer is `None` and is shown as "not known". ``gate/portal.py`` renders the page.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from hub_extensions.core.sign_on.apps import App
 HealthState = Literal["up", "down", "unknown"]
 HEALTH_EVERY = timedelta(seconds=30)
 HEALTH_FORGOTTEN = 4 * HEALTH_EVERY
-"""What was asked longer ago than this is not known any more."""
+"""An older result of a health check counts as unknown."""
 SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """Whether an app answers. `since`: since when it has been so; None: from before it was first asked."""
+    """Whether an app answers. `since` is when the state changed; `None` if it was so at the first check."""
 
     state: HealthState = "unknown"
     since: datetime | None = None
@@ -35,7 +34,7 @@ NOT_ASKED = AppHealth()
 
 
 def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHealth:
-    """After an app was asked: an answer without a server's error is *up*, whatever it says. `status` None: none."""
+    """Return the health after a check. An answer below 500 means *up*; `status` is `None` if no answer came."""
     state: HealthState = "up" if status is not None and status < SERVER_ERROR else "down"
     if before.state == state:
         return replace(before, asked=now)
@@ -43,13 +42,13 @@ def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHeal
 
 
 def health_now(health: AppHealth, now: datetime) -> AppHealth:
-    """What is still known: an answer from long ago says nothing of today."""
+    """Return the health, or unknown if the last check is too long ago."""
     return health if health.asked is not None and now - health.asked <= HEALTH_FORGOTTEN else NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """One of a person's servers, as the hub tells it."""
+    """One of a user's servers, as the hub reports it."""
 
     name: str
     ready: bool
@@ -57,7 +56,9 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What hub and GPU service said about one person; None: not known. `gpu_service`: there is one at all."""
+    """Answers of hub and GPU service about one user; `None` if unknown. `gpu_service` is False on a hub without the
+    service.
+    """
 
     gpu_service: bool
     hub: tuple[RunningServer, ...] | None = None
@@ -68,7 +69,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True)
 class AppTile:
-    """An app of the page. `sign`: what stands for it where it has no picture; `picture`: its address, "" without."""
+    """An app on the page. `picture` is the address of its icon; if it is "", `sign` is shown."""
 
     name: str
     title: str
@@ -80,7 +81,7 @@ class AppTile:
 
 @dataclass(frozen=True, slots=True)
 class ServerTile:
-    """A server of the page. `ends`: when it stops, as far as is known; `title`: its offer, "" where not known."""
+    """A server on the page. `ends` is when it stops, `None` if unknown; `title` names its offer, "" if unknown."""
 
     name: str
     ready: bool
@@ -90,7 +91,7 @@ class ServerTile:
 
 @dataclass(frozen=True, slots=True)
 class OfferWait:
-    """An offer, and how many would get it before this person."""
+    """An offer, and the number of tickets ahead of this user."""
 
     offer: OfferState
     ahead: int
@@ -98,7 +99,7 @@ class OfferWait:
 
 @dataclass(frozen=True, slots=True)
 class Portal:
-    """The page. None: not known now. `gpu_service` False: places and waits are not spoken of."""
+    """The page. `None` is unknown. Without a GPU service it does not mention tickets and waits."""
 
     user: str
     apps: tuple[AppTile, ...]
@@ -112,9 +113,9 @@ class Portal:
 def portal_of(
     user: str, apps: Sequence[App], health: Mapping[str, AppHealth], sources: Sources, now: datetime
 ) -> Portal:
-    """The page of one person. `apps`: those that he may open, and no other."""
+    """Build the page of one user. `apps` are exactly the apps that the user may open."""
     offers = sources.form.offers if sources.form is not None else ()
-    # an admin's token reads everybody's place; here stands one's own
+    # an admin's token reads the tickets of all users; the page shows the admin's own
     places = None if sources.tickets is None else tuple(each for each in sources.tickets if each.user in (None, user))
     return Portal(
         user,
@@ -128,7 +129,9 @@ def portal_of(
 
 
 def _shown(apps: Sequence[App], sources: Sources) -> list[App]:
-    """Those for his offers. Where offers are not known he sees all: the hub has said that he may open them."""
+    """Return the apps that fit the user's offers, or all if the offers are unknown: the hub has confirmed the right to
+    open.
+    """
     known = None if sources.form is None else {str(offer.id) for offer in sources.form.offers}
     shown = [app for app in apps if not app.offers or known is None or known & set(app.offers)]
     return sorted(shown, key=lambda app: (app.title.casefold(), app.name))
@@ -141,7 +144,9 @@ def _tile(app: App, health: AppHealth) -> AppTile:
 
 
 def _servers(user: str, sources: Sources) -> tuple[ServerTile, ...] | None:
-    """The hub knows which there are, the GPU service on which offer and until when; one of the two is enough."""
+    """Merge what the hub knows (which servers exist) and what the GPU service knows (offer and end); one of the two
+    suffices.
+    """
     if sources.hub is None and sources.servers is None:
         return None
     known = {each.server: each for each in sources.servers or () if each.user == user}

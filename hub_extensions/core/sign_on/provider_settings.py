@@ -62,7 +62,7 @@ LEFT_OVER: Mapping[str, str] = {
     "auth_refresh_age": "c.SignOn.recheck_seconds says how often the provider is asked",
     "auth_refresh_strict": "an admin could not stop the server of who may not sign in any more",
 }
-"""Settings of `GenericOAuthenticator` and of the hub that have no effect -> what replaces them."""
+"""Settings of `GenericOAuthenticator` and of the hub that do nothing here -> what replaces them."""
 
 NAMES = OWN | GO_ON | LEFT_OVER.keys()
 

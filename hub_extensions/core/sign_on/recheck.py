@@ -1,21 +1,19 @@
-"""Asking the provider again about who is signed in: who is due, and what an answer means.
+"""Decide which sessions to check at the provider again, and what its answer means.
 
 ======================================  ==================================================================
-what the provider says                  what follows
+the provider's answer                   result
 ======================================  ==================================================================
-here is who it is, and we let them in   it stays; its groups are taken over, where they are known
-here is who it is; not let in any more  all sessions of the person end, and the right is lost
-no (``invalid_grant``, ``userinfo``     this session ends: it ran out there, or the account is gone. If it
-401)                                    was the last one, the account is *unknown* until the next sign-in: API
-                                        tokens end too, and servers run on while they work
-no, and it says that the account is     all sessions of the person end, and the right is lost
+the person, who is still allowed        the session stays; its groups are updated, if they are known
+the person, who is no longer allowed    all sessions of the person end, and the right is lost
+refused (``invalid_grant``, or 401 of   this session ends: it expired at the provider, or the account is
+``userinfo``)                           gone. If it was the last one, the account is *unknown* until the
+                                        next sign-in: API tokens end too, and servers run while they work
+refused because the account is          all sessions of the person end, and the right is lost
 disabled or gone (in the same answer,
-as ``userinfo``, or as ``account_url``)
-no, the person has to act there         this session ends, and nothing else
-nothing that can be read                it stays: nobody is signed out because a provider is away
+in ``userinfo`` or at ``account_url``)
+refused because the person has to act   this session ends, and nothing else
+not readable                            the session stays: an outage of the provider signs nobody out
 ======================================  ==================================================================
-
-Not here: asking (``adapters/provider/oidc.py``), and ending (``authenticator/session_ender.py``).
 """
 
 from __future__ import annotations
@@ -31,36 +29,36 @@ from hub_extensions.core.sign_on.answers import MUST_ACT, Account, account_of_wo
 from hub_extensions.core.sign_on.sessions import EndCause
 
 AT_ONCE = 5
-"""So many are asked about at a time, and more only where all are not asked about in time otherwise."""
+"""Checks that run at the same time; more only if the sessions could not be checked in time otherwise."""
 PER_SECOND = 8.0
-"""So many questions begin in a second at most, and more only as above."""
+"""Checks that start per second; more only if the sessions could not be checked in time otherwise."""
 MOST_PER_SECOND = 40.0
-"""The bound of that, for the sake of provider and hub: 9,600 sessions in five minutes."""
+"""Upper limit of that, to protect provider and hub: 9,600 sessions in five minutes."""
 RESERVE = 1.25
 ANSWER_SECONDS = 0.6
-"""What an answer may take so that as many as begin also end."""
+"""Expected time of an answer, from which the number of simultaneous checks is computed."""
 AHEAD = timedelta(minutes=1)
-"""A session that was asked about later than so long from now is asked about anew: the clock was set back."""
+"""If the last check lies further ahead than this, the clock was set back and the session is checked again."""
 JITTER = 0.2
-"""A session is due up to this part of the time earlier, each by another, so that not all come at once."""
+"""A session may be due earlier by up to this fraction of the interval, so that not all are due at once."""
 
 PAUSES_SECONDS = (2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 120.0)
-"""A session without an answer is not asked about for so long; each time twice as long, up to the last."""
+"""Pause before a session without an answer is checked again; it doubles each time up to the last value."""
 PROBE_SECONDS = 12.0
-"""While the provider is away, somebody is asked about so often at least: that it is back is seen after no more."""
+"""Longest time between two checks while the provider is away, so that its return is noticed."""
 BACK_AFTER = 2
-"""So many questions in a row have an answer where the provider counts as back, though some still have none."""
+"""Answers in a row after which the provider counts as back, even if some checks still get no answer."""
 
 RIGHT_LOST = frozenset({EndCause.DISABLED, EndCause.DELETED})
-"""Ends after which the person may not sign in any more."""
+"""Ends after which the person may no longer sign in."""
 
 
 EXPECTED = frozenset({EndCause.SIGN_OUT.value, EndCause.BY_OWNER.value, EndCause.PROVIDER.value})
-"""Ends after which the provider renews nothing, so that its refusal says nothing of the account."""
+"""Ends after which the provider does not renew a session, so that its refusal has no meaning for the account."""
 
 
 class RecheckOutcome(str, Enum):
-    """What becomes of a session."""
+    """Result of a check for the session."""
 
     STAYS = "stays"
     ENDS = "ends"
@@ -69,12 +67,14 @@ class RecheckOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderLink:
-    """What a session has from its provider.
+    """The provider's data of a session.
 
     Attributes:
-        session: its public id. user_id: the hub's number of its user.
-        kept: refresh token and id token, encrypted; empty: there is none to ask with; None: the database has them.
-        checked: when the provider last said that it is good; None: it is to be asked at once.
+        session: its public id.
+        user_id: the hub's id of its user.
+        kept: refresh token and id token, encrypted; empty if the provider gave none, `None` if not loaded from the
+            database.
+        checked: when the provider last confirmed it; `None` if it has to be checked at once.
     """
 
     session: str
@@ -86,12 +86,12 @@ class ProviderLink:
     checked: datetime | None
 
     def last_asked(self, now: datetime) -> datetime | None:
-        """`checked`; None as well where a clock that was set back since makes nothing of it."""
+        """Return `checked`, or `None` if the clock was set back since and the time is unusable."""
         return None if self.checked is None or self.checked - now > AHEAD else self.checked
 
 
 def end_of_no(words: str, code: str = "") -> EndCause:
-    """Return why a session ends that the provider does not renew, by the provider's words."""
+    """Return the cause of an end from the provider's error description and code."""
     if code == MUST_ACT:
         return EndCause.MUST_ACT
     found = account_of_words(words)
@@ -99,32 +99,35 @@ def end_of_no(words: str, code: str = "") -> EndCause:
 
 
 END_OF_ACCOUNT = {Account.DISABLED: EndCause.DISABLED, Account.GONE: EndCause.DELETED}
-"""What a provider that is sure of an account ends."""
+"""State of an account that the provider reported for certain -> the cause with which its sessions end."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecheckFailure:
-    """A session that was asked about `times` in a row without an answer, last `at` this (steady) second."""
+    """A session whose last `times` checks got no answer, the last one at this second of a monotonic clock."""
 
     at: float
     times: int = 1
 
     @property
     def again_at(self) -> float:
-        """It is not asked about before: one session that has no answer keeps nobody else waiting."""
+        """Second before which the session is not checked again, so that it does not delay other sessions."""
         return self.at + PAUSES_SECONDS[min(self.times, len(PAUSES_SECONDS)) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderHealth:
-    """Whether the provider counts as away, by what became of the questions so far.
+    """Whether the provider counts as away, according to the checks so far.
 
-    It is away from the first one without an answer, and back where all have one, or two thirds of the sessions that
-    were asked about since. One session that never has an answer does not make it go and come: that takes two in a row.
+    It is away from the first check without an answer. It is back when no session lacks an answer, or two thirds of
+    those
+    checked since have one. A single session without answers does not change the state: that takes two sessions in a
+    row.
 
     Attributes:
-        answered: sessions about which it gave an answer since it is away. in_a_row: answers since the last question
-            without one. silent: the session of the last question, where that had none.
+        answered: sessions with an answer since the provider is away.
+        in_a_row: answers since the last check without one.
+        silent: the session of the last check, if it got no answer.
     """
 
     away: bool = False
@@ -133,14 +136,14 @@ class ProviderHealth:
     silent: str = ""
 
     def after_silence(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
-        """A question about `session` had no answer. `unanswered`: all sessions whose last one had none."""
+        """Return the state after a check without an answer. `unanswered` has all sessions whose last check got none."""
         is_first = len(unanswered) == 1 and unanswered[session].times == 1
         is_second = self.silent not in ("", session)
         away = self.away or is_first or is_second
         return ProviderHealth(away, self.answered - {session}, 0, session)
 
     def after_answer(self, session: str, unanswered: Mapping[str, RecheckFailure]) -> ProviderHealth:
-        """A question about `session` had one."""
+        """Return the state after a check with an answer."""
         if not self.away:
             return replace(self, in_a_row=self.in_a_row + 1, silent="")
         answered, in_a_row = self.answered | {session}, self.in_a_row + 1
@@ -156,11 +159,13 @@ def due(
     unanswered: Mapping[str, RecheckFailure] | None = None,
     steady: float = 0.0,
 ) -> Sequence[ProviderLink]:
-    """Whom to ask about now: those that had no answer last, by when that was; before them the longest unasked first.
+    """Return the sessions to check now: first those never checked, then the longest unchecked, then those without an
+    answer.
 
     Args:
-        every: zero: only those that are to be asked at once.
-        unanswered: by session. steady: the steady second that it is now.
+        every: the interval; zero checks only sessions that have to be checked at once.
+        unanswered: failures by session.
+        steady: the current second of the monotonic clock.
     """
     failed = {} if unanswered is None else unanswered
 
@@ -179,20 +184,20 @@ def due(
 
 
 def per_second(sessions: int, every: timedelta) -> float:
-    """How many questions may begin in a second, so that so many sessions are asked about in time (zero: when asked)."""
+    """Return how many checks may start per second, so that this number of sessions is checked within the interval."""
     needed = RESERVE * sessions / every.total_seconds() if every > timedelta(0) else 0.0
     return min(MOST_PER_SECOND, max(PER_SECOND, needed))
 
 
 def at_once(questions: float) -> int:
-    """How many may be open at a time where so many begin in a second."""
+    """Return how many checks may run at the same time if this many start per second."""
     return max(AT_ONCE, math.ceil(questions * ANSWER_SECONDS))
 
 
 def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> timedelta:
-    """By how much the one that has waited longest is past its time; zero: none is, or there is no such time.
+    """Return by how much the most overdue session is late; zero if every session is in time, or `every` is zero.
 
-    Where the clock was set back since, it is taken to be late by as much as that is ahead: longer is not known.
+    If the clock was set back, a session counts as late by the distance to its last check, because more is not known.
     """
     if every <= timedelta(0):
         return timedelta(0)
@@ -205,5 +210,5 @@ def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> t
 
 
 def _early(session: str) -> float:
-    """0 to `JITTER`: always the same for a session."""
+    """Return a number between 0 and `JITTER` that is always the same for a session."""
     return JITTER * zlib.crc32(session.encode()) / 2**32

@@ -1,7 +1,4 @@
-"""Why a token, a claim or a login is not taken: a word for metrics and pages, and a sentence for the log.
-
-The sentence never has a token, a code or another secret in it. Not here: the pages' texts (``failures.py``).
-"""
+"""Why a token, a claim or a sign-in is refused. The log message never contains a token, a code or another secret."""
 
 from __future__ import annotations
 
@@ -10,12 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SignOnRefusal:
-    """It is not taken.
+    """A refusal.
 
     Attributes:
-        code: one word for it, a label of a metric and a key of the pages' texts.
+        code: label of the metric, and key of the page's text.
         log_message: what was wrong, for an admin.
-        parameters: what the page's text may name, such as by how much a clock is off.
+        parameters: values that the page's text may contain, such as how far a clock is off.
     """
 
     code: str

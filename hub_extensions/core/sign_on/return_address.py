@@ -1,8 +1,7 @@
-"""Where a sign-in leads in the end: a path below the app that was asked for, and nowhere else.
+"""The address to which a sign-in returns: a path below the app, and nowhere else.
 
-The path comes from a browser, so only what every browser and every proxy reads in the same way is gone back to. Of
-anything else the app's front page is shown, which loses a bookmark's place and nothing more.
-Not here: what the hub does with an address of its own (``authenticator/openid/login.py``).
+The path comes from the browser, so only a path that every browser and proxy reads in the same way is accepted. Any
+other is replaced with the app's front page.
 """
 
 from __future__ import annotations
@@ -13,25 +12,25 @@ from hub_extensions.core.sign_on.apps import RESERVED, App
 
 LONGEST = 2048
 _PLAIN = re.compile(r"/[!-~]*")
-"""Printable ASCII: no space, no control sign, no letter that a browser turns into a slash or a dot."""
+"""Printable ASCII: no space, no control character, and no letter that browsers convert to a slash or a dot."""
 _ODD = re.compile(r"//|\\|%2f|%5c|%2e|%00|%25|#", re.IGNORECASE)
 """In a path: what one program reads as part of a name, and the next one as a step to somewhere else."""
 
 
 def front_path(app: App) -> str:
-    """The path of the app's front page, with a slash at its end."""
+    """Return the path of the app's front page, with a trailing slash."""
     path = "/" + app.where.partition("://")[2].partition("/")[2]
     return path if path.endswith("/") else f"{path}/"
 
 
 def origin_of(app: App) -> str:
-    """The origin of the app's public address, as a browser writes it: ``https://apps.example.org``."""
+    """Return the origin of the app's public address in the browser's form: ``https://apps.example.org``."""
     scheme, _, rest = app.where.partition("://")
     return f"{scheme}://{rest.partition('/')[0]}".lower()
 
 
 def return_path(app: App, wanted: str) -> str:
-    """Where to go back to: `wanted`, a path with its query, if it surely lies below the app; else its front page."""
+    """Return `wanted`, a path with its query, if it surely lies below the app; otherwise the app's front page."""
     front = front_path(app)
     if len(wanted) > LONGEST or not _PLAIN.fullmatch(wanted) or "#" in wanted:
         return front
@@ -45,5 +44,5 @@ def return_path(app: App, wanted: str) -> str:
 
 
 def return_address(app: App, wanted: str) -> str:
-    """The same as a whole address."""
+    """Return the same as a whole URL."""
     return f"{origin_of(app)}{return_path(app, wanted)}"

@@ -1,7 +1,6 @@
-"""What ends with a session: tokens, the hub's cookie, servers. A plan, and the report of what was done.
+"""The end of sessions: which tokens, cookies and servers end with them (`EndPlan`), and what was done (`EndReport`).
 
-Who ends a session, and by which request, makes no difference here; only whether a right was lost does.
-Not here: doing it (``authenticator/session_ender.py``).
+It makes no difference which request ended a session, but it does whether the right to sign in was lost.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from hub_extensions.core.sign_on.config import ServerPolicy, SignOnConfig, Token
 from hub_extensions.core.sign_on.sessions import EndCause, SignOnSession
 
 OWN = frozenset({EndCause.SIGN_OUT, EndCause.BY_OWNER})
-"""Ends that its user asked for."""
+"""Causes that the user ordered."""
 _SERVER_SCOPES = ("access:servers!", "users:activity!")
 
 
@@ -29,7 +28,7 @@ class ServerFact:
 
 @dataclass(frozen=True, slots=True)
 class StopOrder:
-    """A server that is to stop at a time, which may be now."""
+    """A server that will stop at a time, which may be now."""
 
     server: str
     at: datetime
@@ -37,12 +36,13 @@ class StopOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndPlan:
-    """What is to be done.
+    """The steps of an end.
 
     Attributes:
-        is_last: no session of the person is left, so the hub's own cookie ends too.
+        is_last: it was the person's last session, so the hub's own cookie ends too.
         tokens: which tokens end.
-        stops: servers to stop. kept: servers that run on.
+        stops: servers to stop.
+        kept: servers that keep running.
     """
 
     sessions: tuple[SignOnSession, ...]
@@ -54,13 +54,16 @@ class EndPlan:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """What was done.
+    """The result of an end.
 
     Attributes:
-        sessions: public ids. tokens: how many were deleted. tokens_kept: how many of the person's are left.
-        servers_stopped: stopped, or to be stopped at the time that `stops_at` says.
-        servers_asked: servers that have asked the hub again about their open pages.
-        gate_told: the gate knows; False: it has not answered yet, and is called again. None: there is no gate.
+        sessions: public ids.
+        tokens: number of deleted tokens.
+        tokens_kept: number of the person's tokens that are left.
+        servers_stopped: stopped now, or at the time `stops_at`.
+        servers_asked: servers that checked their open pages with the hub again.
+        gate_told: the gate has confirmed it; False if it has not answered yet and is called again, `None` without a
+            gate.
     """
 
     sessions: tuple[str, ...]
@@ -76,7 +79,7 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenFact:
-    """A token of the person. `session`: the hub's id of the browser that got it; None: none did."""
+    """A token of the person. `session` is the hub's id of the browser session that got it; `None` if none did."""
 
     id: int
     note: str
@@ -86,10 +89,10 @@ class TokenFact:
 
 
 def server_scopes(wanted: Collection[str], user: str, server: str) -> frozenset[str]:
-    """What a server's own token may have: what it has to, and what the hub's configuration gives it, as tokens say it.
+    """Return the scopes that a server's own token may have, in the form in which tokens list them.
 
     Args:
-        wanted: of the role ``server``, or ``server_token_scopes``.
+        wanted: scopes of the role ``server``, or ``server_token_scopes``.
     """
     filters = {"server": f"!server={user}/{server}", "user": f"!user={user}"}
     found = set(wanted)
@@ -103,10 +106,10 @@ def server_scopes(wanted: Collection[str], user: str, server: str) -> frozenset[
 def server_token(
     tokens: Sequence[TokenFact], address: str, started: datetime | None, allowed: frozenset[str] = frozenset()
 ) -> TokenFact | None:
-    """The token that the hub gave to the server at this address, a moment before that `started`.
+    """Return the token that the hub gave to the server at this address shortly before `started`.
 
-    Anybody can write a note; so it counts only where no browser got the token, where it can no more than this server
-    may (`allowed`), and for one token, the last before the start.
+    Any token can have such a note. It counts only if no browser session got the token, if its scopes are those of this
+    server (`allowed`), and if it is the last one before the start.
     """
     own = [
         each
@@ -130,10 +133,11 @@ def plan_end(
     lost_right: bool = False,
     account_unknown: bool = False,
 ) -> EndPlan:
-    """What ends with `ending`, which are among the `living` sessions of one person.
+    """Decide what ends with the sessions `ending`, which are among the `living` sessions of one person.
 
-    Servers stop with the last session only, and never for a limit: a training goes on while its user sleeps. Nor do
-    they stop while nobody knows whether the account is still there (`account_unknown`), but the tokens end then.
+    Servers stop only with the last session, and never because of a limit: a training continues while its user sleeps.
+    They
+    do not stop either while it is unknown whether the account exists (`account_unknown`), but the tokens end then.
     """
     gone = {each.id for each in ending}
     is_last = all(each.id in gone for each in living)
@@ -156,7 +160,7 @@ def plan_end(
 def _stops(
     servers: Sequence[ServerFact], policy: ServerPolicy, config: SignOnConfig, now: datetime, *, waiting_too: bool
 ) -> tuple[StopOrder, ...]:
-    """A place in line is kept at one's own sign-out; with the right to sign in it ends at once."""
+    """A ticket stays when the user signs out, and ends at once when the user loses the right to sign in."""
     orders = [StopOrder(each.name, now) for each in servers if each.waits and waiting_too]
     if policy == "keep":
         return tuple(orders)

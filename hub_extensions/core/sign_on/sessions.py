@@ -1,7 +1,4 @@
-"""One sign-on session: what is known of it, when a limit ends it, and how it is shown to people.
-
-Not here: what else ends with a session (``session_ender.py``).
-"""
+"""A sign-on session: its data, the limits that end it, and how pages show it."""
 
 from __future__ import annotations
 
@@ -37,15 +34,15 @@ class EndCause(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SignOnSession:
-    """A browser that is signed in, or was.
+    """A browser that is or was signed in.
 
     Attributes:
-        id: its public name, of no use as a cookie.
-        token_hash: SHA-256 of its cookie's value, in hexadecimal.
-        hub_session: the value of ``jupyterhub-session-id``, which ties OAuth tokens and codes to it.
-        user_id: the hub's number of its user, which outlives a new name.
-        browser, address: in words, and shortened.
-        ended, cause, by: None and empty while it lasts; `by`: the admin who ended it.
+        id: its public id, which is useless as a cookie.
+        token_hash: SHA-256 (hex) of the cookie's value.
+        hub_session: the value of ``jupyterhub-session-id``, which links OAuth tokens and codes to it.
+        user_id: the hub's id of its user, which stays the same if the user is renamed.
+        browser, address: name of the browser, and the shortened address.
+        ended, cause, by: `None` and "" while it lasts; `by` is the admin who ended it.
     """
 
     id: str
@@ -62,7 +59,7 @@ class SignOnSession:
 
 
 def limit_passed(session: SignOnSession, config: SignOnConfig, now: datetime) -> EndCause | None:
-    """The limit that ends this session; None: it lasts."""
+    """Return the limit that ends this session now; `None` if it goes on."""
     if config.lifetime is not None and now - session.begun >= config.lifetime:
         return EndCause.LIFETIME
     if config.idle is not None and now - session.last_use >= config.idle:
@@ -74,12 +71,12 @@ SIGNED_OUT = "You were signed out."
 
 
 def return_problem(sessions: Iterable[SignOnSession], config: SignOnConfig, now: datetime) -> str:
-    """Why no server of this person comes back unasked, with these sessions; "": one may, as a session lasts."""
+    """Return why no server of this person is started again automatically; "" if a living session allows it."""
     return "" if any(limit_passed(each, config, now) is None for each in sessions) else SIGNED_OUT
 
 
 def over_number(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequence[SignOnSession]:
-    """Those of one person's sessions that are too many: the oldest."""
+    """Return the oldest of a person's sessions, by which the person has too many."""
     if config.max_sessions is None:
         return ()
     by_age = sorted(sessions, key=lambda each: (each.begun, each.id))
@@ -87,7 +84,7 @@ def over_number(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequ
 
 
 def short_address(address: str) -> str:
-    """The network that an address is in, /24 or /48; "": it is no address."""
+    """Return the /24 or /48 network of an address; "" if it is not an address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -98,9 +95,12 @@ def short_address(address: str) -> str:
 
 
 def address_of_browser(peer: str, forwarded: str, trusted: Collection[str]) -> str:
-    """Where a request came from, for the log alone: ``X-Forwarded-For`` counts as far as `trusted` wrote it.
+    """Return the address of the client, for the log only. ``X-Forwarded-For`` counts as far as trusted proxies wrote
+    it.
 
-    `peer`: who is at the other end of the connection. `trusted`: addresses and networks of proxies.
+    Args:
+        peer: the other end of the connection.
+        trusted: addresses and networks of proxies.
     """
     networks = [ipaddress.ip_network(each, strict=False) for each in trusted]
     found = peer
@@ -137,7 +137,7 @@ _SYSTEMS = (
 
 
 def browser_words(user_agent: str) -> str:
-    """A browser as its owner knows it: ``Firefox on Linux``. Of the header only known words are taken over."""
+    """Return a browser's name for its owner, such as ``Firefox on Linux``. Only known words of the header are used."""
     header = user_agent[:512]
     browser = next((name for name, sign in _BROWSERS if re.search(sign, header)), "")
     system = next((name for name, sign in _SYSTEMS if re.search(sign, header)), "")
@@ -147,7 +147,7 @@ def browser_words(user_agent: str) -> str:
 
 
 def browser_text(browser: str, t: Catalogue) -> str:
-    """A browser in its reader's language, from the words that are kept of it."""
+    """Return the name of a browser, as `browser_words` made it, in the reader's language."""
     name, on, system = browser.partition(" on ")
     name = {"A browser": t("A browser"), "Another program": t("Another program")}.get(name, name)
     return t("%1 on %2", name, system) if on else name
@@ -173,5 +173,5 @@ WORDS = {
 
 
 def end_words(cause: str, t: Catalogue = ENGLISH) -> str:
-    """Who or what ended a session, for its user; an admin has no name there."""
+    """Return why a session ended, for its user; the name of an admin is left out."""
     return t(WORDS[EndCause(cause)]) if cause in set(EndCause) else t("This session ended.")
