@@ -1,1 +1,1 @@
-"""RUNS in the hub: sign-on sessions for the authenticator that the hub has, and a sign-out that really signs out."""
+"""Runs in the hub: adds sign-on sessions to any authenticator, and a sign-out that ends everything."""

@@ -1,7 +1,7 @@
-"""Reports to the gate and to the GPU service which sessions have ended, again and again until they have answered.
+"""Report ended sessions to the gate and the GPU service, and retry until they have answered.
 
-An end never waits for them: the hub's tokens are gone by then, so that both find out by themselves, a little later.
-Not here: what is reported (``core/sign_on/ended_sessions.py``), and when (``session_ender.py``).
+Ending a session does not wait for the reports. The hub has deleted the session's tokens by then, so gate and service
+would find out a little later without a report.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
 class GateNotReached(OSError):
-    """The gate answered nothing, or not yes."""
+    """The gate did not answer, or answered with an error."""
 
 
 @dataclass
 class WaitingReport:
-    """What the gate does not know yet of one person. `known`: of those who wait until it does."""
+    """Ended sessions of one user that are not reported yet, and the futures that wait for the report."""
 
     ended: EndedSessions
     known: list[asyncio.Future[bool]] = field(default_factory=list)
 
     def merge(self, other: WaitingReport) -> None:
-        """Report both at once."""
+        """Add the sessions of another report of the same user."""
         mine, its = self.ended.sessions, other.ended.sessions
         both = None if mine is None or its is None else tuple(dict.fromkeys((*mine, *its)))
         self.ended = EndedSessions(self.ended.user, both)
@@ -44,10 +44,10 @@ class WaitingReport:
 
 
 class EndsCaller(ABC):
-    """Reports ends to one other process. What ended last is reported first. `log`: the hub's."""
+    """Reports ended sessions to one other process, the latest end first. `log` is the hub's."""
 
     called: str
-    """Who hears of the ends, for the log."""
+    """Name of the other process, for the log."""
 
     def __init__(self, log: Any) -> None:
         self._log = log
@@ -55,7 +55,7 @@ class EndsCaller(ABC):
         self._sender: asyncio.Future[None] | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
-        """Have it reported; done when the gate knows."""
+        """Queue a report. The returned future is done when the other process has confirmed it."""
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         report = WaitingReport(ended, [known])
         before = self._waiting.pop(ended.user, None)
@@ -87,7 +87,7 @@ class EndsCaller(ABC):
                     known.set_result(True)
 
     def _put_back(self, report: WaitingReport) -> None:
-        """It goes behind all others: one that the gate refuses holds up nobody."""
+        """Put a report behind all others, so that one that is refused does not delay them."""
         newer = self._waiting.get(report.ended.user)
         if newer is not None:
             newer.merge(report)
@@ -96,11 +96,11 @@ class EndsCaller(ABC):
 
     @abstractmethod
     async def _send(self, ended: EndedSessions) -> None:
-        """Report it once. Raises OSError or ValueError where it is not known to have arrived."""
+        """Send a report once. Raises OSError or ValueError unless its arrival was confirmed."""
 
 
 class GateCaller(EndsCaller):
-    """Reports to the gate; one for a hub."""
+    """Reports to the gate. A hub has one."""
 
     called = "The gate"
 
@@ -135,7 +135,7 @@ class GateCaller(EndsCaller):
 
 
 class ServiceCaller(EndsCaller):
-    """Reports to the GPU service, which forgets the logins that it remembers; one for a hub."""
+    """Reports to the GPU service, so that it discards the logins that it has cached. A hub has one."""
 
     called = "The GPU service"
 
@@ -148,7 +148,7 @@ class ServiceCaller(EndsCaller):
             await self._service.sessions_ended(ended)
         except ServiceAway as problem:
             raise OSError(str(problem)) from None
-        except ServiceRefused as problem:  # a service of before, which has no such route
+        except ServiceRefused as problem:  # an older service, which lacks the route
             self._log.debug("The GPU service does not take the end of a session: %s", problem)
 
 

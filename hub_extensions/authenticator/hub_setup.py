@@ -1,7 +1,4 @@
-"""What ``configure(c)`` adds to a hub's configuration for sign-on sessions.
-
-Not here: reading the settings (``spawner/config/loader.py``), and what they do (``mixin.py``).
-"""
+"""The changes of ``configure(c)`` for sign-on sessions."""
 
 from __future__ import annotations
 
@@ -27,22 +24,24 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 class AuthenticatorUnknown(ValueError):
-    """``c.JupyterHub.authenticator_class`` names nothing that can be loaded."""
+    """``c.JupyterHub.authenticator_class`` cannot be loaded."""
 
 
 def add_sign_on(
     c: Any, config: SignOnConfig, notes: list[str], *, resolve: bool = True, gate: GateAddress | None = None
 ) -> None:
-    """Put sessions in front of the authenticator that the configuration names, and what goes with them.
+    """Add sessions to the authenticator that the configuration names, with their scopes, templates and server settings.
 
     Args:
+        notes: sentences for the administrator are appended to it.
         resolve: False in a dry run, where the authenticator need not be installed.
-        gate: it is told of each end; None: there is none.
+        gate: where ended sessions are reported; `None` without a gate.
 
     Raises:
-        AuthenticatorUnknown: it cannot be loaded. ProviderSettingsWrong: it is ours, and its settings do not fit.
+        AuthenticatorUnknown: the authenticator cannot be loaded.
+        ProviderSettingsWrong: it is ours, and its settings are wrong.
     """
-    is_ours = is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))  # it has sessions without a setting
+    is_ours = is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))  # ours always has sessions
     if not config.enabled and not is_ours:
         return
     if is_ours:
@@ -64,7 +63,7 @@ def add_sign_on(
 
 
 def _loaded(named: Any) -> type:
-    """The class that a hub would take: of an entry point, by its import path, or as it is; the hub's own default."""
+    """Load the class as the hub would: from an entry point or an import path; the default is the hub's own."""
     if isinstance(named, type):
         return named
     name = str(named or "pam")
@@ -105,14 +104,14 @@ def _add_templates(c: Any) -> None:
 
 
 def _language_of_page(user: object) -> Any:
-    """The hub calls this for each page, with its reader."""
+    """The hub calls this for each page, with the user who reads it."""
     from hub_extensions.authenticator.requests import language_of_page  # JupyterHub's handlers take their time to load
 
     return language_of_page
 
 
 def _add_cache_age(c: Any, seconds: int) -> None:
-    """In each section of a spawner that sets arguments, and in the one that all read."""
+    """Add the argument to ``Spawner.args`` and to each section of a spawner that sets ``args``."""
     sections = {"Spawner", *(name for name in c if name.endswith("Spawner") and "args" in c[name])}
     for name in sorted(sections):
         args = list(value_of(c, name, "args", []))
@@ -121,7 +120,7 @@ def _add_cache_age(c: Any, seconds: int) -> None:
 
 
 def _add_server_key(c: Any) -> None:
-    """In each section of a spawner that sets an environment, and in the one that all read."""
+    """Add the variable to ``Spawner.environment`` and to each section of a spawner that sets ``environment``."""
     for name in sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and "environment" in c[each])}):
         c[name].environment = {**value_of(c, name, "environment", {}), VARIABLE: _server_key}
 

@@ -1,7 +1,4 @@
-"""Sign-in and sign-out: each handler of the authenticator begins a session, and the one of ``/logout`` ends it.
-
-Not here: what a session is (``sign_on.py``), and the pages about sessions (``pages.py``).
-"""
+"""Sign-in and sign-out: the authenticator's handlers begin a session, and the handler of ``/logout`` ends it."""
 
 from __future__ import annotations
 
@@ -20,15 +17,17 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 from hub_extensions.core.text.translation import halves
 
 SILENT = frozenset({EndCause.SIGN_OUT.value, EndCause.REPLACED.value})
-"""Ends that nobody has to be told of."""
+"""Causes that are not shown at the next sign-in, because the user caused the end."""
 
 
 WAIT_SECONDS = 1.0
-"""So long a sign-out waits for the person's servers to have closed their pages."""
+"""Time that a sign-out waits for the person's servers to close their open pages."""
 
 
 def on_this_host(validate: Callable[[str], str], address: str) -> str:
-    """Where to go on to, as the hub allows it; "": nowhere, as for what is no address, and for control characters."""
+    """Return the address to continue at if the hub allows it, otherwise ""; also for control characters and malformed
+    URLs.
+    """
     try:
         return str(validate(address)) if address.isprintable() else ""
     except ValueError:  # the hub would answer 500
@@ -36,16 +35,16 @@ def on_this_host(validate: Callable[[str], str], address: str) -> str:
 
 
 class BeginsSessions:
-    """In front of a handler that signs people in, by the hub's `login_user` or by `set_login_cookie` alone."""
+    """Mixin for a handler that signs users in, with the hub's `login_user` or with `set_login_cookie` only."""
 
     _sign_on_new = False
 
     def _validate_next_url(self: Any, next_url: str) -> str:
-        """As the hub does; an address that no ``Location`` can have is none, and the hub would answer 500 to it."""
+        """Return "" for an address that cannot be in a ``Location`` header, to which the hub would answer 500."""
         return on_this_host(super()._validate_next_url, next_url)  # type: ignore[misc]
 
     async def login_user(self: Any, data: Any = None) -> Any:
-        """As the hub does; a new session even where this browser has one."""
+        """Begin a new session, even if this browser has one."""
         self._sign_on_new = True
         try:
             user = await super().login_user(data)  # type: ignore[misc]  # the handler behind us has it
@@ -60,7 +59,7 @@ class BeginsSessions:
         return user
 
     def set_login_cookie(self: Any, user: Any) -> None:
-        """As the hub does, with a session; a visit to the login page by who is signed in begins none."""
+        """Begin a session, unless this browser already has one of this user, as at a second visit of the login page."""
         sign_on = self.authenticator.sign_on
         session = sign_on.session_of(self)
         if self._sign_on_new or session is None or session.user_id != user.id:
@@ -68,13 +67,13 @@ class BeginsSessions:
         super().set_login_cookie(user)  # type: ignore[misc]
 
     async def prepare(self: Any) -> None:
-        """Before the page to sign in: who or what ended the session that this browser had. Said once, to a person."""
+        """Show once why this browser's last session ended, before the sign-in page."""
         await super().prepare()  # type: ignore[misc]
         if self.request.method != "GET" or self._finished or self.current_user is not None:
             return
         if self.request.headers.get("Sec-Fetch-Mode", "navigate") != "navigate":
-            return  # a page asks by itself, and shows nobody what it gets
-        # where signing in begins, never where it comes back to
+            return  # a background request, whose answer no user reads
+        # only at the start of a sign-in, never at its callback
         if self.request.path != self.settings["login_url"]:
             return
         session = self.authenticator.sign_on.ended_session_of(self)
@@ -96,16 +95,18 @@ class BeginsSessions:
 
 
 class EndsSession:
-    """In front of the handler of ``/logout``."""
+    """Mixin for the handler of ``/logout``."""
 
     async def prepare(self: Any) -> None:
-        """Only a page that is opened signs out, and no picture of a notebook: servers may stop with the session."""
+        """Refuse requests that do not load a page, such as an image in a notebook, because servers may stop with the
+        session.
+        """
         await super().prepare()  # type: ignore[misc]
         if self.request.headers.get("Sec-Fetch-Dest", "document") != "document":
             raise web.HTTPError(403, "Open this page to sign out.")
 
     async def default_handle_logout(self: Any) -> None:
-        """As the hub does, after the session of this browser has ended everywhere."""
+        """End this browser's session everywhere before the hub's own sign-out."""
         ending = self._end_session()
         if ending is not None:
             await asyncio.wait({ending}, timeout=WAIT_SECONDS)
@@ -113,7 +114,7 @@ class EndsSession:
         self.authenticator.sign_on.clear_cookie(self)
 
     def clear_login_cookie(self: Any, name: Any = None) -> None:
-        """As the hub does; a handler with a `get` of its own does no more than this."""
+        """End the session here too, because a handler with its own `get` may call nothing else."""
         self._end_session()
         super().clear_login_cookie(name)  # type: ignore[misc]
         self.authenticator.sign_on.clear_cookie(self)
@@ -128,7 +129,9 @@ class EndsSession:
 
 
 def with_sign_on(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-    """The authenticator's handlers with ours in front; the hub's own for the paths that it leaves to the hub."""
+    """Yield the authenticator's handlers with our mixins, and the hub's own for paths that the authenticator does not
+    handle.
+    """
     taken = set()
     for path, handler, *more in handlers:
         taken.add(path)

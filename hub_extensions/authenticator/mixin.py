@@ -1,10 +1,9 @@
-"""The authenticator that a hub has, with sign-on sessions in front: `with_sessions`.
+"""Adds sign-on sessions to any authenticator class: `with_sessions`.
 
-The hub asks `refresh_user` on every request (``auth_refresh_age = -1``); a browser without a session has to sign in.
-The authenticator's own refresh goes on as often as the admin has set it. JupyterHub's traps, mended here:
-5.5 has no ``_jupyterhub_user`` on the handler while it refreshes; 6.1 reads a ``_token_authenticated`` that nobody set;
-both ask once a request only, so that the refresh before a start would be lost.
-Not here: what a sign-in does (``login.py``), and sessions themselves (``sign_on.py``).
+The hub calls `refresh_user` for every request (``auth_refresh_age = -1``), and a browser without a session has to sign
+in. The authenticator's own refresh runs as often as configured. This works around three problems of JupyterHub: 5.5
+does not set ``_jupyterhub_user`` on the handler during the refresh; 6.1 reads a ``_token_authenticated`` that was never
+set; both refresh once per request, so that the refresh before a spawn would be skipped.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ EVERY_REQUEST = -1
 
 
 class SignOnMixin:
-    """In front of any authenticator of JupyterHub 5.3 to 6."""
+    """Mixin for any authenticator of JupyterHub 5.3 to 6."""
 
     sign_on_config: ClassVar[SignOnConfig]
     sign_on_gate: ClassVar[GateAddress | None] = None
@@ -37,12 +36,12 @@ class SignOnMixin:
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        own = getattr(self, "refresh_seconds", self.auth_refresh_age)  # how often the one behind us is asked
+        own = getattr(self, "refresh_seconds", self.auth_refresh_age)  # how often the authenticator itself refreshes
         self._own_refresh_age, self.auth_refresh_age = own, EVERY_REQUEST
         self._refreshed: dict[int, float] = {}
 
     def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
-        """What admins read of where accounts are; an authenticator that asks there has words of its own."""
+        """Return sentences for the admins' page about where accounts are managed. An authenticator may add its own."""
         behind: Any = super()
         if hasattr(behind, "provider_words"):
             return list(behind.provider_words(t))
@@ -51,17 +50,20 @@ class SignOnMixin:
         return [t("This hub's authenticator cannot say when an account ends: end its sessions here.")]
 
     def sign_on_now(self) -> datetime:
-        """The hub's clock."""
+        """Return the hub's time."""
         return datetime.now(timezone.utc)
 
     def get_handlers(self, app: Any) -> list[Any]:
-        """The authenticator's own, each of which begins sessions, and the pages of sessions."""
+        """Return the authenticator's handlers, which begin sessions, and the pages of sessions."""
         self.sign_on = HubSignOn(app, self.sign_on_config, self.sign_on_now, self.sign_on_gate)
         own: list[Any] = super().get_handlers(app)  # type: ignore[misc]  # the authenticator behind us has it
         return [*with_sign_on(own), *PAGES, *REST]
 
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> Any:
-        """May this request go on? A request about somebody else, and one by a token, never ends anybody's session."""
+        """Decide whether this request may continue.
+
+        A request about another user, or with a token, never ends a session.
+        """
         if handler is None:
             return await self._refresh(user, handler, **more)
         if not hasattr(handler, "_token_authenticated"):
@@ -77,17 +79,17 @@ class SignOnMixin:
         self.sign_on.grant_admins(user)
         if self._is_due(user):
             return await self._refresh(user, handler, **more)
-        # the hub asks once a request; a start in this one may ask the authenticator itself
+        # the hub refreshes once per request; a spawn in this request may still need the authenticator's own refresh
         getattr(handler, "_refreshed_users", set()).discard(user.name)
         return True
 
     def sign_on_return_problem(self, user: Any) -> str:
-        """Why a server of this person that nobody asks for is not started; "": it may be. A spawner asks."""
+        """Return why a server of this user is not started automatically; "" if it may be. Called by the spawner."""
         sessions = self.sign_on.registry.of_user(user.id)
         return return_problem(sessions, self.sign_on_config, self.sign_on_now())
 
     def delete_user(self, user: Any) -> Any:
-        """The hub deletes an account: its sessions end before another one may get its number."""
+        """End the user's sessions before another account may get the same id."""
         self.sign_on.ender.end(user.id, self.sign_on.registry.of_user(user.id), EndCause.USER_DELETED)
         return super().delete_user(user)  # type: ignore[misc]
 
@@ -95,7 +97,7 @@ class SignOnMixin:
         if not self._own_refresh_age:
             return False
         last = self._refreshed.get(user.id)
-        if last is None:  # signed in a moment ago, or the hub has just started
+        if last is None:  # the user has just signed in, or the hub has just started
             self._refreshed[user.id] = time.monotonic()
             return False
         return time.monotonic() - last >= self._own_refresh_age
@@ -108,14 +110,17 @@ class SignOnMixin:
 
 
 def _identifies(handler: Any, user: Any) -> bool:
-    """The hub finds out who asks, and it is this person; what it asks later in a request is about a start or a stop."""
+    """Return whether the hub identifies the sender of this request as this user.
+
+    Later calls in the same request are about a spawn or a stop.
+    """
     if getattr(handler, "_sign_on_asked", False):
         return False
     return not hasattr(handler, "_jupyterhub_user") or handler._jupyterhub_user is user
 
 
 def with_sessions(authenticator: type, config: SignOnConfig, gate: GateAddress | None = None) -> type:
-    """This authenticator with sessions; its own settings stay where they are. `gate`: to be called at each end."""
+    """Return a subclass with sessions; its settings keep their names. `gate` is where ended sessions are reported."""
     if issubclass(authenticator, SignOnMixin):
         authenticator.sign_on_gate = gate
         return authenticator

@@ -1,7 +1,6 @@
-"""Two pages for people, in the hub's own look: *my sessions*, and everybody's for admins.
+"""Two pages in the hub's layout: *my sessions*, and the sessions of all users for admins.
 
-Every button is a form with the hub's XSRF token, so the pages work without script; a form leads back to its page.
-Not here: who may (``requests.py``), REST (``rest.py``).
+Each button is a form with the hub's XSRF token, so the pages work without scripts. A form leads back to its page.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ EVENTS_SHOWN = 20
 
 
 class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterhub has no types
-    """A page of the hub with forms, whose bodies are bounded. The proof of a form (XSRF) is in its body."""
+    """A page of the hub with forms of limited size. The XSRF token is in the form's body."""
 
     body_bytes = 16 * 1024
     _has_form = False
@@ -42,7 +41,7 @@ class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterh
 
     @web.authenticated
     async def post(self) -> None:
-        """Read the form, check its proof, and do what it asks for."""
+        """Read the form, check its XSRF token, and call `submitted`."""
         request = self.request
         try:
             parse_body_arguments(
@@ -58,15 +57,14 @@ class FormPage(BoundedBody, BaseHandler, ABC):  # type: ignore[misc]  # jupyterh
 
     @abstractmethod
     async def submitted(self) -> None:
-        """What the form asks for."""
+        """Carry out what the form orders."""
 
 
 class SessionsPage(FormPage):
-    """My sessions, for people: where I am signed in; end one, end the others."""
+    """GET: the page *my sessions*. POST: end one session of the user, or all others."""
 
     @web.authenticated
     async def get(self) -> None:
-        """See the class."""
         user = _person(self)
         sign_on = sign_on_of(self)
         current = sign_on.session_of(self)
@@ -85,7 +83,7 @@ class SessionsPage(FormPage):
         self.finish(html)
 
     async def submitted(self) -> None:
-        """End one session by its `id`, or all but this one (`others`)."""
+        """End one session by its `id`, or all except this one (`others`)."""
         user = _person(self)
         sign_on = sign_on_of(self)
         current = sign_on.session_of(self)
@@ -101,15 +99,14 @@ class SessionsPage(FormPage):
 
 
 class AdminPage(FormPage):
-    """For admins: everybody's sessions, searched; end a person's everywhere; what happened lately."""
+    """For admins. GET: the sessions of all users, a search, and recent events. POST: end a user's sessions."""
 
     @web.authenticated
     async def get(self) -> None:
-        """See the class."""
         await self._show(None, "")
 
     async def submitted(self) -> None:
-        """End everything of a `user`; with `lost_right` also what an account without rights loses."""
+        """End all sessions of `user`; with `lost_right`, end also what belongs to the right to sign in."""
         if not has_scope(self, END_SCOPE):
             raise web.HTTPError(403, f"This needs the scope {END_SCOPE}.")
         sign_on = sign_on_of(self)
@@ -125,7 +122,7 @@ class AdminPage(FormPage):
             by=asker_name(self),
             lost_right=bool(self.get_argument("lost_right", "")),
         )
-        if sign_on.session_of(self) is None:  # one's own
+        if sign_on.session_of(self) is None:  # the admin ended this very session
             self.redirect(self.settings["login_url"], status=303)
             return
         await self._show(report, str(user.name))
@@ -162,7 +159,7 @@ def _person(handler: Any) -> Any:
 
 
 def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]:
-    """Who has a session, by name; at most `MOST_PEOPLE`."""
+    """Return the users with sessions by name, at most `MOST_PEOPLE`."""
     sign_on = sign_on_of(handler)
     current = sign_on.session_of(handler)
     registry = sign_on.registry
@@ -176,7 +173,7 @@ def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]
 
 
 def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
-    """Return who has running servers, and an account of which nobody knows whether it is still there."""
+    """Return users with running servers whose account may no longer exist."""
     unknown = sign_on_of(handler).registry.unknown
     found = [(handler.app.users[user_id], since) for user_id, since in unknown.items() if user_id in handler.app.users]
     return [
@@ -187,7 +184,7 @@ def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
 
 
 def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:
-    """When sessions end by themselves; "": never."""
+    """Describe when sessions end because of a limit; "" if they do not."""
     if config.idle is None and config.lifetime is None:
         return ""
     if config.lifetime is None:
@@ -199,7 +196,7 @@ def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:
 
 
 def ends_too(config: SignOnConfig, t: Catalogue = ENGLISH) -> list[str]:
-    """What a person loses beside the sessions who may not sign in any more."""
+    """List what else ends for a person who may no longer sign in."""
     servers = {
         "keep": [],
         "stop": [t("servers")],

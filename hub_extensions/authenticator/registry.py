@@ -1,7 +1,6 @@
-"""The sessions in memory, so that no request waits for the database: by cookie, by person, by the hub's own session id.
+"""All sessions in memory, by cookie, by user and by the hub's session id, so that no request waits for the database.
 
-What changes here was written before, but for the time of the last use: it is written once a minute (`note_uses`).
-Not here: the database (``adapters/store/sign_on.py``), and what else ends with a session (``session_ender.py``).
+Changes are written to the database first. Only the times of last use are written later, once a minute (`note_uses`).
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from hub_extensions.core.sign_on import (
 
 COOKIE_BYTES = 32
 ENDED_KEPT = timedelta(days=7)
-"""So long a browser that comes back is told who ended its session."""
+"""Time for which an ended session is remembered, to show its browser why it ended."""
 LATE_TOKENS = timedelta(minutes=10)
-"""A request that was under way while its session ended may have got a token a moment later: it is looked for."""
+"""Time after the end of a session in which a request that was in progress may still have received a token."""
 
 
 class SessionRegistry:
-    """All sessions of the hub, and those that ended lately. `now`: the hub's clock."""
+    """The hub's sessions, and those that ended recently. `now` is the hub's clock."""
 
     def __init__(self, store: SignOnStore, config: SignOnConfig, now: Callable[[], datetime]) -> None:
         self.store = store
@@ -44,13 +43,13 @@ class SessionRegistry:
         self._unwritten: dict[str, datetime] = {}
         self._quiet: dict[int, datetime] = {}
         self.unknown: dict[int, datetime] = store.unknown_accounts()
-        """Users of whom nobody knows whether the provider still has them -> since when."""
+        """Users whose account may no longer exist at the provider -> since when this is unknown."""
         for session in store.sessions():
             self.put(session)
         self._ended_before_start = self._in_the_last_minutes_of_ends()
 
     def begin(self, user_id: int, user_agent: str, address: str) -> tuple[SignOnSession, str]:
-        """A new session, which nobody knows yet, and the value of its cookie, which is kept nowhere."""
+        """Return a new session, which is not registered yet, and the value of its cookie, which is never stored."""
         value = secrets.token_urlsafe(COOKIE_BYTES)
         now = self._now()
         session = SignOnSession(
@@ -66,7 +65,7 @@ class SessionRegistry:
         return session, value
 
     def put(self, session: SignOnSession) -> None:
-        """This session is written as it is here."""
+        """Register a session as it has been written to the database."""
         if session.ended is None:
             self._living[session.token_hash] = session
             self._hashes[session.hub_session] = session.token_hash
@@ -82,67 +81,67 @@ class SessionRegistry:
             self._by_user.pop(session.user_id, None)
 
     def living(self, cookie: str | None) -> SignOnSession | None:
-        """The session with this cookie, where it lasts."""
+        """Return the living session with this cookie."""
         return self._living.get(_hash_of(cookie)) if cookie else None
 
     def ended(self, cookie: str | None) -> SignOnSession | None:
-        """The session with this cookie, where it ended lately."""
+        """Return the recently ended session with this cookie."""
         return self._ended.get(_hash_of(cookie)) if cookie else None
 
     def of_user(self, user_id: int) -> Sequence[SignOnSession]:
-        """A person's sessions, the one that was used last first."""
+        """Return a user's sessions, the last used first."""
         found = [self._living[each] for each in self._by_user.get(user_id, ())]
         return sorted(found, key=lambda each: (each.last_use, each.id), reverse=True)
 
     def ids(self) -> set[str]:
-        """The public ids of all sessions that last."""
+        """Return the public ids of all living sessions."""
         return {each.id for each in self._living.values()}
 
     def users(self) -> Sequence[int]:
-        """Who has a session."""
+        """Return the ids of users with a session."""
         return list(self._by_user)
 
     def use(self, session: SignOnSession) -> None:
-        """Its browser has asked for something."""
+        """Record that the session's browser sent a request."""
         now = self._now()
         self._living[session.token_hash] = replace(session, last_use=now)
         self._unwritten[session.id] = now
 
     def use_by_token(self, hub_session: str | None) -> None:
-        """A server has asked about a token that was given out to the session with this id of the hub's."""
+        """Record a use of the session with this id of the hub, because a server checked a token of this session."""
         token_hash = self._hashes.get(hub_session or "")
         if token_hash is None:
             return
         session = self._living[token_hash]
-        # a server that was told to ask again does so for every page at once: that is no use by anybody
+        # a server that was ordered to check again does so for every open page: this is not a use by a person
         if self._now() >= self._quiet.get(session.user_id, session.begun):
             self.use(session)
 
     def be_quiet(self, user_id: int, length: timedelta) -> None:
-        """What this person's servers ask within this time is no use."""
+        """Do not count requests of this user's servers as use for this time."""
         self._quiet[user_id] = self._now() + length
 
     def over_limits(self) -> Sequence[tuple[SignOnSession, EndCause]]:
-        """Sessions that a limit ends now."""
+        """Return the sessions that a limit ends now."""
         now = self._now()
         judged = ((each, limit_passed(each, self._config, now)) for each in self._living.values())
         return [(session, cause) for session, cause in judged if cause is not None]
 
     def ended_lately(self) -> Iterable[SignOnSession]:
-        """Sessions that ended a moment ago."""
+        """Return the sessions that ended within `LATE_TOKENS`."""
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]
 
     def cause_of(self, session_id: str) -> str:
-        """Return why the session with this public id ended lately; "" if that is not known."""
+        """Return why the session with this public id ended recently; "" if unknown."""
         return next((each.cause for each in self._ended.values() if each.id == session_id), "")
 
     def all_ended(self) -> Iterable[SignOnSession]:
-        """Sessions that ended in the last days."""
+        """Return the sessions that ended within `ENDED_KEPT`."""
         return list(self._ended.values())
 
     def ended_before_start(self) -> set[int]:
-        """Who lost a session in the last minutes in which an earlier life of the hub ended any."""
+        """Return the users whose sessions ended shortly before the hub's last restart."""
         return self._ended_before_start
 
     def _in_the_last_minutes_of_ends(self) -> set[int]:
@@ -151,13 +150,13 @@ class SessionRegistry:
         return {user_id for user_id, ended in ends if last is not None and last - ended <= LATE_TOKENS}
 
     def note_uses(self) -> None:
-        """Write the last uses. What cannot be written is written the next time."""
+        """Write the times of last use. If this fails, they are written the next time."""
         with self.store.transaction():
             self.store.note_uses(self._unwritten)
         self._unwritten.clear()
 
     def forget_ended(self) -> None:
-        """Sessions that ended long ago, here and in the database."""
+        """Remove sessions that ended longer than `ENDED_KEPT` ago, in memory and in the database."""
         before = self._now() - ENDED_KEPT
         with self.store.transaction():
             self.store.forget_ended(before)

@@ -1,7 +1,7 @@
-"""Who may list and end whose sessions, for pages and REST alike.
+"""Permissions to list and end sessions, for pages and REST.
 
-A person's own need no scope in a browser. A token needs the right over the person's tokens (``tokens!user=…``), which
-a server's own token has not: code in a notebook signs nobody out.
+In a browser, a user needs no scope for their own sessions. A token needs the right to manage the user's tokens
+(``tokens!user=…``). A server's own token lacks it, so that code in a notebook cannot sign anybody out.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 
 def sign_on_of(handler: Any) -> HubSignOn:
-    """What the hub has of sessions."""
+    """Return the hub's sign-on sessions."""
     sign_on: HubSignOn = handler.authenticator.sign_on
     return sign_on
 
 
 def is_own(handler: Any, name: str) -> bool:
-    """The request is this person's own."""
+    """Return whether the request is about the sender's own sessions and may manage them."""
     asker = handler.current_user
     if not isinstance(asker, User) or asker.name != name:
         return False
@@ -34,16 +34,16 @@ def is_own(handler: Any, name: str) -> bool:
 
 
 def has_scope(handler: Any, scope: str) -> bool:
-    """The request has the whole scope, not one narrowed to some people."""
+    """Return whether the request has the unrestricted scope, not one that is limited to some users."""
     return scope in handler.expanded_scopes
 
 
 def user_named(handler: Any, name: str, scope: str) -> Any:
-    """The hub's user by a name, for a request that may see it. Raises 401, 403 and 404."""
+    """Return the hub's user with this name, if the request may see it. Raises HTTPError 403 or 404."""
     if handler.current_user is None:
         raise web.HTTPError(403)
     if not is_own(handler, name) and not has_scope(handler, scope):
-        # whether there is such a person is nobody's business
+        # the answer must not reveal whether the user exists
         raise web.HTTPError(404, "No such user, or not yours to see.")
     user = handler.find_user(name)
     if user is None:
@@ -52,24 +52,24 @@ def user_named(handler: Any, name: str, scope: str) -> Any:
 
 
 def asker_name(handler: Any) -> str:
-    """Who asks, for the audit log: a user's name, or a service's."""
+    """Return the sender's name for the audit log: a user's, or a service's."""
     asker = handler.current_user
     return str(asker.name) if isinstance(asker, User) else f"service {asker.name}"
 
 
 def language_of(handler: Any) -> Catalogue:
-    """The language that the browser of a request asks for; English where no request is known."""
+    """Return the language that the browser asks for; English if the request is unknown."""
     request = getattr(handler, "request", None)
     return catalogue_for(request.headers.get("Accept-Language", "") if request is not None else "")
 
 
 def language_of_page(static_url: object) -> Catalogue:
-    """The same from inside a page: of its names `static_url` is the one that is a method of its request."""
+    """Return the language within a template, where `static_url` is the only name that gives access to the request."""
     return language_of(getattr(static_url, "__self__", None))
 
 
 def as_row(session: SignOnSession, current: SignOnSession | None, t: Catalogue = ENGLISH) -> dict[str, Any]:
-    """A session as its person, or an admin, may see it."""
+    """Return a session as its user or an admin may see it."""
     return {
         "id": session.id,
         "browser": browser_text(session.browser, t),

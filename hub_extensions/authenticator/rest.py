@@ -1,7 +1,4 @@
-"""Sessions for programs: ``/hub/api/sso/…``. Errors are the hub's own JSON.
-
-Not here: who may (``requests.py``), and the pages for people (``pages.py``).
-"""
+"""REST API of sessions: ``/hub/api/sso/…``. Errors have the form of the hub's own API."""
 
 from __future__ import annotations
 
@@ -21,17 +18,15 @@ MOST_EVENTS = 1000
 
 
 class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """GET: a person's sessions. DELETE: end all of them; ``?lost_right=true``: the person may not sign in any more."""
+    """GET: a user's sessions. DELETE: end all of them; ``?lost_right=true``: the user may no longer sign in."""
 
     def get(self, name: str) -> None:
-        """See the class."""
         user = user_named(self, name, LIST_SCOPE)
         sign_on = sign_on_of(self)
         current = sign_on.session_of(self)
         _answer(self, {"sessions": [as_row(each, current) for each in sign_on.registry.of_user(user.id)]})
 
     async def delete(self, name: str) -> None:
-        """See the class."""
         user = user_named(self, name, END_SCOPE)
         await _end(self, user, list(sign_on_of(self).registry.of_user(user.id)))
 
@@ -40,7 +35,6 @@ class SessionOfUser(BoundedBody, APIHandler):  # type: ignore[misc]
     """DELETE: end one session."""
 
     async def delete(self, name: str, session_id: str) -> None:
-        """See the class."""
         user = user_named(self, name, END_SCOPE)
         found = [each for each in sign_on_of(self).registry.of_user(user.id) if each.id == session_id]
         if not found:
@@ -49,10 +43,9 @@ class SessionOfUser(BoundedBody, APIHandler):  # type: ignore[misc]
 
 
 class Events(BoundedBody, APIHandler):  # type: ignore[misc]
-    """GET: the audit log, the newest first. ``?user=`` is about one person, ``?limit=`` at most so many."""
+    """GET: the audit log, newest first. ``?user=`` selects one user, ``?limit=`` sets the largest number."""
 
     def get(self) -> None:
-        """See the class."""
         if not has_scope(self, LIST_SCOPE):
             raise web.HTTPError(403, f"This needs the scope {LIST_SCOPE}.")
         try:
@@ -79,7 +72,7 @@ async def _end(handler: Any, user: Any, sessions: list[SignOnSession]) -> None:
 
 
 def as_answer(report: EndReport) -> dict[str, Any]:
-    """The report, for JSON."""
+    """Return the report as a JSON object."""
     return {**asdict(report), "stops_at": report.stops_at and report.stops_at.isoformat(timespec="seconds")}
 
 

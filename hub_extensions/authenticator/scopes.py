@@ -1,4 +1,4 @@
-"""The two scopes of sign-on sessions, and the role by which admins have them."""
+"""The two scopes of sign-on sessions, and the role that gives them to admins."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The servers of a person, as far as the end of a session concerns them: what they are, asking again, stopping.
+"""The end of a session at the user's servers: find their tokens, make them check their users again, stop them.
 
-A server is told nothing but to ask the hub again about the tokens it has seen. Where it does not run our extension, it
-finds out by itself after ``server_cache_seconds``.
-Not here: which servers stop, and when (``core/sign_on/session_end.py``).
+A server is only ordered to check with the hub again the tokens that it has seen. A server without our extension finds
+out by itself after ``server_cache_seconds``.
 """
 
 from __future__ import annotations
@@ -29,15 +28,16 @@ from hub_extensions.core.sign_on.session_end import TokenFact, server_scopes, se
 RECHECK = "gpu/sign-on/recheck"
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 CANCEL_SECONDS = 1.0
-"""So long a cancelled start has to end by itself, as in the hub's own stop."""
+"""Time that a cancelled spawn has to end by itself, as in the hub's own stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedServers:
-    """What became of telling servers to ask the hub again, by their names.
+    """Names of the servers that were ordered to check with the hub again.
 
     Attributes:
-        done: they have asked it. silent: they gave no answer, and may do so later; others do not run our extension.
+        done: they have done so.
+        silent: they did not answer, and may be asked again. Servers in neither list do not run our extension.
     """
 
     done: tuple[str, ...]
@@ -45,21 +45,23 @@ class AskedServers:
 
 
 class UserServers:
-    """Servers of all people. `app` is the running JupyterHub."""
+    """The servers of all users. `app` is the running JupyterHub."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._client: HttpClient | None = None
 
     def facts(self, user: Any) -> Sequence[ServerFact]:
-        """The person's servers that run or wait."""
+        """Return the user's servers that run or wait."""
         return [
             ServerFact(spawner.name, has_lease=bool(_lease(spawner)), waits=spawner.pending == "spawn")
             for spawner in _active(user)
         ]
 
     def own_tokens(self, user: Any) -> set[int]:
-        """The numbers of the servers' own tokens: they end with the server. A hub that restarted has to find them."""
+        """Return the ids of the servers' own tokens, which end with the servers. After a restart the hub has to search
+        for them.
+        """
         found = set()
         facts: list[TokenFact] | None = None
         for spawner in _active(user):
@@ -74,11 +76,15 @@ class UserServers:
         return found
 
     def are_checked(self, user: Any) -> bool:
-        """A hub that restarted does not know yet whether all of them still run."""
+        """Return whether the hub, after its restart, still checks whether the user's servers run."""
         return any(spawner.pending == "check" for spawner in _active(user))
 
     async def ask_again(self, user: Any, only: Collection[str] | None = None) -> AskedServers:
-        """Tell each running server to ask the hub again. `only`: those of these names; None: all."""
+        """Order running servers to check their users with the hub again.
+
+        Args:
+            only: names of the servers; `None` for all.
+        """
         ready = [each for each in _active(user) if each.ready and each.server is not None]
         wanted = [each for each in ready if only is None or each.name in only]
         answers = await asyncio.gather(*map(self._asks_again, wanted), return_exceptions=True)
@@ -86,7 +92,7 @@ class UserServers:
         for spawner, code in zip(wanted, answers, strict=True):
             if code == 204:
                 done.append(spawner.name)
-            elif not isinstance(code, int) or code >= 500:  # else it says that it knows no such thing
+            elif not isinstance(code, int) or code >= 500:  # other answers come from servers without our extension
                 silent.append(spawner.name)
         return AskedServers(tuple(done), tuple(silent))
 
@@ -109,18 +115,21 @@ class UserServers:
             **options,
         )
         if self._client is None:
-            # one of our own: the hub's shared one has ten places, and each start waits there for its server
+            # not the hub's shared client: it has ten connections, and each spawn waits there for its server
             self._client = http_client(at_once=32)
         answer = await self._client.fetch(request, raise_error=False)
         return answer.code
 
     def _secret_of(self, spawner: Any) -> str:
-        """The server's own token, or what a hub that restarted has instead."""
+        """Return the server's own token, or after a restart of the hub, which loses it, the computed key."""
         own: str = spawner.api_token
         return own or server_key(self._app.cookie_secret, spawner.user.id, spawner.name)
 
     async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState | None:
-        """Leave a server's stop to the GPU service, which has its lease; None: it is the hub's.
+        """Let the GPU service stop the server, because it owns the server's lease.
+
+        Returns:
+            The state of the drain, or `None` if the hub has to stop the server.
 
         Raises:
             ServiceAway: the service does not answer.
@@ -132,18 +141,22 @@ class UserServers:
         message = SignedOut(spawner.user.name, spawner.name, lease, max(0.0, left.total_seconds()), cause)
         try:
             state = await service.signed_out(message)
-        except ServiceRefused:  # a service that has no such route
+        except ServiceRefused:  # an older service, which lacks the route
             return None
         return None if state.left_seconds is None else state
 
     async def report_without_session(self, people: Mapping[str, datetime], drain_after: timedelta | None) -> bool:
-        """Tell the GPU service whose servers have nobody signed in; False: no server knows a service.
+        """Report to the GPU service the users who have servers but no session.
 
         Args:
-            people: names, and since when. drain_after: after that their idle servers stop; None: never for that.
+            people: user name -> since when.
+            drain_after: time after which their idle servers stop; `None` if they do not stop for this reason.
+
+        Returns:
+            False if no spawner is configured with a service.
 
         Raises:
-            ServiceAway: it does not answer.
+            ServiceAway: the service does not answer.
         """
         spawner = next(
             (
@@ -161,12 +174,12 @@ class UserServers:
         rows = tuple(WithoutSession(name, since) for name, since in sorted(people.items()))
         try:
             await service.without_session(WithoutSessions(rows, seconds))
-        except ServiceRefused:  # a service that has no such route
+        except ServiceRefused:  # an older service, which lacks the route
             return True
         return True
 
     async def stop(self, user: Any, name: str) -> None:
-        """Stop a server, or end its place in line, as the hub does by its API."""
+        """Stop a server or cancel its spawn, as the hub's API does."""
         spawner = user.spawners[name]
         if spawner.pending == "stop":
             return
@@ -196,7 +209,7 @@ def _token_facts(user: Any) -> list[TokenFact]:
 
 
 def _wanted_scopes(db: Any, spawner: Any) -> Sequence[str]:
-    """As the hub asks at a start; of a function of the admin's own nothing is known here."""
+    """Return the scopes that the hub gives a server at its start; () if a function of the admin computes them."""
     wanted = spawner.server_token_scopes
     if callable(wanted):
         return ()
@@ -204,5 +217,5 @@ def _wanted_scopes(db: Any, spawner: Any) -> Sequence[str]:
 
 
 def _lease(spawner: Any) -> str:
-    """By the state that our spawners keep; another spawner's server has no lease."""
+    """Return the lease in the state of our spawners; "" for other spawners."""
     return str((spawner.get_state() or {}).get("gpu_lease") or "")

@@ -1,6 +1,6 @@
-"""What ``configure(c)`` refuses of a configuration with sign-on, and what it remarks on. It reads and changes nothing.
+"""Checks of a configuration with sign-on: errors that prevent the hub's start, and remarks. They change nothing.
 
-Not here: what is added (``hub_setup.py``), and settings of a wrong type, which the authenticator's class knows.
+Values of a wrong type are found by the authenticator's class.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ CACHE = "--HubOAuth.cache_max_age="
 
 
 class ProviderSettingsWrong(ValueError, TraitError):
-    """What is set for our own authenticator does not fit. A hub ends with this sentence alone, without a traceback."""
+    """A setting of our authenticator is wrong. The hub prints this sentence without a traceback and exits."""
 
 
 def refuse_misfits(c: Any) -> None:
-    """What no hub with ``single-sign-on`` starts with, as far as no class is needed to see it. Raises the above."""
+    """Check what can be checked of ``single-sign-on`` without its class. Raises ProviderSettingsWrong."""
     named = value_of(c, "JupyterHub", "authenticator_class")
     for name in sorted(set(c.get(CLASS, {})) - NAMES):
         if isinstance(named, type) and named.__name__ != CLASS:
-            break  # a class of the admin's own, which may have more
+            break  # a class of the admin's own, which may have more settings
         close = difflib.get_close_matches(name, NAMES, n=1)
         raise ProviderSettingsWrong(
             f"c.{CLASS}.{name} is not a setting.{f' Did you mean {close[0]}?' if close else ''}"
@@ -58,7 +58,7 @@ def refuse_misfits(c: Any) -> None:
 
 
 def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
-    """What works against sessions, or does nothing, a sentence each."""
+    """Yield sentences about settings that work against sessions or do nothing."""
     if is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class")):
         yield from _left_over(c)
         yield from _groups_that_nobody_gets(c)
@@ -89,14 +89,14 @@ def _own_refresh(c: Any) -> Iterator[str]:
 
 
 def _left_over(c: Any) -> Iterator[str]:
-    """Settings that `GenericOAuthenticator` or the hub has, and that do nothing here."""
+    """Yield settings of `GenericOAuthenticator` or of the hub that do nothing here."""
     for section in SECTIONS:
         for name in sorted(LEFT_OVER.keys() & set(c.get(section, {}))):
             yield f"c.{section}.{name} does nothing with {ENTRY}: {LEFT_OVER[name]}."
 
 
 def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
-    """Groups that other settings name, and that are not taken over from the provider."""
+    """Yield groups that other settings name but that ``groups_kept`` does not include."""
     kept = provider_value(c, "groups_kept")[1]
     if not kept or not _has_groups(c):
         return
@@ -114,7 +114,7 @@ def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
 
 
 def _claim_that_may_be_omitted(c: Any) -> Iterator[str]:
-    """Rights by groups, of which nobody said what it means that the claim is not there."""
+    """Yield a remark if rights depend on groups and the admin has not chosen what a missing claim means."""
     names = [name for name in ("allowed_groups", "admin_groups") if provider_value(c, name)[1]]
     claim = provider_value(c, "groups_claim", "groups")[1]
     if not names or not _has_groups(c) or not claim or provider_value(c, "missing_groups")[1] is not None:
@@ -144,7 +144,7 @@ def _has_groups(c: Any) -> bool:
 
 
 def provider_value(c: Any, name: str, default: Any = None) -> tuple[str, Any]:
-    """The section that has the last word about a setting of ours, and its value."""
+    """Return the section that decides a setting of ours, and its value."""
     for section in SECTIONS:
         value = value_of(c, section, name)
         if value is not None:

@@ -1,7 +1,6 @@
-"""What the hub has of sign-on sessions while it runs: how one begins and is used, and the minute's work.
+"""The hub's sign-on sessions at run time: how they begin and are used, and the work that is done every minute.
 
-One object a hub, made by the authenticator when the hub asks for its pages.
-Not here: requests (``login.py``, ``pages.py``, ``rest.py``), and who is asked about what (``mixin.py``).
+The authenticator makes one `HubSignOn` per hub, when the hub asks for its handlers.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from hub_extensions.core.sign_on.gate_config import GateAddress
 
 COOKIE = "jupyterhub-sign-on"
 COOKIE_DAYS = 30
-"""How long a browser keeps the cookie where a session has no longest time."""
+"""Time in days that a browser keeps the cookie if the lifetime of sessions is not limited."""
 MINUTE_SECONDS = 60.0
 CLEAN_AFTER_MINUTES = 60
 REFUSED_A_MINUTE = 30
-"""So many refused sign-ins are written down in a minute: nobody fills the hub's disk."""
+"""Maximum number of refused sign-ins in the audit log per minute, so that nobody can fill the hub's disk."""
 
 
 class HubSignOn:
-    """Sign-on sessions of one running hub."""
+    """Sign-on sessions of a running hub."""
 
     def __init__(
         self, app: Any, config: SignOnConfig, now: Callable[[], datetime], gate: GateAddress | None = None
@@ -55,18 +54,18 @@ class HubSignOn:
         keep_secrets_out()
         self._work = asyncio.ensure_future(self._run())
 
-    # ---------------------------------------------------------------- a browser
+    # ---------------------------------------------------------------- sessions of a browser
 
     def session_of(self, handler: Any) -> SignOnSession | None:
-        """The session of the browser that asks, where it lasts."""
+        """Return the living session of the browser that sends this request."""
         return self.registry.living(handler.get_cookie(COOKIE))
 
     def ended_session_of(self, handler: Any) -> SignOnSession | None:
-        """The session of the browser that asks, where it ended lately."""
+        """Return the recently ended session of the browser that sends this request."""
         return self.registry.ended(handler.get_cookie(COOKIE))
 
     def begin(self, handler: Any, user: Any) -> None:
-        """A new session for the browser that asks; the one that it had ends."""
+        """Begin a session for the browser that sends this request, and end the one that it had."""
         before = self.session_of(handler)
         session, value = self.registry.begin(
             user.id, handler.request.headers.get("User-Agent", ""), handler.request.remote_ip or ""
@@ -77,11 +76,11 @@ class HubSignOn:
             self.registry.store.record(event)
         self.registry.put(session)
         self._log_event(event)
-        # a new one at each sign-in: who knew the old one knows nothing
+        # a new id at each sign-in, so that knowing the old one is useless (session fixation)
         handler._session_id = session.hub_session
         handler.set_session_cookie()
         handler._set_cookie(COOKIE, value, encrypted=False, **self._cookie_options(handler))
-        # the hub would keep one that is about to expire
+        # the hub would keep a cookie that is about to expire
         handler.set_hub_cookie(user)
         self.ender.note_known(user.id, "signed-in")
         if before is not None:
@@ -91,13 +90,13 @@ class HubSignOn:
             self.ender.end(user.id, surplus, EndCause.NUMBER)
 
     async def admit(self, handler: Any, user: Any) -> bool:
-        """Does the browser that asks have a session of this person? Asking is a use of it."""
+        """Return whether this browser has a living session of this user. Record the request as a use of the session."""
         session = self.session_of(handler)
         if session is None or session.user_id != user.id:
             return False
         created = user.created
         if created is not None and created.replace(tzinfo=timezone.utc) > session.begun + timedelta(seconds=1):
-            return False  # a new account with a deleted one's number
+            return False  # a new account with the id of a deleted one
         cause = limit_passed(session, self.config, self.now())
         if cause is not None:
             self.ender.end(user.id, [session], cause)
@@ -109,7 +108,7 @@ class HubSignOn:
         return True
 
     def clear_cookie(self, handler: Any) -> None:
-        """The browser is to forget its cookie."""
+        """Delete the session's cookie in the browser."""
         handler.clear_cookie(COOKIE, path=handler.hub.base_url)
 
     def _cookie_options(self, handler: Any) -> dict[str, Any]:
@@ -120,17 +119,17 @@ class HubSignOn:
         return options
 
     def is_unknown(self, user_id: int) -> bool:
-        """Whether nobody knows if the provider still has this person."""
+        """Return whether it is unknown if the user's account still exists at the provider."""
         return user_id in self.registry.unknown
 
     def stops_of(self, user_id: int) -> list[PendingStop]:
-        """Which servers of a person are still to stop, the first one first."""
+        """Return the servers of a user that are still to be stopped, the first one first."""
         return [each for each in self.registry.store.stops() if each.user_id == user_id]
 
-    # ---------------------------------------------------------------- everything else
+    # ---------------------------------------------------------------- audit log, admins, work of each minute
 
     def refused(self, cause: str = "") -> None:
-        """Somebody was not let in. No name is written down: it may be a password in the wrong field."""
+        """Record a refused sign-in. The name is not recorded: it may be a password in the wrong field."""
         now = self.now()
         if len(self._refused) == REFUSED_A_MINUTE and now - self._refused[0] < timedelta(minutes=1):
             return
@@ -141,13 +140,13 @@ class HubSignOn:
         self._log_event(event)
 
     def record(self, event: SignOnEvent) -> None:
-        """A line of the audit log, written at once."""
+        """Write an event to the audit log."""
         with self.registry.store.transaction():
             self.registry.store.record(event)
         self._log_event(event)
 
     def grant_admins(self, user: Any) -> None:
-        """Admins have the role with our two scopes, and who is no admin any more has it not."""
+        """Give the role with our two scopes to an admin, and take it from a user who is not an admin."""
         orm_user = getattr(user, "orm_user", user)
         has_it = any(role.name == ADMIN_ROLE for role in orm_user.roles)
         if has_it == bool(orm_user.admin) or orm.Role.find(self._app.db, ADMIN_ROLE) is None:
@@ -159,7 +158,7 @@ class HubSignOn:
         self._app.log.info("sign-on %s", event.as_json())
 
     async def _run(self) -> None:
-        """The minute's work, for as long as the hub lives."""
+        """Do the work of each minute as long as the hub runs."""
         await self._app._start_future
         minutes, resumed = 0, False
         while True:
@@ -183,19 +182,21 @@ class HubSignOn:
                 self.registry.store.clean_events(self.now() - timedelta(days=self.config.events_days))
 
     def _tries(self, work: Callable[[], object]) -> bool:
-        """A database that is locked, or full: nobody is signed out for it, and the next minute tries again."""
+        """Do a part of the work. If it fails, as with a locked database, nobody is signed out and the next minute tries
+        again.
+        """
         try:
             work()
         except Exception:
             self._app.log.exception("A part of the minute's work on sign-on sessions was not done")
-            with suppress(Exception):  # the next work begins with it again
+            with suppress(Exception):  # the next part begins with a rollback again
                 self._app.db.rollback()
             return False
         return True
 
 
 def _service_caller(app: Any) -> ServiceCaller | None:
-    """The caller of the service that this hub's spawners ask; `None` if the hub has none."""
+    """Return the caller of the GPU service that this hub's spawners use; `None` without such a service."""
     known = getattr(app, "config", {}).get("GpuSpawnerMixin", {})
     url, secret = known.get("gpu_service_url", ""), known.get("gpu_hub_secret", "")
     if not url or not secret:

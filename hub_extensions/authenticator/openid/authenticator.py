@@ -1,8 +1,8 @@
-"""``SingleSignOnOIDCAuthenticator``: people sign in at an OpenID provider, which is asked again while they are here.
+"""``SingleSignOnOIDCAuthenticator``: sign-in at an OpenID provider, which is asked again while users are signed in.
 
-It is oauthenticator's `GenericOAuthenticator`, so ``allowed_users``, ``admin_groups`` and hooks work as there; what the
-provider says is checked by ours. Sessions are put in front by ``configure(c)`` (``authenticator/mixin.py``).
-Not here: what a browser does (``login.py``), what comes from the provider by itself (``backchannel.py``).
+It derives from oauthenticator's `GenericOAuthenticator`, so ``allowed_users``, ``admin_groups`` and hooks work as
+there;
+tokens and claims are checked by this package. ``configure(c)`` adds the sessions (``authenticator/mixin.py``).
 """
 
 from __future__ import annotations
@@ -59,16 +59,19 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 MOST_NAMED = 20
-"""So many people a sentence of the admins' page names."""
+"""Maximum number of people that a sentence of the admins' page names."""
 NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KEY_ENV}"
 
 
 @dataclass(frozen=True, slots=True)
 class SignOnProof:
-    """Who came back from the provider, until the session has it.
+    """A person who came back from the provider. It is kept until the session is linked to it.
 
     Attributes:
-        account: its name there. model: the user as the hub was given it. groups_known: the provider named its groups.
+        account: the person's name at the provider.
+        kept: the tokens, encrypted.
+        model: the user as it was returned to the hub.
+        groups_known: the provider reported the groups.
     """
 
     identity: Identity
@@ -181,9 +184,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return ["openid", "profile"]
 
     sign_on: Any = None
-    """Sessions; `SignOnMixin`, which ``configure(c)`` puts in front, sets it."""
+    """The hub's sessions, set by `SignOnMixin`, which ``configure(c)`` adds."""
     refresh_seconds: ClassVar[int] = 300
-    """So often a person's requests ask; `auth_refresh_age` does nothing here."""
+    """Interval at which requests of a user refresh the user; `auth_refresh_age` does nothing here."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -204,7 +207,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self._app: Any = None
 
     def get_handlers(self, app: Any) -> list[Any]:
-        """Signing in and out, and where the provider says that somebody signed out there."""
+        """Return the handlers of sign-in, sign-out and back-channel logout. Raises ValueError for wrong settings."""
         problem = "" if self.sign_on is not None else "call configure(c), which puts sessions in front of it"
         problem = problem or self.settings_problem() or ("" if CryptKeeper.instance().keys else NO_KEY)
         if problem:
@@ -220,7 +223,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
 
     def settings_problem(self, *, whole: bool = True) -> str:
-        """What is wrong with the settings, to stand behind the class's name; "": nothing. `whole`: see `problem_in`."""
+        """Return a problem of the settings, to follow the class's name; "" without one. `whole`: see `problem_in`."""
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
         if wrong := issuer_wrong(self.issuer):
             return f"issuer {wrong}"
@@ -248,10 +251,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     @classmethod
     def problem_in(cls, c: Any, *, whole: bool = True) -> str:
-        """What is wrong with a configuration, as a sentence; "": nothing.
+        """Return the problem of a configuration as a sentence; "" if it is usable.
 
         Args:
-            whole: False: without what the hub's environment may bring: the secret, the key and the file at ca_file.
+            whole: if False, ignore what the hub's environment may provide: the secret, the key and the file at ca_file.
         """
         for name in sorted(set(c.get(cls.__name__, {})) - set(cls.class_trait_names(config=True)) - LEFT_OVER.keys()):
             return f"c.{cls.__name__}.{name} is not a setting."
@@ -261,7 +264,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 made.client_secret = "in the hub's environment"
             problem = made.settings_problem(whole=whole)
         except (TraitError, ValueError) as error:
-            if "'client_secret'" in str(error):  # which it would quote
+            if "'client_secret'" in str(error):  # the error would quote the secret
                 return f"c.{cls.__name__}.client_secret is no text and no list of them."
             return f"c.{cls.__name__}: {error}"
         if problem:
@@ -272,7 +275,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     # ------------------------------------------------------------------ signing in
 
     async def authenticate(self, handler: Any, data: Any = None, **_: Any) -> Any:
-        """Who came back, as the hub wants to know it. Raises SignOnFailed."""
+        """Return the user who came back from the provider. Raises SignOnFailed."""
         login = data["login"]
         tokens, token, claims = await self._answer_to(data["code"], login)
         name = self._name_of(claims)
@@ -295,9 +298,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return model
 
     async def _answer_to(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
-        """What the provider gives for a code. Raises SignOnFailed.
+        """Redeem a code. Raises SignOnFailed.
 
-        A hub that waits for a slow disk reads an answer late: of many at once each would come after its time-out.
+        The number of simultaneous calls is limited: if the hub waits for a slow disk, it reads answers late, and with
+        many calls
+        each would pass its time-out.
         """
         try:
             async with self._places.taken():
@@ -307,17 +312,20 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise failed_by(problem) from problem
 
     def _is_somebody_elses(self, name: str, identity: Identity) -> bool:
-        """An admin gave this user a new name while its person has a session: the pin is by the old one."""
+        """Return whether this user has sessions of another person.
+
+        This happens if an admin renamed the user of a pin while its person had a session.
+        """
         user = orm.User.find(self._app.db, name)
         theirs = self.links.of_user(user.id) if user is not None else ()
         return any(Identity(each.iss, each.sub) != identity for each in theirs)
 
     async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
-        """As the hub does; who is let in for the first time is pinned."""
+        """Pin a person who is allowed in for the first time."""
         model = await super().get_authenticated_user(handler, data)
         proof = handler.sign_on_proof
         if model and model["name"] != proof.pinned.user:
-            # the hub has applied username_map once more, or a hook has: that user may be somebody else
+            # the hub has applied username_map again, or a hook changed the name: that user may be another person
             problem = f"The user {proof.pinned.user!a} became {model['name']!a} (username_map, post_auth_hook)."
             raise SignOnFailed("not-allowed", problem, {"account": proof.account})
         if not model and not proof.pinned.new:
@@ -326,7 +334,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self._record_changes(model)
         if not model or not proof.pinned.new:
             return model
-        # somebody else may have got the name meanwhile
+        # another person may have been pinned to the name in the meantime
         adoption = Adoption.FIRST if proof.pinned.adopted else Adoption(self.adopt_existing_users)
         users = [proof.pinned.user] if proof.pinned.adopted else []
         pins = self.links.store.pins_of(proof.identity, proof.pinned.user)
@@ -340,7 +348,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return model
 
     def _record_changes(self, model: Mapping[str, Any]) -> None:
-        """Write into the audit log what the hub changes at this sign-in."""
+        """Record in the audit log what the hub changes at this sign-in."""
         user = orm.User.find(self._app.db, model["name"])
         if user is None:
             return
@@ -350,7 +358,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self.record("groups-changed", str(user.name))
 
     def _take_rights(self, proof: SignOnProof) -> None:
-        """End what somebody has from before whom the hub does not let in, by what the provider says of them now."""
+        """End the sessions and rights of a person whom the hub refuses, according to the provider's latest claims."""
         found = orm.User.find(self._app.db, proof.pinned.user)
         if found is None:
             return
@@ -361,13 +369,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self._end_all(user, in_doubt=not proof.groups_known)
 
     def not_allowed(self, handler: Any) -> SignOnFailed:
-        """Why somebody whom the provider knows is not let in."""
+        """Return the failure for a person whom the provider knows but the hub does not allow in."""
         proof = handler.sign_on_proof
         account = proof.account if proof is not None else ""
         return SignOnFailed("not-allowed", f"The account {account!a} is not let in by this hub.", {"account": account})
 
     def link(self, handler: Any, user: Any, proof: SignOnProof) -> None:
-        """The session that began with this request gets what the provider gave."""
+        """Store the provider's data of the session that began with this request."""
         registry = self.sign_on.registry
         session = next(each for each in registry.of_user(user.id) if each.hub_session == handler.get_session_cookie())
         link = ProviderLink(
@@ -380,26 +388,28 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 if proof.groups_known:
                     self._note_groups_named(proof.identity)
         except Exception:
-            self.links.keep(link)  # the session is there already, and is to be asked about
+            self.links.keep(link)  # the session exists already and has to be re-checked
             raise
 
     async def hint_of(self, handler: Any) -> str:
-        """The id token of the session that this browser has, or had a moment ago; "": none is known."""
+        """Return the id token of the session that this browser has or recently had; "" if unknown."""
         session = self.sign_on.session_of(handler) or self.sign_on.ended_session_of(handler)
         link = self.links.of_session(session.id) if session is not None else None
         kept = await self.links.tokens_of(link) if link is not None else None
         return "" if kept is None else kept.id_token
 
-    # ------------------------------------------------------------------ what the provider says
+    # ------------------------------------------------------------------ claims of the provider
 
     async def claims_of(self, tokens: ProviderTokens, *, nonce: str | None, sub: str) -> tuple[IdToken, Claims]:
-        """Who the tokens are about, and all that is said of them.
+        """Return the person whom the tokens identify, and all claims about them.
 
         Args:
-            nonce: of the login; None: a refresh. sub: who it has to be; "": a login.
+            nonce: of the sign-in; `None` at a refresh.
+            sub: the person it has to be; "" at a sign-in.
 
         Raises:
-            SignOnFailed: it is not believed. ProviderAway, ProviderRefused, ProviderUnusable.
+            SignOnFailed: a token is refused.
+            ProviderAway, ProviderRefused, ProviderUnusable: see `Provider`.
         """
         if not tokens.id_token:
             raise SignOnFailed("token", "The provider gave no id token.")
@@ -419,11 +429,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         if isinstance(token, SignOnRefusal):
             raise failed_by(token)
         if nonce is None and self._claimed(token.claims).names is not None:
-            return token, token.claims  # all there is to know at a re-check
+            return token, token.claims  # a re-check needs the groups only
         return token, merged(token.claims, await self._more_information(tokens, token))
 
     async def _more_information(self, tokens: ProviderTokens, token: IdToken) -> Claims:
-        """Ask for what the id token may lack. Where it has all that is needed, a failure of this address is none."""
+        """Return the claims of the userinfo endpoint. Its failure is ignored if the id token has all that is needed."""
         if not self.ask_userinfo:
             return {}
         try:
@@ -441,7 +451,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             return {}
 
     def _has_all(self, claims: Claims) -> bool:
-        """Whether these claims have a name that the hub takes, and groups if they are taken over."""
+        """Return whether the claims contain a usable name, and the groups if the hub manages them."""
         try:
             self._name_of(claims)
         except Exception:  # noqa: BLE001  the admin's own function may read other claims
@@ -452,7 +462,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return claimed_groups(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
 
     async def user_information(self, tokens: ProviderTokens, sub: str) -> Claims:
-        """What the provider says of this person beside; nothing where it has no address for it. Raises as above."""
+        """Return the claims of the userinfo endpoint; {} if the provider lacks one. Raises as `claims_of`."""
         info = await self.provider.userinfo(tokens.access)
         problem = userinfo_problem(info, sub) if info else None
         if problem is not None:
@@ -460,7 +470,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return info
 
     def _name_of(self, claims: Claims) -> str:
-        """The name as the hub writes it. Raises SignOnFailed."""
+        """Return the name in the hub's spelling. Raises SignOnFailed."""
         path = self.username_claim
         claims, path = ({"name": path(dict(claims))}, "name") if callable(path) else (claims, str(path))
         name = name_of(claims, path)
@@ -475,7 +485,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def auth_model(
         self, name: str, claims: Claims, tokens: ProviderTokens, identity: Identity, *, at_sign_in: bool
     ) -> tuple[dict[str, Any], bool]:
-        """Return a user as the hub wants to know it, and whether its groups are known."""
+        """Return the hub's model of a user, and whether the groups are known."""
         info = {"access_token": tokens.access, "id_token": tokens.id_token, "scope": tokens.scope}
         state = self.build_auth_state_dict({**info, "token_type": "Bearer"}, dict(claims))
         state = await state if isawaitable(state) else state
@@ -514,7 +524,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return {**model, "groups": sorted(judged.groups), "admin": admin}, judged.is_known
 
     def _note_unknown_groups(self, name: str, words: str, claimed: ClaimedGroups, has_ended: bool) -> None:
-        """Write once into log and audit log that somebody's groups are unknown, and once that they have ended."""
+        """Log and record once that a user's groups are unknown, and once that they have ended."""
         problem = "" if claimed.problem is None else claimed.problem.value
         if words and self._groups_unknown.get(name) != words:
             claim = self.groups_claim if isinstance(self.groups_claim, str) else "by a function"
@@ -533,7 +543,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self.links.store.note_groups_named(identity, self.sign_on_now())
 
     def _known_groups(self, name: str) -> dict[str, Any]:
-        """The groups that the hub has of somebody, and whether that is an admin by them. Nobody becomes one so."""
+        """Return the user's groups at the hub, and whether one of them keeps the user an admin. Nobody becomes an admin
+        here.
+        """
         user = orm.User.find(self._app.db, name)
         if user is None:
             return {"groups": []}
@@ -541,10 +553,10 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         is_admin = name in self.admin_users or bool(user.admin and groups & self.admin_groups)
         return {"groups": sorted(groups), "admin": True if is_admin else None}
 
-    # ------------------------------------------------------------------ asking again
+    # ------------------------------------------------------------------ re-checks
 
     async def refresh_user(self, user: Any, handler: Any = None, **_: Any) -> Any:
-        """May this person go on? The lists of whom the hub lets in are asked, and the provider where it is time."""
+        """Decide whether this user may continue, by the hub's allow lists and, if a check is due, by the provider."""
         known = await self._known_model(user)
         if not await self._is_let_in(user, known):
             blocked = not await maybe_future(self.check_blocked_users(str(user.name), known))
@@ -559,11 +571,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         if handler is None or getattr(handler, "_token_authenticated", False):
             return True
         session = self.sign_on.session_of(handler)
-        # a request about somebody else ends nobody's session
+        # a request about another user must not end a session
         return session is None or session.user_id != user.id or self.links.of_session(session.id) is not None
 
     async def take_over(self, user: Any, link: ProviderLink, claims: Claims, tokens: ProviderTokens) -> bool:
-        """What the provider says of somebody now; False: the hub does not let them in any more."""
+        """Apply the provider's latest claims about a user. Return False if the hub refuses the user now."""
         identity = Identity(link.iss, link.sub)
         model, known = await self.auth_model(str(user.name), claims, tokens, identity, at_sign_in=False)
         if known and self.manage_groups:
@@ -580,7 +592,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return True
 
     def _apply(self, user: Any, model: Mapping[str, Any]) -> None:
-        """Give the hub's user the groups and administrator rights of a model; the caller commits."""
+        """Give the hub's user the groups and admin rights of a model. The caller commits."""
         if model["admin"] is not None and model["admin"] != user.admin:
             user.admin = model["admin"]
             roles.assign_default_roles(self._app.db, entity=user.orm_user)
@@ -597,15 +609,15 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return bool(self.allow_all or await maybe_future(self.check_allowed(name, model)))
 
     async def _known_model(self, user: Any) -> dict[str, Any]:
-        """What the hub knows of somebody without asking anybody."""
+        """Return the hub's model of a user, built from stored data only."""
         state = await user.get_auth_state() if self.enable_auth_state else None
         return {"name": user.name, "admin": None, "auth_state": state or {}, **self._known_groups(str(user.name))}
 
     def _end_all(self, user: Any, *, in_doubt: bool = False) -> None:
-        """End all of somebody whom the hub does not let in any more.
+        """End everything of a user whom the hub refuses now.
 
         Args:
-            in_doubt: only because nobody knows their groups: their servers run on while they work.
+            in_doubt: the only reason is that the groups are unknown, so servers keep running while they work.
         """
         sessions = self.sign_on.registry.of_user(user.id)
         settled = self.sign_on.is_unknown(user.id) if in_doubt else self.sign_on.ender.is_settled(user)
@@ -615,7 +627,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _warn_of_admins_without_pin(self) -> None:
-        """Say once that whoever first comes with an administrator's name is one."""
+        """Warn once that the first person with the name of an admin becomes that admin."""
         waiting = sorted(set(self.admin_users) - self.links.store.pinned_names())
         if waiting and self.adopt_existing_users == Adoption.FIRST.value:
             self.log.warning(
@@ -625,7 +637,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             )
 
     def _end_sessions_of_others(self) -> None:
-        """Sessions that began under another authenticator, or whose beginning was cut off."""
+        """End sessions of another authenticator, and those that a crash left without the provider's data."""
         registry = self.sign_on.registry
         for user_id in registry.users():
             theirs = [each for each in registry.of_user(user_id) if self.links.of_session(each.id) is None]
@@ -633,13 +645,15 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 self.sign_on.ender.end(user_id, theirs, EndCause.REPLACED)
 
     def sign_on_now(self) -> datetime:
-        """The hub's clock; `SignOnMixin` has the same."""
+        """Return the hub's time, as `SignOnMixin` does."""
         return datetime.now(timezone.utc)
 
-    # ------------------------------------------------------------------ what admins see
+    # ------------------------------------------------------------------ for admins
 
     def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
-        """For the admins' page: how the provider is doing, whose groups it does not say, which names came twice."""
+        """Return sentences for the admins' page: the provider's state, users with unknown groups, and names that came
+        twice.
+        """
         said = [t("The sign-in service %1 answers.", self.issuer)]
         if self.recheck.away_since is not None:
             since = self.recheck.away_since.isoformat(timespec="seconds")
@@ -664,9 +678,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return said
 
     def note_failure(self, code: str) -> None:
-        """Somebody was shown a page with a failure."""
+        """Count a failed sign-in."""
         LOGINS_REFUSED.labels(code).inc()
 
     def record(self, kind: Any, user: str | None = None, cause: str = "") -> None:
-        """A line of the audit log."""
+        """Write an event to the audit log."""
         self.sign_on.record(SignOnEvent(self.sign_on_now(), kind, user, cause=cause))

@@ -1,9 +1,8 @@
-"""``POST /hub/sso/backchannel-logout``: the provider says that somebody signed out there.
+"""``POST /hub/sso/backchannel-logout``: the provider reports that a person signed out there.
 
-The sessions of the token's ``sid`` end, and the person's others are asked about at once: some providers send one token
-where they ended all. What ends, and who is to be asked about, is written before the answer; a restart goes on with it.
-No cookie is read, and nothing is believed that the provider did not sign.
-Not here: what a token has to say (``core/sign_on/logout_token.py``), and ending (``authenticator/session_ender.py``).
+The sessions of the token's ``sid`` end, and the person's other sessions are re-checked at once, because some providers
+send one token although they ended all sessions. Both are written to the database before the answer, so that a restart
+continues with it. No cookie is read, and only signed tokens of the provider are accepted.
 """
 
 from __future__ import annotations
@@ -25,15 +24,17 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 FORM = "application/x-www-form-urlencoded"
 WRITTEN_A_MINUTE = 30
-"""So many bad ones are written into the audit log: nobody fills the hub's disk."""
+"""Maximum number of refused tokens in the audit log per minute, so that nobody can fill the hub's disk."""
 BAD_A_MINUTE = 120
-"""So many bad ones of an address are written down in a minute. Good ones are never too many: behind an ingress all who
-send have one address, and the provider is among them."""
+"""Maximum number of refused tokens of one address that are logged per minute. Accepted tokens are not limited: behind
+an
+ingress all senders, the provider included, share one address."""
 MOST_ADDRESSES = 1000
+"""Number of addresses with refused tokens that are remembered."""
 
 
 class LogoutTokens:
-    """Takes logout tokens for an authenticator."""
+    """Accepts logout tokens for an authenticator."""
 
     def __init__(self, authenticator: Any) -> None:
         self._auth = authenticator
@@ -41,7 +42,7 @@ class LogoutTokens:
         self._written: deque[float] = deque(maxlen=WRITTEN_A_MINUTE)
 
     async def take(self, token: str) -> SignOnRefusal | None:
-        """End what it says. Returns why it is not taken. Raises ProviderAway, ProviderUnusable."""
+        """End the sessions of a token, or return why it is refused. Raises ProviderAway, ProviderUnusable."""
         auth = self._auth
         found = await auth.provider.verified(token)
         if isinstance(found, SignOnRefusal):
@@ -57,7 +58,7 @@ class LogoutTokens:
         return judged if isinstance(judged, SignOnRefusal) else self._end(judged)
 
     def _end(self, token: LogoutToken) -> SignOnRefusal | None:
-        """Without a pause in between, and all in one commit: the token's id, the ends, and who is to be asked."""
+        """Write the token's id, the ends and the sessions to re-check in one commit, without awaiting anything."""
         links, sign_on = self._auth.links, self._auth.sign_on
         ending = {each.session: each for each in links.of_logout(token.iss, token.sub, token.sid)}
         people = {(each.iss, each.sub) for each in ending.values()} | ({(token.iss, token.sub)} if token.sub else set())
@@ -75,7 +76,7 @@ class LogoutTokens:
         return None
 
     def note_refused(self, address: str, code: str, sentence: str) -> None:
-        """Count a bad one, and write it down."""
+        """Count and log a refused token."""
         LOGOUT_TOKENS.labels(code).inc()
         recent = self._bad.setdefault(address, [])
         recent.append(time.monotonic())
@@ -90,13 +91,13 @@ class LogoutTokens:
             self._auth.record("logout-refused", cause=code)
 
     def is_too_much(self, address: str) -> bool:
-        """This address has sent too many bad ones."""
+        """Return whether this address has sent too many tokens that were refused."""
         recent = self._bad.get(address, [])
         return len(recent) >= BAD_A_MINUTE and time.monotonic() - recent[0] < 60
 
 
 class BackchannelLogout(BoundedBody):
-    """POST, with `single-sign-on`: the provider says that somebody signed out there, by a `logout_token` in a form."""
+    """POST, with `single-sign-on`: the provider reports a sign-out with a `logout_token` in a form."""
 
     body_bytes = LARGEST_BODY
 
@@ -105,13 +106,13 @@ class BackchannelLogout(BoundedBody):
         self._is_over = False
 
     def check_xsrf_cookie(self) -> None:
-        """No cookie is read here, so nobody's browser can be used."""
+        """Accept the request without XSRF token: no cookie is read here, so no browser can be abused."""
 
     def set_default_headers(self) -> None:
         self.set_header("Cache-Control", "no-store")
 
     async def prepare(self) -> None:
-        """What is refused unread."""
+        """Refuse a wrong method or a body that is too large."""
         if self.request.method != "POST":
             self._refuse(405, "method", "It is no POST.")
             return
@@ -121,13 +122,12 @@ class BackchannelLogout(BoundedBody):
             self._refuse(413, "size", "Its body is too large.")
 
     def data_received(self, chunk: bytes) -> None:
-        """Read no more than there may be."""
+        """Stop reading a body that is too large."""
         super().data_received(chunk)
         if len(self.received) > LARGEST_BODY and not self._is_over:
             self._refuse(413, "size", "Its body is too large.")
 
     async def post(self) -> None:
-        """See the module."""
         if self._is_over:
             return
         token = self._token()

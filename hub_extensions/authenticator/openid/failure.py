@@ -1,7 +1,4 @@
-"""A sign-in that did not work, as the page that its person sees and the line that an admin finds by its number.
-
-Not here: the pages' texts (``core/sign_on/failures.py``).
-"""
+"""A failed sign-in: the page that the user sees, and the line that an admin finds in the log by the page's number."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 
 class SignOnFailed(web.HTTPError):
-    """Somebody was not signed in. `code`: a key of the pages' texts."""
+    """A failed sign-in. `code` is a key of `FAILURES`."""
 
     def __init__(self, code: str, log_message: str, parameters: Mapping[str, str] | None = None) -> None:
         super().__init__(failure_of(code, {}).status)
@@ -30,7 +27,7 @@ class SignOnFailed(web.HTTPError):
 
 
 def failed_by(problem: Exception | SignOnRefusal) -> SignOnFailed:
-    """What it means for who wants to sign in."""
+    """Convert a problem to the failed sign-in that the user sees."""
     if isinstance(problem, SignOnRefusal):
         return SignOnFailed(problem.code, problem.log_message, problem.parameters)
     if isinstance(problem, ProviderAway):
@@ -44,10 +41,10 @@ def failed_by(problem: Exception | SignOnRefusal) -> SignOnFailed:
 
 
 class ShowsFailures:
-    """In front of a handler of the hub: a `SignOnFailed` becomes its page. No secret of a query comes into the log."""
+    """Mixin for a handler of the hub: shows a `SignOnFailed` as a page, and keeps the query's secrets out of logs."""
 
     async def show_failure(self: Any, failure: SignOnFailed) -> None:
-        """The page, and the line with its number."""
+        """Show the page, and log a line with its number."""
         number = secrets.token_hex(4)
         self.log.warning("sign-on refused (%s) %s: %s", number, failure.code, failure.sentence)
         self.authenticator.note_failure(failure.code)
@@ -62,7 +59,7 @@ class ShowsFailures:
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
     def log_exception(self: Any, *problem: Any) -> None:
-        """As the hub does, without the query of this request: a code and a state stand in it."""
+        """Log as the hub does, without the request's query, which contains code and state."""
         uri, self.request.uri = self.request.uri, self.request.path
         try:
             super().log_exception(*problem)  # type: ignore[misc]
@@ -70,7 +67,7 @@ class ShowsFailures:
             self.request.uri = uri
 
     def _log(self: Any) -> None:
-        """As the hub does, without the queries of this request and of where it leads."""
+        """Log as the hub does, without the queries of the request and of its redirect."""
         location = self._headers.get("Location")
         if location:
             self._headers["Location"] = urlsplit(location)._replace(query="", fragment="").geturl()

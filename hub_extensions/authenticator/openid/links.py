@@ -1,8 +1,7 @@
-"""What each session has from the provider, in memory and in the hub's database; and who is which user, in that alone.
+"""The provider's data of each session, in memory and in the hub's database.
 
-Refresh and id tokens are kept encrypted with the hub's `CryptKeeper`, in the database alone: no request
-needs them, and in memory they would be the most of it. What the database does not take waits in memory.
-Not here: the tables (``adapters/store/sign_on_provider.py``), and when a link is asked about (``recheck.py``).
+Refresh and id tokens are encrypted with the hub's `CryptKeeper` and kept in the database only, because no request needs
+them and they are large. Data that the database could not store waits in memory.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from hub_extensions.core.sign_on.recheck import ProviderLink
 
 @dataclass(frozen=True, slots=True)
 class KeptTokens:
-    """What a session is asked about with, and signed out with. Never shown."""
+    """The tokens with which a session is re-checked and signed out. Never shown."""
 
     refresh: str = field(default="", repr=False)
     id_token: str = field(default="", repr=False)
@@ -27,12 +26,12 @@ class KeptTokens:
 
 
 async def encrypted(tokens: KeptTokens) -> bytes:
-    """For the database."""
+    """Encrypt tokens for the database."""
     return cast(bytes, await CryptKeeper.instance().encrypt([tokens.refresh, tokens.id_token, tokens.access]))
 
 
 async def decrypted(kept: bytes) -> KeptTokens | None:
-    """From the database; None where the hub has the key no more with which they were kept."""
+    """Decrypt tokens from the database; `None` if the hub no longer has the key."""
     if not kept:
         return KeptTokens()
     try:
@@ -42,7 +41,7 @@ async def decrypted(kept: bytes) -> KeptTokens | None:
 
 
 class ProviderLinks:
-    """All links of the hub."""
+    """The links of all sessions to their provider."""
 
     def __init__(self, store: ProviderStore) -> None:
         self.store = store
@@ -50,19 +49,19 @@ class ProviderLinks:
         self._unwritten: dict[str, ProviderLink] = {}
 
     async def tokens_of(self, link: ProviderLink) -> KeptTokens | None:
-        """Its tokens; None: there are some, and they cannot be read."""
+        """Return a session's tokens; `None` if they cannot be decrypted."""
         return await decrypted(self.store.kept_of(link.session) if link.kept is None else link.kept)
 
     def of_session(self, session: str) -> ProviderLink | None:
-        """What a session has; None: it did not come from the provider."""
+        """Return a session's link; `None` if the session did not begin at the provider."""
         return self._links.get(session)
 
     def of_user(self, user_id: int) -> Sequence[ProviderLink]:
-        """Those of one user's sessions."""
+        """Return the links of a user's sessions."""
         return [each for each in self._links.values() if each.user_id == user_id]
 
     def of_logout(self, iss: str, sub: str, sid: str) -> Sequence[ProviderLink]:
-        """Whose sessions a logout token ends: those of its session, else all of its person."""
+        """Return the links that a logout token ends: those of its session, or all of its person."""
         return [
             each
             for each in self._links.values()
@@ -70,41 +69,43 @@ class ProviderLinks:
         ]
 
     def of_person(self, iss: str, sub: str) -> Sequence[ProviderLink]:
-        """All of one person."""
+        """Return the links of a person."""
         return [each for each in self._links.values() if each.iss == iss and each.sub == sub]
 
     def all(self) -> Collection[ProviderLink]:
-        """All there are."""
+        """Return all links."""
         return list(self._links.values())
 
     def put(self, links: Iterable[ProviderLink]) -> None:
-        """Write links, new ones and changed ones; the caller commits."""
+        """Write new or changed links; the caller commits."""
         changed = list(links)
         self.store.put_links(changed)
         self._unwritten |= {each.session: each for each in changed if each.session in self._unwritten}
         self._links |= {each.session: self._unwritten.get(each.session, replace(each, kept=None)) for each in changed}
 
     def keep(self, link: ProviderLink) -> None:
-        """The database takes nothing now, and the refresh token of before may be good no more: it is written later."""
+        """Keep a link in memory that the database could not store, because the previous refresh token may be invalid
+        already.
+        """
         self._links[link.session] = self._unwritten[link.session] = link
 
     def unwritten(self) -> Sequence[ProviderLink]:
-        """What is kept here alone."""
+        """Return the links that are in memory only."""
         return list(self._unwritten.values())
 
     def note_written(self, links: Iterable[ProviderLink]) -> None:
-        """They are in the database."""
+        """Mark links as stored in the database."""
         for link in links:
             if self._unwritten.get(link.session) == link:
                 del self._unwritten[link.session]
                 self._links[link.session] = replace(link, kept=None)
 
     def to_be_asked(self, links: Iterable[ProviderLink]) -> None:
-        """They are asked about at once, also after a restart; the caller commits."""
+        """Mark links to be re-checked at once, also after a restart; the caller commits."""
         self.put(replace(each, checked=None) for each in links)
 
     def keep_only(self, sessions: Collection[str]) -> None:
-        """Forget those whose session is over; the caller commits."""
+        """Remove the links of all other sessions; the caller commits."""
         gone = [session for session in self._links if session not in sessions]
         self.store.remove_links(gone)
         for session in gone:
@@ -112,12 +113,12 @@ class ProviderLinks:
             self._unwritten.pop(session, None)
 
     def reload(self) -> None:
-        """As the database has it: what was put and not committed is forgotten, but for what is to be written later."""
+        """Read the links from the database again. Uncommitted changes are lost, except those that wait in memory."""
         self._links = {each.session: each for each in self.store.links()} | self._unwritten
 
 
 def hub_user_of(app: Any, user_id: int) -> Any:
-    """The hub's user with this number; None: there is none."""
+    """Return the hub's user with this id, or `None`."""
     from jupyterhub import orm
 
     found = app.db.query(orm.User).filter_by(id=user_id).first()

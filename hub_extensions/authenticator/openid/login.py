@@ -1,7 +1,6 @@
-"""The three addresses of a browser that signs in or out: begin, come back, and leave.
+"""The handlers of sign-in, callback and sign-out.
 
-Each stops at the first thing that does not fit, with a page in words; nothing is tried again by itself.
-Not here: who somebody is and whether they are let in (``authenticator.py``), sessions (``authenticator/login.py``).
+Each stops at the first problem and shows it on a page; nothing is retried automatically.
 """
 
 from __future__ import annotations
@@ -42,22 +41,23 @@ _ERRORS = {
     "invalid_scope": "client-unknown",
     "unsupported_response_type": "client-unknown",
 }
-"""What a provider says when it comes back without a code -> a key of the pages' texts."""
+"""OAuth error of the provider at the callback -> key of `FAILURES`."""
 
 
 _ABOUT_NOBODY = {
     "provider-away", "other-issuer", "bad-document", "no-document", "redirects", "client-unknown",
     "other-login", "used", "too-late", "cookies",
 }  # fmt: skip
+"""Failures that are not about a person; they are not recorded in the audit log."""
 _WRITTEN = {"not-allowed", "name-taken"}
-"""The audit log has these already; any other failure but those about nobody is *refused* there, with its code."""
+"""Failures that the audit log contains already. All others are recorded as *refused* with their code."""
 
 
 class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """``/hub/oauth_login``: to the provider, with all that proves afterwards that it was this browser."""
+    """``/hub/oauth_login``: redirects to the provider, with the values that later prove that it was this browser."""
 
     async def get(self) -> None:
-        """See the class. ``?again=other``: the provider is to ask which account it is."""
+        """Begin a sign-in. ``?again=other`` makes the provider ask for the account."""
         try:
             metadata = await self.authenticator.provider.metadata()
         except (ProviderAway, ProviderUnusable) as problem:
@@ -98,15 +98,15 @@ class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc
 
 
 class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc]
-    """``/hub/oauth_callback``: back from the provider."""
+    """``/hub/oauth_callback``: the return from the provider."""
 
     sign_on_proof: Any = None
-    """What the authenticator found out about who this is, until the session has it."""
+    """The person whom the authenticator identified, until the session is linked to it."""
     sign_on_refusal = "not-allowed"
-    """Why somebody is not let in, in the audit log, where the hub says no more than that."""
+    """Cause in the audit log if the hub refuses the user without a reason."""
 
     async def get(self) -> None:
-        """See the class."""
+        """Complete a sign-in, or show why it failed."""
         self.set_header("Cache-Control", "no-store")
         self.set_header("Referrer-Policy", "no-referrer")
         try:
@@ -118,7 +118,7 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
                 raise self.authenticator.not_allowed(self)
         except SignOnFailed as failure:
             if failure.code in ("used", "other-login") and self.current_user is not None:
-                self.redirect(f"{self.hub.base_url}home")  # Back was pressed, and all is well
+                self.redirect(f"{self.hub.base_url}home")  # the Back button was pressed after a sign-in
                 return
             if failure.code not in _ABOUT_NOBODY | _WRITTEN:
                 self.authenticator.sign_on.refused(failure.code)
@@ -127,18 +127,18 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
         self.redirect(on_this_host(self._validate_next_url, login.next_url) or self.get_next_url(user))
 
     def append_query_parameters(self, url: str, exclude: Any = None) -> str:
-        """What the provider sent with us goes no further."""
+        """Do not pass on the provider's parameters."""
         return url
 
     def set_login_cookie(self, user: Any) -> None:
-        """As the hub does; the session that began a moment ago gets what the provider gave."""
+        """Link the new session to the provider's data."""
         super().set_login_cookie(user)
         if self.sign_on_proof is not None:
             self.authenticator.link(self, user, self.sign_on_proof)
             self.sign_on_proof = None
 
     async def _pending(self) -> PendingLogin:
-        """The sign-in that this browser began. Raises SignOnFailed."""
+        """Return the sign-in that this browser began. Raises SignOnFailed."""
         state = self.get_argument("state", "")
         if not state:
             raise SignOnFailed("other-login", "The answer has no state.")
@@ -158,7 +158,7 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
         return login
 
     async def _check_issuer(self) -> None:
-        """RFC 9207: which provider answers. Raises SignOnFailed."""
+        """Check which provider answers (RFC 9207). Raises SignOnFailed."""
         try:
             metadata: ProviderMetadata = await self.authenticator.provider.metadata()
         except (ProviderAway, ProviderUnusable) as problem:
@@ -181,17 +181,17 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
 
 
 class OpenIdLogout(ShowsFailures, OAuthLogoutHandler):  # type: ignore[misc]
-    """``/hub/logout``: signed out here, then at the provider, which is told who it is and so asks nothing."""
+    """``/hub/logout``: signs out at the hub, then at the provider, which gets the id token and so asks nothing."""
 
     _hint = ""
 
     async def get(self) -> None:
-        """See the class. Who it is is found out first: what the session has from the provider ends with it."""
+        """Read the id token first, because it is removed with the session."""
         self._hint = await self.authenticator.hint_of(self)
         await super().get()
 
     async def render_logout_page(self) -> None:
-        """To the provider's own page to sign out, where it has one."""
+        """Redirect to the provider's sign-out page, if it has one."""
         if self.authenticator.logout_redirect_url:
             self.redirect(self.authenticator.logout_redirect_url)
             return

@@ -1,7 +1,7 @@
-"""A sign-in that is under way: what the browser keeps while it is at the provider, so that only it can come back.
+"""The state of a pending sign-in, which only the browser that began it can bring back from the provider.
 
-It is encrypted with the hub's `CryptKeeper` in a cookie, which is sent to the hub only. Each tab has one of its own, so
-two tabs do not spoil each other. Not here: what comes back (``login.py``).
+It is encrypted with the hub's `CryptKeeper` in a cookie that is sent to the hub only. Each tab has its own cookie, so
+that two tabs do not disturb each other.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from jupyterhub.crypto import CryptKeeper, InvalidToken
 PREFIX = "jupyterhub-sign-on-login-"
 MOST_TABS = 3
 LONGEST_NEXT = 512
-"""Letters of the address to go on to; a longer one is forgotten, since a browser keeps 4 kB of a cookie."""
+"""Maximum length of the address to continue at. A longer one is dropped, because browsers limit a cookie to 4 kB."""
 LONGEST_SECONDS = 3600.0
-"""A sign-in has to be done within this time."""
+"""Time within which a sign-in has to be completed."""
 MOST_USED = 10_000
-"""So many are remembered as used: more would be a flood, of which the oldest are over by then."""
+"""Number of used sign-ins that are remembered. If a flood exceeds it, the oldest are discarded."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingLogin:
-    """What belongs to one sign-in. Never shown."""
+    """The values of one sign-in. Never shown."""
 
     state: str = field(repr=False)
     nonce: str = field(repr=False)
@@ -37,30 +37,30 @@ class PendingLogin:
 
     @property
     def is_over(self) -> bool:
-        """It was left open too long."""
+        """Whether it was not completed in time."""
         return abs(time.time() - self.begun) >= LONGEST_SECONDS
 
 
 def new_login(redirect_uri: str, next_url: str) -> PendingLogin:
-    """One that begins now."""
+    """Begin a sign-in."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
     kept = next_url if len(next_url) <= LONGEST_NEXT else ""
     return PendingLogin(state, nonce, verifier, redirect_uri, kept, time.time())
 
 
 def cookie_name(state: str) -> str:
-    """Its cookie; from the name nobody learns the state."""
+    """Return the name of the sign-in's cookie, which does not reveal the state."""
     return PREFIX + hashlib.sha256(state.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 async def sealed(login: PendingLogin) -> str:
-    """For the cookie."""
+    """Encrypt a sign-in for its cookie."""
     kept: bytes = await CryptKeeper.instance().encrypt(asdict(login))
     return kept.decode()
 
 
 async def unsealed(cookie: str) -> PendingLogin | None:
-    """From the cookie; None: it is not ours."""
+    """Decrypt a sign-in from its cookie; `None` if the cookie is invalid."""
     try:
         return PendingLogin(**await CryptKeeper.instance().decrypt(cookie.encode()))
     except (InvalidToken, TypeError, ValueError):
@@ -68,13 +68,13 @@ async def unsealed(cookie: str) -> PendingLogin | None:
 
 
 class UsedLogins:
-    """Which sign-ins came back already: each comes back once, also with a copied cookie."""
+    """The sign-ins that were completed. Each is accepted once, even with a copied cookie."""
 
     def __init__(self) -> None:
         self._used: dict[str, float] = {}
 
     def use(self, login: PendingLogin) -> bool:
-        """False: it was used before."""
+        """Mark a sign-in as used. Return False if it was used before."""
         name = cookie_name(login.state)
         if name in self._used:
             return False
@@ -88,6 +88,6 @@ class UsedLogins:
 
 
 def surplus_cookies(handler: Any) -> list[str]:
-    """Cookies of earlier tabs that are one too many: a browser that never comes back would collect them."""
+    """Return cookies of earlier tabs that are too many, because abandoned sign-ins would accumulate."""
     ours = [name for name in handler.cookies if name.startswith(PREFIX)]
     return ours[: max(0, len(ours) - MOST_TABS + 1)]

@@ -1,4 +1,4 @@
-"""Figures of the hub's own ``/hub/metrics`` about the provider. Nobody's name is in a label."""
+"""Metrics about the provider in the hub's ``/hub/metrics``. No label contains a user name."""
 
 from __future__ import annotations
 

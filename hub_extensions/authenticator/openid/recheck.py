@@ -1,9 +1,9 @@
-"""Asks the provider again about who is signed in: a few at a time, spread over the time, one question a session.
+"""Checks at the provider again who is signed in: a few sessions at a time, spread over the interval, one check per
+session.
 
-A provider that is away signs nobody out; one question in a while is enough to see that it is back. One that answers
-what cannot be used (its clock is off) signs nobody out either, and is asked as often as ever: it may say no about
-others.
-Not here: who is due, what an answer means, and when it counts as away (``core/sign_on/recheck.py``).
+A provider that is away signs nobody out, and an occasional check detects its return. A provider whose answers cannot be
+used, such as one with a wrong clock, signs nobody out either, but is checked as often as usual, because it may refuse
+other sessions. ``core/sign_on/recheck.py`` decides which sessions are due and what an answer means.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ from hub_extensions.core.sign_on.recheck import (
 
 TICK_SECONDS = 2.0
 FRESH = timedelta(seconds=30)
-"""A request does not have a session asked about that was asked about so lately."""
+"""A request does not re-check a session that was checked less than this ago."""
 REQUEST_WAITS_SECONDS = 2.0
-"""A request waits no longer for the provider: the gate gives up after 5 s, and takes the hub for away."""
+"""Maximum time that a request waits for the provider: the gate treats the hub as away after 5 s."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
 
 class ProviderRecheck:
-    """Asks for an authenticator, in a loop and when a request wants to know."""
+    """Re-checks the sessions of an authenticator, in a loop and at requests of users."""
 
     def __init__(self, authenticator: Any, app: Any) -> None:
         self._auth, self._app = authenticator, app
@@ -72,13 +72,13 @@ class ProviderRecheck:
         self._work = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
-        """Somebody is to be asked about at once."""
+        """Start a round at once, because sessions were marked to be checked."""
         self._wakes.set()
 
     async def ask_user(self, user_id: int) -> None:
-        """Ask about one person's sessions that were not asked about just now.
+        """Re-check a user's sessions that were not checked recently.
 
-        Where the answer takes longer than a request waits, what follows from it is done when it comes.
+        If the answer takes longer than a request may wait, it takes effect when it arrives.
         """
         now = self._auth.sign_on_now()
         theirs = ((each, each.last_asked(now)) for each in self._auth.links.of_user(user_id))
@@ -98,10 +98,10 @@ class ProviderRecheck:
                 self._forget()
                 more = await self._round()
             except Exception:
-                # a database that is locked, or full: nobody is signed out for it, and the next round tries again
+                # a locked or full database signs nobody out; the next round tries again
                 self._app.log.exception("The provider was not asked about who is signed in")
                 self._reload()
-            if more:  # so that as many are asked about in a second while many are due
+            if more:  # keep the rate of checks while many sessions are due
                 continue
             try:
                 await asyncio.wait_for(self._wakes.wait(), TICK_SECONDS)
@@ -110,7 +110,7 @@ class ProviderRecheck:
             self._wakes.clear()
 
     def _reload(self) -> None:
-        """Memory as the database has it; where that cannot be read either, memory stays."""
+        """Read the links from the database again; if this fails, memory stays as it is."""
         try:
             self._app.db.rollback()
             self._auth.links.reload()
@@ -118,24 +118,24 @@ class ProviderRecheck:
             self._app.log.exception("What sessions have from the provider was not read again")
 
     async def _round(self) -> bool:
-        """Ask about who is due, some at a time. Returns whether others are due as well."""
+        """Check some of the due sessions. Return whether more are due."""
         now, steady = self._auth.sign_on_now(), time.monotonic()
         every, known = self._auth.sign_on.config.recheck, self._auth.links.all()
         self._set_pace(len(known), every)
         OVERDUE.set(overdue(known, every, now).total_seconds())
         links = due(known, every, now, self._unanswered, steady)
         if not links and self._health.away and steady >= self._asked_last + PROBE_SECONDS:
-            # though each of them has to wait after its last one: who did so the longest
+            # all sessions are in their pause: check the one that has waited longest
             links = due(known, every, now, self._unanswered, math.inf)[:1]
         if not links or steady < self._pause_until:
             return False
-        # while it is silent one question is enough to see that it is back
+        # while the provider is silent, one check is enough to detect its return
         asked = links[:1] if self._pause else links[: 8 * self._most]
         await asyncio.wait(self._begin(asked))
         return len(asked) < len(links)
 
     def _set_pace(self, sessions: int, every: timedelta) -> None:
-        """As many questions as there have to be. More that may be open at a time stay so."""
+        """Adapt the rate of checks to the number of sessions. The number of simultaneous checks never decreases."""
         questions = per_second(sessions, every)
         self._apart = 1 / questions
         while self._most < at_once(questions):
@@ -143,7 +143,7 @@ class ProviderRecheck:
             self._most += 1
 
     def _begin(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
-        """One question a session at a time: with a refresh token that is good once a second one would be refused."""
+        """Start checks, one per session at a time: a second use of a one-time refresh token would be refused."""
         tasks = []
         for link in links:
             if link.session not in self._asking:
@@ -181,7 +181,7 @@ class ProviderRecheck:
         RECHECKS.labels(outcome.value).inc()
 
     async def _answer(self, link: ProviderLink) -> RecheckOutcome:
-        """What the provider says about a session, with what follows from it done."""
+        """Check a session at the provider and carry out the result."""
         auth = self._auth
         kept = await auth.links.tokens_of(link)
         user = hub_user_of(self._app, link.user_id)
@@ -193,7 +193,7 @@ class ProviderRecheck:
             tokens = await auth.provider.refresh(kept.refresh)
         except ProviderRefused as no:
             return await self._refused(link, kept, no)
-        # first of all: the old one may be good no more
+        # store the new refresh token first: the old one may be invalid already
         fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token, tokens.access)
         before, link = link.checked, replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
         if auth.links.of_session(link.session) is None or user is None:
@@ -218,9 +218,10 @@ class ProviderRecheck:
         return RecheckOutcome.STAYS if account not in END_OF_ACCOUNT else self._ends(link, END_OF_ACCOUNT[account])
 
     async def _refused(self, link: ProviderLink, kept: KeptTokens, no: ProviderRefused) -> RecheckOutcome:
-        """The provider does not renew a session. Whether the account is still there, others of its addresses may say.
+        """Handle a session that the provider does not renew. Other endpoints may show whether the account still exists.
 
-        Raises ProviderAway, ProviderUnusable: the user information is not there now.
+        Raises:
+            ProviderAway, ProviderUnusable: the userinfo endpoint is not available.
         """
         cause = end_of_no(no.words, no.code)
         if cause is not EndCause.NOT_RENEWED or self._auth.sign_on.registry.cause_of(link.session) in EXPECTED:
@@ -240,16 +241,18 @@ class ProviderRecheck:
         asks_on = account is None and self._auth.account_url and user is not None and user.active
         if cause in RIGHT_LOST or not asks_on:
             return self._ends(link, cause, account_unknown=account is None)
-        # of who has a server the administration is asked again
+        # the person has a server: the administration API is asked again later
         left = await encrypted(KeptTokens("", kept.id_token))
         self._end_sessions(link, cause, account_unknown=True)
         self._write(replace(link, kept=left, checked=self._auth.sign_on_now()))
         return RecheckOutcome.ENDS
 
     async def _account(self, link: ProviderLink, kept: KeptTokens) -> Account | None:
-        """Ask the provider's administration about a person; None: it does not say, or `account_url` is not set.
+        """Return the account's state according to the administration API; `None` if unknown, or `account_url` is not
+        set.
 
-        That an account is gone counts only if its record was there before: another id in `account_url` finds nobody.
+        A missing account counts only if its record was seen before, because a wrong id in `account_url` finds no
+        account.
         """
         auth, store = self._auth, self._auth.links.store
         address, id_there = account_address(auth.account_url, {**claims_of_token(kept.id_token), "sub": link.sub})
@@ -267,7 +270,7 @@ class ProviderRecheck:
         return found
 
     async def _without_token(self, link: ProviderLink, kept: KeptTokens) -> RecheckOutcome:
-        """Where no refresh token is, only the administration can be asked; the session's own limits end it."""
+        """Check a session without refresh token at the administration API only; otherwise only its limits end it."""
         account = await self._account(link, kept)
         if account in END_OF_ACCOUNT:
             return self._ends(link, END_OF_ACCOUNT[account])
@@ -278,7 +281,7 @@ class ProviderRecheck:
         return RecheckOutcome.STAYS
 
     def _without_key(self, link: ProviderLink) -> RecheckOutcome:
-        """Nobody can be asked about by what cannot be read: signed in again, they can. The log has it once."""
+        """End a session whose tokens cannot be decrypted, because it cannot be checked. Warn once in the log."""
         if not self._misses_key:
             self._misses_key = True
             self._app.log.warning(
@@ -293,7 +296,7 @@ class ProviderRecheck:
         return RecheckOutcome.RIGHT_LOST if cause in RIGHT_LOST else RecheckOutcome.ENDS
 
     def _end_sessions(self, link: ProviderLink, cause: EndCause, *, account_unknown: bool) -> None:
-        """End this session, or all where the right is lost. The person's others are asked about at once."""
+        """End this session, or all if the right is lost. The person's other sessions are re-checked at once."""
         sign_on, links, lost = self._auth.sign_on, self._auth.links, cause in RIGHT_LOST
         theirs = sign_on.registry.of_user(link.user_id)
         sessions = [each for each in theirs if lost or each.id == link.session]
@@ -307,7 +310,7 @@ class ProviderRecheck:
             self.wake()
 
     def _drop(self, link: ProviderLink) -> None:
-        """It is worth nothing any more; nobody is asked about by it again."""
+        """Remove the link of a session, so that it is not checked again."""
         self._keep_only({each.session for each in self._auth.links.all() if each.session != link.session})
 
     def _write(self, link: ProviderLink) -> None:
@@ -323,9 +326,9 @@ class ProviderRecheck:
             links.note_written(unwritten)
 
     def _forget(self) -> None:
-        """What belongs to sessions that are over.
+        """Remove the links of sessions that are over.
 
-        Who has a server and no session is asked about by the last one, for as long as the provider takes that.
+        If a user has a server but no session, the last link stays, so that the account can still be checked.
         """
         registry, links = self._auth.sign_on.registry, self._auth.links
         kept = registry.ids()
@@ -348,7 +351,7 @@ class ProviderRecheck:
         self._unanswered[session] = RecheckFailure(time.monotonic(), 1 if before is None else before.times + 1)
 
     def _set_pause(self, *, answers: bool) -> None:
-        """For so long nobody is asked about. `answers`: it gave an answer, though none that says who somebody is."""
+        """Pause all checks if the provider does not answer. `answers`: it answered, though unusably."""
         self._pause = 0.0 if answers else min(PROBE_SECONDS, 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
 

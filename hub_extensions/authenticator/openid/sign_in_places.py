@@ -1,7 +1,8 @@
-"""Who may take a code to the provider now: a few at a time, the others in a queue in which nobody waits for nothing.
+"""Limits how many sign-ins redeem their code at the provider at the same time; the others wait in a queue.
 
-A code is good for a minute or so, and a proxy waits no longer. So a wait has an end, and it ends for everybody who
-waits when the provider is seen to hang. Who comes after that asks it anew, so the first who can sign in does.
+A code is valid for about a minute, and a proxy does not wait longer. So waiting has a time limit, and it ends for all
+if
+the provider hangs. Later sign-ins try the provider again, so the first one succeeds as soon as the provider is back.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from contextlib import asynccontextmanager
 from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderUnreachable
 
 SIGN_INS_AT_ONCE = 8
-"""So many have their code taken to the provider at a time."""
+"""Number of codes that are redeemed at the same time."""
 LONGEST_WAIT_SECONDS = 20.0
-"""For a place. With the provider's own time-outs behind it, it is less than the minute of a code and of a proxy."""
+"""Maximum wait for a place. Together with the provider's time-outs it is less than the minute of a code and a proxy."""
 
 
 class SignInPlaces:
-    """The places, and who waits for one, in the order in which they came."""
+    """The places, and the queue of those who wait for one."""
 
     def __init__(self, seconds: float = LONGEST_WAIT_SECONDS) -> None:
         self._seconds = seconds
@@ -30,9 +31,9 @@ class SignInPlaces:
 
     @asynccontextmanager
     async def taken(self) -> AsyncIterator[None]:
-        """A place, for as long as the provider is asked. Raises ProviderAway where none comes free.
+        """Hold a place while the provider is asked. Raises ProviderAway if no place becomes free in time.
 
-        One that could not reach the provider fails all who wait, unless it answered somebody else meanwhile.
+        If the provider cannot be reached, all waiting sign-ins fail, unless it answered another one in the meantime.
         """
         await self._take()
         before = self._answers
@@ -44,7 +45,7 @@ class SignInPlaces:
                 self._fail_all(str(problem))
             raise
         except Exception:
-            self._answers += 1  # a no is an answer
+            self._answers += 1  # a refusal is an answer
             raise
         finally:
             self._give_back()
@@ -62,7 +63,7 @@ class SignInPlaces:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._give_back()  # it was this one's already
+                self._give_back()  # it had been given this place already
             raise
         finally:
             timer.cancel()
