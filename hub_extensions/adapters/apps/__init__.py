@@ -1,1 +1,1 @@
-"""The catalogue of apps behind the gate, and the requests of their audit."""
+"""The catalogue of apps behind the gate, and the requests of the audit."""

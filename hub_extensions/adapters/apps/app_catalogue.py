@@ -1,7 +1,6 @@
-"""The catalogue of apps: a dict of the hub's configuration or a YAML file in, apps out, or what is wrong with it.
+"""Reads the catalogue of apps from a dict of the hub's configuration or from a YAML file, and reports its errors.
 
-A file is read again when it changes; one that cannot be used leaves the last good apps in force.
-Not here: what an app is, and which apps do not fit together (``core/sign_on/apps.py``).
+A file is read again when it changes. If it has errors, the last valid apps stay in force.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ MOST_APPS = 500
 KEYS = tuple(each.name for each in fields(App) if each.name != "name")
 
 Check = Callable[[AppCatalogue], Sequence[AppProblem]]
-"""Says what is wrong with apps that are written well."""
+"""Returns the problems of apps whose entries are well-formed."""
 
 
 class CatalogueError(Exception):
-    """The catalogue cannot be used. `problems`: why, app by app."""
+    """The catalogue cannot be used. `problems` has the errors of each app."""
 
     def __init__(self, source: str, problems: Sequence[AppProblem]) -> None:
         self.problems = tuple(problems)
@@ -41,17 +40,22 @@ class CatalogueError(Exception):
 
 
 class WatchedCatalogue:
-    """The apps as they were read last.
+    """A catalogue that is read again when its file changes.
 
     Attributes:
-        apps: in force. warnings: what of them is surely not meant.
-        problem: why the catalogue as it is now is not in force; "": it is.
+        apps: the apps in force.
+        warnings: their problems that are not errors.
+        problem: why the current file is not in force; "" if it is.
     """
 
     def __init__(
         self, source: Mapping[str, Any] | str, check: Check = lambda apps: (), before: AppCatalogue = ()
     ) -> None:
-        """`source`: ``c.SignOnGate.apps``. Raises CatalogueError: it is wrong, and there are none of `before`."""
+        """Read `source`, which is ``c.SignOnGate.apps``.
+
+        Raises:
+            CatalogueError: the catalogue has errors, and `before` is empty.
+        """
         self._source, self._check = source, check
         self._stamp = self._new_stamp()
         self.problem = ""
@@ -65,7 +69,7 @@ class WatchedCatalogue:
             self.problem = str(problem)
 
     def refresh(self) -> bool:
-        """Read the file again where it has changed; True: other apps are in force."""
+        """Read the file again if it has changed. Return whether the apps in force have changed."""
         stamp = self._new_stamp()
         if stamp == self._stamp:
             return False
@@ -83,7 +87,7 @@ class WatchedCatalogue:
 
 
 def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[AppCatalogue, tuple[AppProblem, ...]]:
-    """The apps, and what of them is surely not meant. Raises CatalogueError."""
+    """Return the apps and their warnings. Raises CatalogueError."""
     apps, lines = _read(source)
     found = [replace(each, line=each.line or find_line((each.app, each.key), lines)) for each in check(apps)]
     wrong = [each for each in found if not each.is_warning]
@@ -93,7 +97,9 @@ def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[Ap
 
 
 def read_catalogue(source: Mapping[str, Any] | str) -> AppCatalogue:
-    """The apps, each written well; whether they fit together is not looked at. Raises CatalogueError."""
+    """Return the apps if each entry is well-formed, without checking whether they fit together. Raises
+    CatalogueError.
+    """
     return _read(source)[0]
 
 
@@ -165,7 +171,7 @@ def _app(name: str, written: Any, lines: Lines) -> App | list[AppProblem]:
 
 
 def _problem(name: str, error: Any, lines: Lines) -> AppProblem:
-    """What pydantic found, in our words."""
+    """Translate an error of pydantic."""
     place = tuple(error["loc"])
     key, line = str(place[0]) if place else "", find_line((name, *place), lines)
     if error["type"] == "extra_forbidden":

@@ -1,6 +1,6 @@
-"""The two accounts of an audit: made at the hub with an admin's token, one in an app's groups, and removed again.
+"""The audit's two accounts: created at the hub with an admin's token, one in the apps' groups, and removed at the end.
 
-Where the token may not, the accounts are None, and what they are for is not tried. Not here: what they try.
+If the token may not create them, they are `None`, and the audit does not try what needs them.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SECONDS = 10.0
 
 
 class HubDeclined(Exception):
-    """The hub did not do it; the text says what, and its status."""
+    """The hub did not do something. The text names the request and the status."""
 
 
 class HubRefusesAccount(HubDeclined):
-    """The hub answered, and it was not done."""
+    """The hub answered with an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditAccount:
-    """A user of the hub with a token."""
+    """A user of the hub, with a token."""
 
     name: str
     token: str
@@ -41,7 +41,9 @@ class AuditAccount:
 
 @dataclass(frozen=True, slots=True)
 class AuditAccounts:
-    """`outsider` is in no group, `member` in those of the apps. None: it could not be made, and `why` says why."""
+    """`outsider` is in no group, `member` in the groups of the apps. `None` if it could not be created; `why` is the
+    reason.
+    """
 
     outsider: AuditAccount | None
     member: AuditAccount | None
@@ -49,10 +51,10 @@ class AuditAccounts:
 
 
 class AuditHub:
-    """The hub, asked with a token that may make and remove users, read services and change groups.
+    """The hub, used with a token that may create and remove users, read services and change groups.
 
     Attributes:
-        left_over: accounts that could not be removed, or perhaps were never made, and why.
+        left_over: accounts that could not be removed, or perhaps were never created, and why.
     """
 
     def __init__(self, api_url: str, token: str) -> None:
@@ -61,7 +63,7 @@ class AuditHub:
         self._client = http_client(follow_redirects=False)
 
     async def services(self) -> dict[str, dict[str, Any]] | None:
-        """All services by name; None: the token may not read them."""
+        """Return all services by name; `None` if the token may not read them."""
         try:
             found = await self._ask("GET", "services")
         except HubDeclined:
@@ -70,7 +72,7 @@ class AuditHub:
 
     @asynccontextmanager
     async def accounts(self, groups: Iterable[str]) -> AsyncIterator[AuditAccounts]:
-        """Two accounts for as long as the block runs; they are removed however it ends."""
+        """Provide two accounts while the block runs, and remove them however it ends."""
         made: list[str] = []
         try:
             yield await self._made(tuple(groups), made)
@@ -82,7 +84,7 @@ class AuditHub:
                     self.left_over.append((name, str(problem)))
 
     async def remove(self, name: str) -> None:
-        """Remove an account, and its token with it. Raises HubDeclined."""
+        """Remove an account and its token. Raises HubDeclined."""
         if not name.startswith(ACCOUNT):
             raise ValueError(f"{name} is no account of an audit")
         try:
@@ -106,7 +108,7 @@ class AuditHub:
 
     async def _make(self, made: list[str]) -> AuditAccount:
         name = f"{ACCOUNT}{secrets.token_hex(6)}"
-        made.append(name)  # first: a hub that does it and does not say so leaves nothing behind
+        made.append(name)  # before the request: the hub may create the account although its answer is lost
         try:
             await self._ask("POST", f"users/{name}")
         except HubRefusesAccount:
@@ -129,14 +131,14 @@ class AuditHub:
 
 
 class AuditGate:
-    """The gate, asked beside every proxy for the session of an account of an audit's."""
+    """The gate, asked directly for sessions of the audit's accounts."""
 
     def __init__(self, url: str, secret: str) -> None:
         self._url, self._signer = url.rstrip("/"), Signer(secret)
         self._client = http_client(follow_redirects=False)
 
     async def session_for(self, token: str, expired: bool = False) -> str:
-        """The cookie of a new session, or of one that is over by its age. Raises HubDeclined."""
+        """Return the cookie of a new session, or of one that has expired. Raises HubDeclined."""
         body = json.dumps({"token": token, "expired": expired}).encode()
         try:
             url = f"{self._url}{AUDIT_PATH}"

@@ -1,6 +1,6 @@
-"""Sends what an audit tries, byte by byte, and gathers the results of its report. Changes nothing but its two accounts.
+"""Runs the audit: sends its probes and collects the results. It changes nothing except its own two accounts.
 
-Not here: what is tried and what an answer means (``core/sign_on/audit.py``), the accounts (``audit_accounts.py``).
+``core/sign_on/audit.py`` decides what is tried and what an answer means.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from hub_extensions.core.sign_on.identity_headers import ASSERTION
 SECONDS = 5.0
 AT_ONCE = 8
 DEAD_SECONDS = 30.0
-"""So long after its end a token is asked with: later than that it is not dead but open."""
+"""Time after the end of a session or token for which it is tried. If it still works after that, it counts as open."""
 SIGN_OUT = "/_gate/sign-out"
 OWN_POST = (("Sec-Fetch-Site", "same-origin"), ("Content-Length", "0"))
 Credentials = Mapping[AuditCaller, tuple[tuple[str, str], ...]]
 
 
 def own_addresses() -> tuple[str, ...]:
-    """The addresses of this machine that others reach, of IPv4: by its name, and towards elsewhere."""
+    """Return this machine's IPv4 addresses that others can reach: by its name, and of its route to other networks."""
     found: set[str] = set()
     with contextlib.suppress(OSError):
         named = socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET, socket.SOCK_STREAM)
@@ -63,17 +63,23 @@ def own_addresses() -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class AuditConfig:
-    """What is tried.
+    """Parameters of an audit.
 
     Attributes:
-        apps: the catalogue. url: public address of the apps' host. hub_url: of the hub, with ``/hub/`` at its end.
-        listeners: ``address:port`` of the proxy to go to instead of where the names lead; (): there.
-        cookie: a signed-in browser's Cookie header, for what needs a browser; "": that is not tried.
-        cookie_name: of the gate. from_gate: it runs in the gate, which has to reach apps for their health.
-        addresses: of this machine, at which an app on loopback may not answer. dead_seconds: see `DEAD_SECONDS`.
-        session_for: the cookie's value of a session, expired or not, for a token of an account; None: there is no way
-            to the gate.
-        key: with which the gate signs; None: it cannot be read from here. cases: only these; (): all.
+        apps: the catalogue.
+        url: public address of the apps' host.
+        hub_url: public address of the hub, ending in ``/hub/``.
+        listeners: ``address:port`` of the proxy to use instead of the public names; () uses the names.
+        cookie: the Cookie header of a browser that is signed in; without it, nothing is tried that needs a browser.
+        cookie_name: name of the gate's cookie.
+        from_gate: the audit runs in the gate, which must reach the apps to check their health.
+        addresses: addresses of this machine at which an app on loopback must not answer.
+        dead_seconds: see `DEAD_SECONDS`.
+        session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
+            be
+            reached directly.
+        key: the gate's signing key; `None` if it cannot be read from here.
+        cases: cases to try; empty for all.
     """
 
     apps: Sequence[App]
@@ -102,9 +108,9 @@ class AuditRun:
         self._why_no_session = self._expired = ""
 
     async def results(self) -> list[AuditResult]:
-        """All of the report, by app and case."""
+        """Run the audit and return the lines of the report, by app and case."""
         groups = sorted({group for app in self.config.apps for group in app.groups})
-        if self.config.cases == {"A7"}:  # neither hub nor gate is asked: it may run where nothing reaches them
+        if self.config.cases == {"A7"}:  # needs neither hub nor gate, so it may run where they cannot be reached
             return [line for app in self.config.apps for line in await self._direct(app)]
         async with self.config.hub.accounts(groups) as accounts:
             found = await self._with(accounts)
@@ -132,7 +138,7 @@ class AuditRun:
             why = self._why_no_session or "there is none"
             results.append(AuditResult("A4", EVERYWHERE, "a cookie that expired", why, Outcome.NOT_TRIED))
         results += await self._signed_out()
-        for caller in self._sessions:  # no session of an audit's stays
+        for caller in self._sessions:  # the audit leaves no session behind
             await self._sign_out(caller)
         results += await self._dead(accounts)
         results += await self._certificates()
@@ -140,7 +146,7 @@ class AuditRun:
         return [each for each in results if not self.config.cases or each.case in self.config.cases]
 
     async def _sign_in(self, accounts: AuditAccounts) -> None:
-        """Both accounts, as far as they are there, get a session as a browser has one."""
+        """Get a session for each account, as a browser would have it."""
         if self.config.session_for is None:
             self._why_no_session = "the gate's own address is not known"
             return
@@ -244,7 +250,7 @@ class AuditRun:
     # ---------------------------------------------------------------- beside the proxy
 
     async def _direct(self, app: App) -> list[AuditResult]:
-        """A7: the app itself, past the proxy; where it is on loopback, on the other addresses of this machine."""
+        """Try case A7: the app without the proxy. An app on loopback is tried at this machine's other addresses."""
         place = HttpPlace.of(app.upstream)
         here = is_loopback(place.address)
         if not here and self.config.from_gate:
@@ -286,7 +292,7 @@ class AuditRun:
         return results
 
     async def _of_hub(self, services: Mapping[str, Mapping[str, object]] | None) -> list[AuditResult]:
-        """A10 and A13: what the hub's own proxy serves, and whether hub and catalogue speak of the same apps."""
+        """Try case A10, what the hub's own proxy serves, and A13, whether hub and catalogue list the same apps."""
         if services is None:
             why = "the token may not read the hub's services (list:services)"
             return [
@@ -307,13 +313,15 @@ class AuditRun:
         return results
 
     async def _sign_out(self, caller: AuditCaller) -> ProbeAnswer:
-        """As the button of the front page does."""
+        """Sign out as the button of the front page does."""
         place = HttpPlace.of(self.config.url, *self.config.listeners[:1])
         probe = Probe("A5", EVERYWHERE, "", "", SIGN_OUT, "", Rule.REFUSED, caller, "POST", OWN_POST)
         return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))
 
     async def _signed_out(self) -> list[AuditResult]:
-        """A5: the member's browser signs out, and a copy of its cookie is tried on every app. A12: for how long."""
+        """Try case A5: after a sign-out, a copy of the member's cookie is tried at each app. A12: how long it still
+        works.
+        """
         apps, callers = self.config.apps, self._credentials(AuditAccounts(None, None))
         if not apps or "browser" not in self._sessions:
             why = self._why_no_session or "there is no app"
@@ -353,7 +361,9 @@ class AuditRun:
         ]
 
     async def _dead(self, accounts: AuditAccounts) -> list[AuditResult]:
-        """A12: how long the member's token opens an app after the member is gone. The last thing of all."""
+        """Try case A12: how long the member's token works after the member was removed. This has to be
+        the last step.
+        """
         app = await self._closed_app()
         if app is None or accounts.member is None:
             why = accounts.why or "there is no app that refuses a stranger"
@@ -379,7 +389,7 @@ class AuditRun:
         return [AuditResult("A12", app.name, "a token copied before its end", took, outcome, advice)]
 
     async def _closed_app(self) -> App | None:
-        """The first that refuses a stranger: one that is open to anybody is open after an end as well."""
+        """Return the first app that refuses a stranger; an app that is open to anybody would stay open."""
         for app in self.config.apps:
             place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
             if await self._is_refused(place, _plain(app, path, "stranger"), {"stranger": ()}):
@@ -391,7 +401,7 @@ class AuditRun:
         return answer.status in (401, 403) or answer.leads_to_sign_in
 
     async def _certificates(self) -> list[AuditResult]:
-        """A14: each https origin's certificate, as a browser of this machine would judge it."""
+        """Try case A14: verify the certificate of each https origin, as a browser on this machine would."""
         addresses = [self.config.url, *(app.where for app in self.config.apps)]
         origins = dict.fromkeys("{0.scheme}://{0.netloc}".format(urlsplit(each)) for each in addresses)
         results = []
@@ -405,7 +415,7 @@ class AuditRun:
         return results
 
     def _of_host(self) -> Iterator[AuditResult]:
-        """A14: TLS, and every cookie that was set on the way."""
+        """Try case A14: TLS, and each cookie that was set during the audit."""
         parts = urlsplit(self.config.url)
         secure = parts.scheme == "https"
         if not secure:
@@ -442,7 +452,7 @@ def _bearer(account: AuditAccount) -> tuple[tuple[str, str], ...]:
 
 
 def _is_app(service: Mapping[str, object]) -> bool:
-    """As ``configure(c)`` makes them: without an address for the hub's proxy, with one for people."""
+    """Return whether ``configure(c)`` made this service for an app: it lacks ``url``, and ``info`` has a link."""
     info = service.get("info")
     return not service.get("url") and isinstance(info, Mapping) and bool(info.get("href"))
 

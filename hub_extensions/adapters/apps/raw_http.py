@@ -37,7 +37,7 @@ class RawAnswer:
 
 @dataclass(frozen=True, slots=True)
 class HttpPlace:
-    """Where to connect, with TLS if `secure`, and the value of the Host header."""
+    """The address to connect to, with TLS if `secure`, and the value of the Host header."""
 
     address: str
     port: int
@@ -88,7 +88,7 @@ async def send_raw(
         tls: how to verify the certificate. By default it is not verified: browsers and proxies do that.
 
     Raises:
-        OSError: there is no answer in time, or the answer is not HTTP.
+        OSError: the answer does not come in time, or is not HTTP.
     """
     try:
         return await with_timeout(seconds, _exchange(place, request, head, first_message, tls))
@@ -121,7 +121,7 @@ async def certificate_fault(place: HttpPlace, seconds: float) -> tuple[int, str]
     """Verify a certificate with this machine's authorities. Return OpenSSL's error code and message, or 0 and "".
 
     Raises:
-        OSError: there is no answer in time, or the answer is not TLS.
+        OSError: the answer does not come in time, or is not TLS.
     """
     name = urlsplit(f"//{place.host}").hostname
     try:

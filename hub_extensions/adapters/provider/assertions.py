@@ -1,10 +1,10 @@
-"""What the gate states to an app about who is calling: a signed token (JWT, ES256) that any library of tokens checks.
+"""The gate's assertions, which identify the caller to an app: signed tokens (JWT, ES256) that any JWT library can
+verify.
 
-An assertion is for one app and about a minute long. The keys are files of the state folder (mode 0600), or sealed in
-the database that several gates share. Two are published: the one that signs, and the next one, which so is known to
-apps that ask for the list once an hour before it signs anything. A key that signed before is published no more: nothing
-that it signed is good for longer than a minute.
-Not here: which header carries it (``core/sign_on/identity_headers.py``), and who is calling.
+An assertion is for one app and valid for about a minute. The keys are files of the state folder (mode 0600), or sealed
+rows of the database that several gates share. Two keys are published: the one that signs, and the next one, so that
+apps that fetch the list once an hour know it before it signs. A previous key is not published, because everything that
+it signed has expired within a minute.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from hub_extensions.core.sign_on.identity_headers import CallerIdentity
 ALGORITHM = "ES256"
 KEY_LIFE = timedelta(days=30)
 SIGNED_AGAIN_SECONDS = 30.0
-"""An assertion is given out for so long after it was signed."""
+"""Time for which a signed assertion is reused."""
 PUBLISHED = 2
 _FILES = "assertion-key-*.pem"
 
 
 @dataclass(frozen=True, slots=True)
 class AssertionKey:
-    """A key. `made`: by its name, in seconds since 1970. `public`: as it is published."""
+    """A signing key. `made` is its creation time in seconds since 1970, `public` the published key (JWK)."""
 
     kid: str
     made: float
@@ -46,43 +46,41 @@ class AssertionKey:
 
 
 class AssertionKeys(Protocol):
-    """Where keys are kept."""
+    """Storage of the keys."""
 
     def all(self) -> list[AssertionKey]:
-        """Those that there are, the oldest first."""
+        """Return the keys, the oldest first."""
         ...
 
     def add(self, name: str, text: str) -> None:
-        """Keep one more, and no more than are published. `name`: the time, `text`: PEM."""
+        """Store a key, and delete those that are no longer published. `name` is the time, `text` the key in PEM."""
         ...
 
 
 class KeyFolder:
-    """Files, which no account but ours reads."""
+    """Keys in files that only the gate's account can read."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def all(self) -> list[AssertionKey]:
-        """See `AssertionKeys`."""
         return [_read(path.stem.rpartition("-")[2], path.read_bytes()) for path in sorted(self._folder.glob(_FILES))]
 
     def add(self, name: str, text: str) -> None:
-        """See `AssertionKeys`."""
         write_private(self._folder / f"assertion-key-{name}.pem", text)
         for old in sorted(self._folder.glob(_FILES))[:-PUBLISHED]:
             old.unlink(missing_ok=True)
 
 
 class SharedKeys:
-    """Rows of the database that several gates share, sealed by the secret that these gates alone have."""
+    """Keys in the database that several gates share, sealed with the secret that only these gates have."""
 
     def __init__(self, store: GateStore, secret: str) -> None:
         self._store, self._secret = store, f"assertion keys\0{secret}"
         self._newest, self._known = "", [""]
 
     def all(self) -> list[AssertionKey]:
-        """See `AssertionKeys`. Those that another secret sealed are none."""
+        """Return the keys that this gate's secret can unseal, the oldest first."""
         rows = self._store.keys()
         found = [(name, unseal(sealed, self._secret)) for name, sealed in rows.items()]
         self._newest = max(rows, default="")
@@ -90,9 +88,9 @@ class SharedKeys:
         return [_read(name, text.encode()) for name, text in found if text is not None]
 
     def add(self, name: str, text: str) -> None:
-        """See `AssertionKeys`. One that another gate has added since `all` is enough."""
+        """Store a key, unless another gate has added one since `all`."""
         kept = self._known[-(PUBLISHED - 1) :]
-        name = f"{max(int(name), int(self._newest or 0) + 1):020d}"  # clocks of two machines differ
+        name = f"{max(int(name), int(self._newest or 0) + 1):020d}"  # the clocks of two machines may differ
         self._store.put_key(name, seal(text, self._secret), self._newest, kept)
 
 
@@ -100,7 +98,9 @@ class AssertionSigner:
     """Signs assertions.
 
     Args:
-        keys: where they are. issuer: the apps' host, as the apps know it. life: of an assertion.
+        keys: storage of the keys.
+        issuer: the apps' host, as the apps know it.
+        life: validity of an assertion.
     """
 
     def __init__(self, keys: AssertionKeys, issuer: str, life: timedelta) -> None:
@@ -109,9 +109,10 @@ class AssertionSigner:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the keys, which ``jupyterhub-gpu gate rotate`` may have changed; make one where none is young enough.
+        """Read the keys, which ``jupyterhub-gpu gate rotate`` may have changed. Make a new key if all are too old.
 
-        True: others sign, or are published, than before.
+        Returns:
+            Whether the signing key or the published keys have changed.
         """
         found = self._kept.all()
         if not found or time.time() - found[-1].made >= KEY_LIFE.total_seconds():
@@ -124,15 +125,15 @@ class AssertionSigner:
 
     @property
     def key(self) -> AssertionKey:
-        """The one that signs now."""
+        """The key that signs now."""
         return self._keys[0]
 
     def published(self) -> Mapping[str, Any]:
-        """The list of public keys (JWKS), the one that signs first."""
+        """Return the published keys (JWKS), the signing key first."""
         return {"keys": [dict(key.public) for key in self._keys]}
 
     def sign(self, identity: CallerIdentity, app: str) -> str:
-        """The assertion about this person for this app."""
+        """Return an assertion about this person for this app."""
         key, now = self.key, int(time.time())
         claims = {
             "iss": self._issuer,
@@ -146,7 +147,7 @@ class AssertionSigner:
 
 
 def signing_key(keys: AssertionKeys) -> AssertionKey | None:
-    """The key that signs now, for who may read it; None: there is none, or it is not for this reader."""
+    """Return the key that signs now, or `None` if it does not exist or cannot be read."""
     try:
         return next(iter(keys.all()[-PUBLISHED:]), None)
     except (OSError, ValueError):
@@ -154,16 +155,17 @@ def signing_key(keys: AssertionKeys) -> AssertionKey | None:
 
 
 def rotate(keys: AssertionKeys) -> list[AssertionKey]:
-    """Make a key that is the next one; the one that was to be next signs, and the one that signed is gone.
+    """Make the next key. The previous next key signs from now on, and the previous signing key is deleted.
 
-    Returns those that are published now.
+    Returns:
+        The keys that are published now.
     """
     keys.all()
     private = ec.generate_private_key(ec.SECP256R1())
     text = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
-    # the name is the time, so that two made in one tick of the file system's clock are in order too
+    # the name is the time in nanoseconds, so that the order does not depend on the file system's clock
     keys.add(f"{time.time_ns():020d}", text)
     return keys.all()[-PUBLISHED:]
 

@@ -1,5 +1,6 @@
-"""Assertions that no app may accept. The audit and the tests send them: forged ones, and real ones that are expired or
-for another app."""
+"""Assertions that no app may accept, for the audit and the tests: forged ones, and real ones that are old or not for
+the app.
+"""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""An OpenID provider: its document, its keys, and the tokens it gives.
+"""Client of an OpenID provider: its discovery document, its keys and its tokens.
 
-Three things can go wrong, and what follows is another each time. `ProviderRefused`: it said no about this person.
-`ProviderAway`: it said nothing that can be read, so nobody is signed out. `ProviderUnusable`: it is there, and what an
-admin set does not fit it, so nobody is signed out either.
+Errors have three kinds with different consequences. `ProviderRefused`: it refused this person. `ProviderAway`: it gave
+no usable answer, so nobody is signed out. `ProviderUnusable`: it answers, but the hub's settings do not fit it, so
+nobody is signed out either.
 
-Every answer has an end: in bytes, in seconds, in keys. Nothing is redirected. Nothing here is logged; no error has a
-token, a code or a secret in its text. Not here: what a token has to say (``core/sign_on``).
+Each answer is limited in bytes, seconds and keys. Redirects are not followed. Nothing is logged here, and no error
+message contains a token, a code or a secret. ``core/sign_on`` checks the claims.
 """
 
 from __future__ import annotations
@@ -41,29 +41,30 @@ from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 DISCOVERY = "/.well-known/openid-configuration"
 SECONDS = 10.0
-"""For one answer, whole."""
+"""Time limit of a complete answer."""
 DOCUMENT_BYTES = 512 * 1024
-"""The largest answer that is read."""
+"""Maximum size of an answer."""
 MOST_KEYS = 100
 KEYS_ANEW_SECONDS = 60.0
-"""A key that is not known is asked for at most so often."""
+"""Minimum time between two requests for the keys because of an unknown key."""
 FIRST_KEYS_SECONDS = 1.0
-"""The same while no key was ever read."""
+"""The same as long as the keys have never been read."""
 KEYS_SECONDS = 3600.0
-"""So old keys, and a document, are asked for again; what is there stays good while the provider is away."""
+"""Age at which keys and document are fetched again. While the provider is away, the old ones stay valid."""
 SHORTEST_RSA_BITS = 2048
 OWN_TOKEN_SECONDS = 45.0
-"""How long a token of our own client is used; Keycloak's live 60 s at the least."""
+"""Time for which a token of our own client is reused. Keycloak's tokens live at least 60 s."""
 
 _KINDS = {"RS": ("RSA", None), "PS": ("RSA", None), "ES256": ("EC", "P-256"), "EdDSA": ("OKP", "Ed25519")}
-"""How an algorithm's name begins -> the type and curve of its keys."""
+"""Prefix of an algorithm's name -> type and curve of its keys."""
 
 
 class ProviderRefused(Exception):
-    """It said no: this grant, or this access token, is worth nothing any more.
+    """The provider refused this grant or this access token.
 
     Attributes:
-        code: the provider's word, or `MUST_ACT`. words: its whole sentence; "" if there is none.
+        code: the provider's error code, or `MUST_ACT`.
+        words: the provider's complete error description, or the message of this exception.
     """
 
     def __init__(self, code: str, why: str, words: str = "") -> None:
@@ -73,15 +74,15 @@ class ProviderRefused(Exception):
 
 
 class ProviderAway(Exception):
-    """It cannot be reached, or what it answers cannot be read. The text has no secret in it."""
+    """The provider cannot be reached, or its answer cannot be read. The message contains no secret."""
 
 
 class ProviderUnreachable(ProviderAway):
-    """There was no connection, or no answer in time: who asks now waits as long for nothing."""
+    """The connection failed or timed out, so that another request now would wait as long in vain."""
 
 
 class ProviderUnusable(Exception):
-    """It is there, and does not fit what is set here. `code`: a key of the pages' texts."""
+    """The provider answers but does not fit the hub's settings. `code` is a key of `FAILURES`."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -90,7 +91,7 @@ class ProviderUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProviderMetadata:
-    """What its document says. An address that it does not name is ""."""
+    """The provider's discovery document. An address that it does not contain is ""."""
 
     issuer: str
     authorization: str
@@ -99,14 +100,14 @@ class ProviderMetadata:
     userinfo: str
     end_session: str
     names_itself: bool
-    """It puts ``iss`` into the answer of a login (RFC 9207)."""
+    """It adds ``iss`` to the callback of a sign-in (RFC 9207)."""
     secret_in_body: bool
-    """It does not take the client's secret in a header."""
+    """It accepts the client's secret in the body only, not in a header."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderTokens:
-    """What it gave. None of them is ever shown."""
+    """The tokens that the provider issued. They are never shown."""
 
     access: str = field(repr=False)
     id_token: str = field(default="", repr=False)
@@ -115,7 +116,7 @@ class ProviderTokens:
 
 
 class Provider:
-    """One provider, as one client sees it."""
+    """A provider, as a client of it."""
 
     def __init__(
         self,
@@ -129,12 +130,12 @@ class Provider:
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Remember what is set; nobody is asked yet.
+        """Store the settings; no request is made yet.
 
         Args:
-            secrets: the client's; two of them while it is changed.
-            ca_file: with the certificates of authorities; if empty, the system's count.
-            reached_at: where the hub finds what browsers find at `issuer`; if empty, at the same address.
+            secrets: the client's secret; two while it is being changed.
+            ca_file: certificates of the authorities to trust; if empty, those of the system.
+            reached_at: address at which the hub reaches what browsers reach at `issuer`; if empty, the same address.
         """
         self.issuer = issuer
         self._reached_at = reached_at.rstrip("/")
@@ -154,13 +155,17 @@ class Provider:
         self._client: HttpClient | None = None
         self._tls: ssl.SSLContext | None = None
 
-    # ------------------------------------------------------------------ what it says of itself
+    # ------------------------------------------------------------------ discovery document
 
     async def metadata(self) -> ProviderMetadata:
-        """Its document. Raises ProviderAway and ProviderUnusable; while it is away, the last one is good."""
+        """Return the discovery document. While the provider is away, the last one stays valid.
+
+        Raises:
+            ProviderAway, ProviderUnusable
+        """
         if self._metadata is not None and self._clock() - self._metadata_at < KEYS_SECONDS:
             return self._metadata
-        # a slash at the issuer's end is not doubled, and stays a part of its name (OpenID Connect Discovery, 4.1)
+        # a trailing slash of the issuer is not doubled, and remains part of the issuer (OpenID Connect Discovery, 4.1)
         try:
             document = await self._document((self._reached_at or self.issuer.rstrip("/")) + DISCOVERY)
             self._metadata = self._read_metadata(document)
@@ -168,9 +173,8 @@ class Provider:
         except ProviderAway:
             if self._metadata is None:
                 raise
-            self._metadata_at = (
-                self._clock() - KEYS_SECONDS + KEYS_ANEW_SECONDS
-            )  # so that not everybody waits for it anew
+            # try again after a pause, so that not each request waits for the provider
+            self._metadata_at = self._clock() - KEYS_SECONDS + KEYS_ANEW_SECONDS
         return self._metadata
 
     def _read_metadata(self, document: Mapping[str, Any]) -> ProviderMetadata:
@@ -200,14 +204,14 @@ class Provider:
         if asked_by_hub and isinstance(value, str):
             value = self.inner_address(value)
             if self._reached_at and origin_of(value) == origin_of(self._reached_at):
-                return value  # the admin's own choice, also without TLS
+                return value  # chosen by the admin, even without TLS
         problem = address_problem(value) if isinstance(value, str) else "is not there"
         if problem:
             raise ProviderUnusable("bad-document", f"The provider's document: {name} {problem}.")
         return str(value)
 
     def inner_address(self, address: str) -> str:
-        """Return the address at which the hub itself asks: of the issuer's host it is the one at `reached_at`."""
+        """Return the address that the hub uses: for addresses on the issuer's host it is the one at `reached_at`."""
         if not self._reached_at or origin_of(address) != origin_of(self.issuer):
             return address
         public, inner = urlsplit(self.issuer).path.rstrip("/"), urlsplit(self._reached_at)
@@ -219,16 +223,16 @@ class Provider:
     # ------------------------------------------------------------------ tokens
 
     async def exchange(self, code: str, verifier: str, redirect_uri: str) -> ProviderTokens:
-        """The tokens for a login's code. Raises ProviderRefused, ProviderAway, ProviderUnusable."""
+        """Redeem a code. Raises ProviderRefused, ProviderAway, ProviderUnusable."""
         grant = {"grant_type": "authorization_code", "code": code, "redirect_uri": redirect_uri}
         return await self._tokens({**grant, "code_verifier": verifier})
 
     async def refresh(self, refresh_token: str) -> ProviderTokens:
-        """New tokens for a session's refresh token, which stays good where no new one comes. Raises as `exchange`."""
+        """Renew a session's tokens. If no new refresh token comes, the old one stays valid. Raises as `exchange`."""
         return await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token})
 
     async def userinfo(self, access_token: str) -> Mapping[str, Any]:
-        """What it says of a person now; nothing where it has no such address. Raises as `exchange`."""
+        """Return the claims of the userinfo endpoint; {} if the provider lacks one. Raises as `exchange`."""
         address = (await self.metadata()).userinfo
         if not address:
             return {}
@@ -246,14 +250,15 @@ class Provider:
         raise ProviderAway(f"The provider's user information answers with {answer.code} ({shown(no.code)}).")
 
     async def account(self, address: str, account: str, scope: str) -> Account | None:
-        """Ask the provider's administration about an account.
+        """Ask the provider's administration API about an account.
 
         Args:
-            address: of this account's record. account: its id there.
-            scope: of the token for our client, which is asked for by its own secret (``client_credentials``).
+            address: URL of this account's record.
+            account: the account's id there.
+            scope: scope of our client's own token (``client_credentials``) for the request.
 
         Returns:
-            What it says, or None if it says nothing of this account, or cannot be asked.
+            The account's state, or `None` if unknown.
         """
         try:
             if self._clock() >= self._own_token_until:
@@ -288,7 +293,7 @@ class Provider:
         if metadata.secret_in_body:
             body |= {"client_id": self.client_id, "client_secret": secret}
         else:
-            # RFC 6749, 2.3.1; a space is %20, as some read no other
+            # RFC 6749, 2.3.1; a space is %20, because some providers do not decode "+"
             pair = ":".join(quote(each, safe="") for each in (self.client_id, secret))
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         answer = await self._fetch(metadata.token, headers=headers, body=urlencode(body))
@@ -299,9 +304,9 @@ class Provider:
     # ------------------------------------------------------------------ signatures
 
     async def verified(self, token: str) -> tuple[Mapping[str, Any], Mapping[str, Any]] | SignOnRefusal:
-        """Header and claims of a token that this provider signed, or why it did not. Raises as `metadata`.
+        """Return header and claims of a token that this provider signed, or why it is refused. Raises as `metadata`.
 
-        What the claims say has not been looked at.
+        The claims are not checked yet.
         """
         if len(token) > LARGEST_TOKEN:
             return SignOnRefusal("size", f"The token is too large: {len(token)} bytes.")
@@ -328,7 +333,9 @@ class Provider:
         return header, claims
 
     async def _keys_for(self, header: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Those that may have signed it: with the same id; without an id, all that fit the algorithm."""
+        """Return the keys that may have signed it: those with its key id, or without an id, the only one of the
+        algorithm.
+        """
         if self._keys_at is None or self._clock() - self._keys_at >= KEYS_SECONDS:
             await self._ask_keys(since=self._keys_at)
         found = self._known_keys(header)
@@ -344,10 +351,10 @@ class Provider:
         return [key for key in fitting if key.get("kid") == kid]
 
     async def _ask_keys(self, since: float | None) -> bool:
-        """Ask for them, at most once a minute, however many wait. Returns whether they are newer than `since`."""
+        """Fetch the keys, at most once a minute. Return whether they are newer than `since`."""
         async with self._asking:
             if self._keys_at != since:
-                return True  # somebody else has asked meanwhile
+                return True  # another task has fetched them in the meantime
             last = self._asked_keys_at
             pause = FIRST_KEYS_SECONDS if self._keys_at is None else KEYS_ANEW_SECONDS
             if last is not None and self._clock() - last < pause:
@@ -362,7 +369,7 @@ class Provider:
             except (ProviderAway, ProviderUnusable):
                 if self._keys_at is None:
                     raise
-                return False  # those that are there stay good
+                return False  # the known keys stay valid
         return True
 
     # ------------------------------------------------------------------ HTTP
@@ -419,23 +426,23 @@ class Provider:
 
 
 def ca_file_wrong(path: str) -> str:
-    """Why this is no file of certificates, to stand behind ``ca_file``; "": it is one, or none is set."""
+    """Return what is wrong with a file of certificates, to follow ``ca_file``; "" if it is usable or not set."""
     try:
         if path:
             ssl.create_default_context(cafile=path)
-    except OSError as problem:  # what ssl cannot read is one, too
+    except OSError as problem:  # includes ssl.SSLError
         return f"{path!r} is no file with certificates that can be read here ({problem.strerror or problem})"
     return ""
 
 
 def _is_unreachable(error: Exception) -> bool:
-    """A connection that broke says nothing of the next one."""
+    """Return whether the connection failed in a way that another request would repeat; a broken connection may not."""
     broke = (ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
     return isinstance(error, (HTTPTimeoutError, asyncio.TimeoutError, OSError)) and not isinstance(error, broke)
 
 
 def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
-    """Return the object in an answer; an empty one if there is none."""
+    """Return the JSON object of an answer; {} if it has another body."""
     try:
         return _object(answer.body)
     except ProviderAway:
@@ -443,7 +450,7 @@ def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
 
 
 def _no_tokens(answer: HTTPResponse) -> Exception:
-    """What an answer without tokens means."""
+    """Return the exception for an answer without tokens."""
     no = no_of_tokens(answer.code, _json_of(answer))
     if no.about is About.PERSON:
         return ProviderRefused(no.code, refusal_sentence(no), no.words)
@@ -480,14 +487,14 @@ def _read_keys(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _fits(key: Mapping[str, Any], algorithm: str) -> bool:
-    """Whether a key is of this algorithm; one of the client's secret fits none."""
+    """Return whether a key belongs to this algorithm. A symmetric key belongs to no algorithm."""
     kind, curve = _KINDS.get(algorithm) or _KINDS.get(algorithm[:2]) or ("", None)
     named = key.get("alg", algorithm)
     return key.get("kty") == kind and named == algorithm and (curve is None or key.get("crv") == curve)
 
 
 def claims_of_token(token: str) -> Mapping[str, Any]:
-    """Return the claims of a token whose signature was checked when it came; none if it cannot be read."""
+    """Return the claims of a token that was verified when it came; {} if it cannot be read."""
     try:
         return dict(jwt.decode(token, options={"verify_signature": False}))
     except (jwt.PyJWTError, ValueError, RecursionError):
@@ -501,7 +508,7 @@ def _signed_by(keys: Sequence[Mapping[str, Any]], token: str, header: Mapping[st
 
 
 def _claims_of(token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[str, Any] | None:
-    """What it says, where this key signed it."""
+    """Return the claims if this key signed the token."""
     try:
         ready = jwt.PyJWK({**key}, algorithm=algorithm).key
         if getattr(ready, "key_size", SHORTEST_RSA_BITS) < SHORTEST_RSA_BITS and key.get("kty") == "RSA":

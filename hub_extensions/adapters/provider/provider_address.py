@@ -1,7 +1,4 @@
-"""Is this an address of a sign-in provider? As text: nobody is asked, and no library of tokens is needed.
-
-Not here: asking one (``oidc.py``).
-"""
+"""Check addresses of a sign-in provider as text, without a request."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ _LOOPBACK = re.compile(r"(localhost|127(\.\d{1,3}){3}|::1)\Z")
 
 
 def address_problem(address: str) -> str:
-    """Why this is no address that a secret is sent to, to stand behind its name; "": it is one."""
+    """Return why a secret may not be sent to this address, to follow a setting's name; "" if it may."""
     try:
         parts = urlsplit(address)
         host, _ = parts.hostname, parts.port
@@ -27,7 +24,7 @@ def address_problem(address: str) -> str:
 
 
 def issuer_wrong(issuer: object) -> str:
-    """Why no provider is found by this, to stand behind ``issuer``; "": one may be."""
+    """Return what is wrong with an issuer, to follow ``issuer``; "" if it is usable."""
     if not isinstance(issuer, str) or not issuer:
         return "is not set"
     if problem := address_problem(issuer):
@@ -36,9 +33,9 @@ def issuer_wrong(issuer: object) -> str:
 
 
 def reached_at_wrong(address: str) -> str:
-    """Why the hub reaches no provider at this address, to stand behind ``reached_at``; "" if it may.
+    """Return what is wrong with an address, to follow ``reached_at``; "" if it is usable.
 
-    Plain http is allowed here: between two pods of a cluster it is the admin's own choice.
+    Plain http is allowed, because the admin decides about connections between two pods of a cluster.
     """
     problem = address_problem(address) if address else ""
     if problem == "has to begin with https://" and address.startswith("http://"):
@@ -50,7 +47,7 @@ _PLACE = re.compile(r"\{[A-Za-z0-9_]+\}")
 
 
 def account_url_wrong(address: str) -> str:
-    """Why nobody's record is found by this, to stand behind ``account_url``; "" if it may be, or is not set."""
+    """Return what is wrong with an address, to follow ``account_url``; "" if it is usable or not set."""
     if not address:
         return ""
     if not _PLACE.search(address):
@@ -60,7 +57,7 @@ def account_url_wrong(address: str) -> str:
 
 
 def account_address(address: str, claims: Mapping[str, object]) -> tuple[str, str]:
-    """Return the address of one person's record, and the id in it; two empty texts if a claim is not there."""
+    """Return the address of a person's record and the id in it, or two empty texts if a claim is missing."""
     values = {name: claims.get(name[1:-1]) for name in _PLACE.findall(address)}
     if not values or not all(isinstance(each, str) and each for each in values.values()):
         return "", ""
@@ -69,6 +66,6 @@ def account_address(address: str, claims: Mapping[str, object]) -> tuple[str, st
 
 
 def origin_of(address: str) -> tuple[str, str]:
-    """Scheme and host with port, for comparison."""
+    """Return scheme and host with port, to compare origins."""
     parts = urlsplit(address)
     return parts.scheme.lower(), parts.netloc.lower()
