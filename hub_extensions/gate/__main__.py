@@ -1,7 +1,7 @@
-"""``python -m hub_extensions.gate --config FILE``: how the hub, or its Deployment, starts the gate.
+"""``python -m hub_extensions.gate --config FILE``: starts the gate.
 
-Under a tiny parent, which starts it again at once where it dies: the hub itself looks every 30 s, and until then nobody
-would open an app. Heavy imports are made by the child alone.
+A small parent process restarts the gate at once if it dies; the hub checks only every 30 s, and until then no app could
+be opened. Only the child imports large modules.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from functools import partial
 from hub_extensions.adapters.linux.supervisor import supervise
 
 EXIT_WRONG_SETTINGS = 78
-"""As in sysexits.h: something is wrong with the configuration, and starting again will not help."""
+"""EX_CONFIG of sysexits.h: the configuration is wrong, so that a restart does not help."""
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run until told to stop; returns the exit status."""
+    """Run until stopped; return the exit status."""
     # a gate that the hub started ends with it
     parent = os.getppid() if os.environ.get("JUPYTERHUB_SERVICE_NAME") else None
     parser = argparse.ArgumentParser(prog="python -m hub_extensions.gate", description="The gate before the apps.")
@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(config: str, parent: int | None = None) -> int:
-    """The gate itself, until it is stopped or `parent` is gone; returns the exit status."""
+    """Run the gate until it is stopped or `parent` has exited; return the exit status."""
     import asyncio
 
     from hub_extensions.adapters.files.settings_file import SettingsError

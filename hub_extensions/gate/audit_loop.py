@@ -1,7 +1,4 @@
-"""The audit that the gate makes by itself, now and then: what is open goes into the log, and into a metric.
-
-Not here: what is tried (``core/sign_on/audit.py``).
-"""
+"""The gate's periodic audit: what it finds open is logged and counted in a metric."""
 
 from __future__ import annotations
 
@@ -16,12 +13,13 @@ log = logging.getLogger("hub_extensions.gate")
 
 
 class AuditLoop:
-    """Audits every so often, the first time after one pause.
+    """Runs an audit at each interval, the first one after one interval.
 
     Attributes:
-        failures: how many results of the last audit said *open*; None: there was none yet, or another gate makes them.
-            For the metric ``jupyterhub_gpu_audit_failures``.
-        is_ours: of several gates one makes them.
+        failures: number of *open* results of the last audit, for the metric ``jupyterhub_gpu_audit_failures``; `None`
+            if no
+            audit has been made, or another gate makes the audits.
+        is_ours: this gate makes the audits, if several share a database.
     """
 
     def __init__(self, audit: Callable[[], Awaitable[Sequence[AuditResult]]], every: timedelta) -> None:
@@ -29,7 +27,7 @@ class AuditLoop:
         self.failures: int | None = None
 
     async def run(self) -> None:
-        """For ever, or not at all where `every` is 0."""
+        """Run until cancelled. If `every` is 0, return at once."""
         while self._every:
             await asyncio.sleep(self._every.total_seconds())
             if self.is_ours:
@@ -38,10 +36,10 @@ class AuditLoop:
                 self.failures = None
 
     async def once(self) -> None:
-        """One audit. One that fails says nothing about the apps."""
+        """Run one audit. If it fails, nothing is known about the apps."""
         try:
             results = await self._audit()
-        except Exception as problem:  # noqa: BLE001  # whatever it is, the next one is tried
+        except Exception as problem:  # noqa: BLE001  # the next audit is tried in any case
             log.warning("the audit could not be made: %s", type(problem).__name__)
             self.failures = None
             return

@@ -1,7 +1,4 @@
-"""What a gate does beside its answers: it asks whether apps answer, tries whether one is open, reads a new catalogue.
-
-Not here: the front page that shows it (``portal.py``), and what is tried (``core/sign_on/audit.py``).
-"""
+"""The gate's background work: health checks of apps, the audit, and reading a changed catalogue."""
 
 from __future__ import annotations
 
@@ -25,14 +22,14 @@ from hub_extensions.gate.portal import PortalParts, portal_routes
 
 @dataclass(frozen=True)
 class GateBackground:
-    """`portal`: the front page's handlers, as tornado takes them. `work`: what runs until it is cancelled."""
+    """`portal` has the handlers of the front page, as tornado takes them. `work` runs until it is cancelled."""
 
     portal: Sequence[Any]
     work: Sequence[Coroutine[Any, Any, None]]
 
 
 def background_of(gate: Gate) -> GateBackground:
-    """All of it for one gate, as its settings say."""
+    """Build the background work of a gate from its settings."""
     settings, health = gate.settings, HealthWatch(gate.settings.catalogue)
 
     def use(apps: AppCatalogue) -> None:
@@ -59,7 +56,7 @@ async def _audit(gate: Gate) -> Sequence[AuditResult]:
         AuditHub(settings.hub_api_url, settings.client_secret),
         cookie_name=gate.cookie_name,
         from_gate=True,
-        addresses=await asyncio.to_thread(own_addresses),  # a name server may be slow: checks go on meanwhile
+        addresses=await asyncio.to_thread(own_addresses),  # a slow name server must not block the event loop
         session_for=AuditGate(settings.connect_url, settings.client_secret).session_for
         if settings.connect_url
         else None,

@@ -1,7 +1,4 @@
-"""The gate's apps while it runs: the catalogue's file is read again when it changes, and the last good apps stay.
-
-Not here: what a catalogue may hold (``adapters/apps/app_catalogue.py``), and what is wrong (``core/sign_on/apps.py``).
-"""
+"""The gate's apps at run time: the catalogue's file is read again when it changes."""
 
 from __future__ import annotations
 
@@ -17,11 +14,11 @@ from hub_extensions.gate.settings import GateSettings
 log = logging.getLogger("hub_extensions.gate")
 
 EVERY = 5.0
-"""Seconds from one glance at the file to the next."""
+"""Interval in seconds at which the file is checked for changes."""
 
 
 def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hub_inside: str) -> Check:
-    """What a catalogue is checked by. `groups`: those that there are; `hub_inside`: more addresses of the hub."""
+    """Return the check of a catalogue. `groups` are all that exist; `hub_inside` are further addresses of the hub."""
     inside = tuple(f"{place.scheme}://{place.netloc}" for place in map(urlsplit, (settings.hub_api_url, *hub_inside)))
     return lambda apps: check_catalogue(
         apps, settings.hub_url, settings.url, groups, hub_inside=inside, subdomain_host=settings.subdomain_host
@@ -29,7 +26,7 @@ def check_for(settings: GateSettings, groups: Collection[str] | None = None, *hu
 
 
 async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue], None]) -> None:
-    """Have new apps used, until cancelled. `settings.catalogue` is in use already."""
+    """Call `use` with the apps of a changed file, until cancelled. `settings.catalogue` is in use at the start."""
     if not isinstance(settings.apps, str):
         return
     watched = await _watched(settings, settings.apps)
@@ -53,13 +50,13 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
 
 
 def _with_other_groups(at_start: AppCatalogue, now: AppCatalogue) -> list[str]:
-    """Names of apps whose groups are not those that the hub was started with."""
+    """Return the names of apps whose groups differ from those with which the hub was started."""
     known = {app.name: frozenset(app.groups) for app in at_start}
     return [app.name for app in now if known.get(app.name) != frozenset(app.groups)]
 
 
 async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
-    """The file, as soon as it can be used, where the gate has no apps of before."""
+    """Wait until the file can be used, unless the gate has earlier apps to start with."""
     reported = ""
     while True:
         try:

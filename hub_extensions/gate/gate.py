@@ -1,7 +1,6 @@
-"""The gate itself: finds out who is calling, asks the hub where it has to, and answers a proxy's question.
+"""The gate: identifies the caller, asks the hub if necessary, and answers the check of a proxy.
 
-Not here: what the answer is (``core/sign_on/access.py``), HTTP (``server.py``, ``routes.py``), the sign-in
-(``sign_in.py``).
+``core/sign_on/access.py`` decides. HTTP is in ``server.py`` and ``routes.py``, the sign-in in ``sign_in.py``.
 """
 
 from __future__ import annotations
@@ -43,18 +42,21 @@ from hub_extensions.gate.sessions import GateSession, GateSessions, cookie_in
 from hub_extensions.gate.settings import GateSettings
 
 SECURE_COOKIE, PLAIN_COOKIE = "__Host-gate", "gate-without-https"
-"""The second one over plain http, where a browser does not keep the first."""
+"""Names of the session cookie with https and with plain http, where browsers reject ``__Host-`` cookies."""
 SECURE_BROWSER, PLAIN_BROWSER = "__Host-gate-browser", "gate-browser-without-https"
 OWN_COOKIES = (SECURE_COOKIE, PLAIN_COOKIE, SECURE_BROWSER, PLAIN_BROWSER)
 START = "/_gate/start"
 UPGRADES = (UPGRADE, "Upgrade", "Sec-WebSocket-Key", "Sec-WebSocket-Version")
-"""A request with one of them opens a WebSocket."""
+"""A request with one of these headers opens a WebSocket."""
 _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/=-]{1,512})")
 _Pairs = Sequence[tuple[str, str]]
 
 
 class Passport(NamedTuple):
-    """What an app is shown of somebody. `until`: on the running clock. `keys`: `times_rotated` when it was signed."""
+    """The identity headers of a user for an app, kept until they have to be signed again.
+
+    `until` is a time of the monotonic clock. `keys` is `Gate.times_rotated` when they were signed.
+    """
 
     until: float
     keys: int
@@ -64,11 +66,13 @@ class Passport(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CheckedRequest:
-    """A proxy's question.
+    """A check of a proxy.
 
     Attributes:
-        app: None, nobody knows it. tail: what stood behind its name in the path.
-        is_use: it counts as use of its session. peer: the address at the other end of the connection.
+        app: `None` if the catalogue lacks the app.
+        tail: rest of the path after the app's name.
+        is_use: the request counts as use of its session.
+        peer: address of the other end of the connection.
     """
 
     app: App | None
@@ -80,9 +84,9 @@ class CheckedRequest:
 
     @property
     def facts(self) -> RequestFacts:
-        """Of the browser's request. Of several methods that are named the strictest counts: none is made a safe one.
+        """Facts about the browser's request. If several methods are named, an unsafe one counts.
 
-        Traefik takes ``Upgrade`` out of its question; what else a WebSocket brings says the same.
+        Traefik removes ``Upgrade`` from its check, but other headers show that a WebSocket is opened.
         """
         get = self.headers.get
         named = [each.upper() for each in (get(METHOD), get("X-Forwarded-Method"), self.method) if each]
@@ -100,12 +104,12 @@ class CheckedRequest:
 
     @property
     def uri(self) -> str:
-        """Path and query that the browser asked for; a guess is worth nothing, and leads to the app's front page."""
+        """Path and query of the browser's request, as the proxy reports them."""
         return self.headers.get(URI) or self.headers.get("X-Forwarded-Uri") or self.tail
 
 
 class CheckAnswer(NamedTuple):
-    """The answer to a proxy. `identity`: of a 200. `sign_in`: where somebody who opens a page signs in; "": nowhere."""
+    """The answer to a check. `identity` has the headers of a 200; `sign_in` is where to sign in, or ""."""
 
     verdict: PassageVerdict
     app: App | None
@@ -115,11 +119,14 @@ class CheckAnswer(NamedTuple):
 
 
 class Gate:
-    """One gate.
+    """A gate.
 
     Attributes:
-        apps: by name. sessions, answers: what is known. passages: how often each answer was given.
-        times_rotated: how often other keys were read. audits: its own; None: it makes none.
+        apps: the apps by name.
+        sessions, answers: the known sessions, and what the hub reported about tokens.
+        passages: how often each answer was given.
+        times_rotated: how often the keys have changed.
+        audits: the periodic audit; `None` if this gate makes none.
     """
 
     def __init__(
@@ -143,19 +150,20 @@ class Gate:
         self.use_catalogue(settings.catalogue)
 
     def use_catalogue(self, apps: AppCatalogue) -> None:
-        """These are the apps from now on."""
+        """Use these apps from now on."""
         self.apps = {app.name: app for app in apps}
         self._origins = {app.name: origin_of(app) for app in apps}
 
     def refresh_keys(self) -> None:
-        """Take other keys where there are some; what was signed with the ones before is shown no more."""
+        """Read the keys. If they have changed, assertions that were signed before are not used again."""
         if self.signer.refresh():
             self.times_rotated += 1
 
     async def session_of(self, request: HTTPServerRequest) -> GateSession | None:
-        """The session of a browser that asks for a page of the gate's own; None: it has none that counts.
+        """Return the session of a browser that loads a page of the gate; `None` without a valid one.
 
-        While the hub is away it is whose session it was last: `answers.away_since` says so, and nothing is open to it.
+        While the hub is away, the last known session is returned: `answers.away_since` is set then, and no app is open
+        to it.
         """
         session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
         if session is None or session.is_over:
@@ -165,7 +173,7 @@ class Gate:
         return None if await self._is_over(session) else session
 
     def apps_open_to(self, session: GateSession) -> AppCatalogue:
-        """The apps that it may open; none where the hub has not said so a moment ago."""
+        """Return the apps that the session may open; () without a recent answer of the hub."""
         owner = session.known.owner
         has_answered = session.answered == session.known.times_ended
         if owner is None or session.is_over or not (has_answered or self.answers.is_fresh(session.known)):
@@ -173,17 +181,17 @@ class Gate:
         return tuple(app for app in self.apps.values() if opens(app, owner.scopes))
 
     def token_of(self, session: GateSession) -> str:
-        """The hub's token of this session, with which the hub is asked as this person. It goes to nobody else."""
+        """Return the session's token, with which the hub is asked in the user's name. It must not be passed on."""
         return session.known.token
 
     def session_now(self, request: CheckedRequest) -> GateSession | None:
-        """The session of a question; None: a program's token, or there is none."""
+        """Return the session of a check; `None` for a program's token or an unknown cookie."""
         if _bearer(request.headers) is not None:
             return None
         return self.sessions.find(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
 
     def answer_now(self, request: CheckedRequest) -> CheckAnswer | None:
-        """The answer, if nobody has to be asked for it."""
+        """Return the answer if it is known without asking the hub, otherwise `None`."""
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
@@ -201,7 +209,7 @@ class Gate:
         return None
 
     async def answer(self, request: CheckedRequest) -> CheckAnswer:
-        """The answer where `answer_now` has none: the hub may be asked for it."""
+        """Return the answer, and ask the hub for it if necessary."""
         app = request.app
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
@@ -216,7 +224,7 @@ class Gate:
         return self._judged(request, app, session, answered)
 
     async def _is_over(self, session: GateSession) -> bool:
-        """It ended while the hub was asked, or by what the hub said: its token is nobody's, or another person's now."""
+        """Return whether the session is over. End it if its token became invalid or now belongs to another user."""
         owner = session.known.owner
         if not session.is_over and (session.known.is_void or (owner is not None and owner.name != session.user)):
             await self.sessions.end([session])
@@ -252,7 +260,7 @@ class Gate:
         return self._passed(request, verdict, owner, known.passports)
 
     def _of_nobody(self, request: CheckedRequest, app: App) -> CheckAnswer:
-        """What is open to everybody is told of nobody, whoever asks."""
+        """Answer a request for a public path, always without an identity."""
         self.passages[Passage.PASS] += 1
         headers = headers_of(CallerIdentity(""), app.header_family, "")
         return CheckAnswer(PassageVerdict(Passage.PASS), app, (*headers.items(), (COOKIE, _cookies_for(request))))
@@ -284,17 +292,19 @@ class Gate:
 
 
 def _cookies_for(request: CheckedRequest) -> str:
-    """The app's own."""
+    """Return the Cookie header for the app, without the gate's cookies."""
     return without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
 
 
 def limits_of(settings: GateSettings) -> SessionLimits:
-    """When a session ends by itself."""
+    """Return the limits of sessions."""
     return SessionLimits(settings.idle, settings.lifetime)
 
 
 def _bearer(headers: HTTPHeaders) -> str | None:
-    """The token of a program; "": one that cannot be any; None: it sends none, for other schemes are the app's own."""
+    """Return a program's token: "" if it is malformed, `None` if the request has another scheme, which belongs to the
+    app.
+    """
     sent = headers.get("Authorization", "")
     if sent[:6].lower() != "bearer":
         return None

@@ -1,7 +1,6 @@
-"""Asks every app whether it answers, every half a minute, so that no browser has to, and nobody waits for it.
+"""Checks every 30 s whether each app answers, so that the front page does not have to wait.
 
-An app's answer is read up to its status and no further; where it leads is not followed. Not here: what is *up*
-(``core/sign_on/portal.py``).
+Only the status of the answer is read, and redirects are not followed.
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ from hub_extensions.core.sign_on.portal import HEALTH_EVERY, NOT_ASKED, AppHealt
 
 ASK_SECONDS = 2.0
 AT_ONCE = 16
-"""So many apps are asked at once: 200 that are silent are through in 25 s."""
+"""Number of simultaneous checks: 200 apps that do not answer take 25 s."""
 
 
 class HealthWatch:
-    """The state of each app that has an address of its health; `states` is read by the portal."""
+    """The health of each app that has a health path. The portal reads `states`."""
 
     def __init__(self, apps: Sequence[App]) -> None:
         self._apps = tuple(apps)
         self.states: Mapping[str, AppHealth] = {}
 
     def use(self, apps: Sequence[App]) -> None:
-        """Another catalogue. An app that moved is asked anew."""
+        """Use another catalogue. The health of an app whose address changed is discarded."""
         moved = {app.name for app in self._apps} & {app.name for app in apps} - {
             new.name for new in apps for old in self._apps if _asked_at(new) == _asked_at(old) and new.name == old.name
         }
@@ -36,13 +35,13 @@ class HealthWatch:
         self.states = {name: state for name, state in self.states.items() if name in names}
 
     async def run(self) -> None:
-        """Ask for ever."""
+        """Check until cancelled."""
         while True:
             await self.ask_all()
             await asyncio.sleep(HEALTH_EVERY.total_seconds())
 
     async def ask_all(self) -> None:
-        """Ask each once."""
+        """Check each app once."""
         few = asyncio.Semaphore(AT_ONCE)
 
         async def one(app: App) -> tuple[App, int | None]:
@@ -53,13 +52,13 @@ class HealthWatch:
         now, current = datetime.now(timezone.utc), set(self._apps)
         found = dict(self.states)
         for app, status in asked:
-            if app in current:  # else it was taken out meanwhile
+            if app in current:  # otherwise it was removed during the check
                 found[app.name] = next_health(found.get(app.name, NOT_ASKED), status, now)
         self.states = found
 
 
 async def _status_of(app: App) -> int | None:
-    """The status of its answer; None: it does not answer in time."""
+    """Return the status of an app's answer; `None` if it does not answer in time."""
     place = HttpPlace.of(app.upstream)
     headers = [(b"Host", place.host.encode()), (b"User-Agent", b"jupyterhub-gpu-gate"), (b"Connection", b"close")]
     try:

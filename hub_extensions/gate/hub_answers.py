@@ -1,8 +1,7 @@
-"""What the hub said about tokens, for so long as it counts; one question at a time about each.
+"""Cached answers of the hub about tokens, with one request at a time per token.
 
-An answer counts from when it was asked for. Whoever has a fresh one waits for nobody. A question that was under way
-when a sign-out came is asked once more, for its answer may be older than the sign-out.
-Not here: the question itself (``adapters/hub/hub_sign_in.py``), and what a token opens (``core/sign_on/access.py``).
+The age of an answer counts from when the request was sent. A fresh answer is used without waiting. A request that was
+in progress during a sign-out is repeated, because its answer may be older than the sign-out.
 """
 
 from __future__ import annotations
@@ -22,22 +21,23 @@ from hub_extensions.core.sign_on.fair_queue import FairQueue
 log = logging.getLogger("hub_extensions.gate")
 
 AWAY_SECONDS = 1.0
-"""After a question without an answer the next one about the same token is asked so much later."""
+"""Pause before a token is checked again after the hub did not answer."""
 MOST_TOKENS = 4096
 STRANGERS_AT_ONCE = 4
-"""Questions about tokens that never were anybody's: a flood of made-up ones keeps the hub for nobody else."""
+"""Number of simultaneous requests about unknown tokens, so that a flood of invented tokens does not occupy the hub."""
 MOST_STRANGERS = 512
-"""Tokens that may wait or be asked about; what is more takes the place of the newest of the largest group."""
+"""Number of unknown tokens that may wait or be checked; the newest of the largest group leaves for a further one."""
 MOST_STRANGE_TOKENS = 512
-"""Tokens of nobody are remembered apart from the others, so that a flood of them takes no other's place."""
+"""Number of invalid tokens that are cached. They have their own cache, so that a flood evicts no valid token."""
 
 
 class KnownToken:
-    """A token, and what the hub said about it last.
+    """A token, and the hub's last answer about it.
 
     Attributes:
-        owner: None, it was not asked yet or the token is nobody's (`is_void`).
-        asked_at, failed_at: on this machine's running clock. passports: app -> what it is shown of the owner.
+        owner: `None` if the hub was not asked yet, or the token is invalid (`is_void`).
+        asked_at, failed_at: times of the monotonic clock.
+        passports: app -> identity headers of the owner.
     """
 
     __slots__ = ("asked_at", "asking", "failed_at", "is_void", "owner", "passports", "times_ended", "token")
@@ -53,20 +53,21 @@ class KnownToken:
 
     @property
     def has_failed(self) -> bool:
-        """The hub was asked about it last, and gave no answer."""
+        """Whether the hub did not answer the last request about it."""
         return self.failed_at != float("-inf")
 
     def forget(self) -> None:
-        """What was said counts no more, nor does what is being said."""
+        """Invalidate the last answer, and the one of a request in progress."""
         self.asked_at = self.failed_at = float("-inf")
         self.times_ended += 1
 
 
 class HubAnswers:
-    """Asks the hub, and remembers.
+    """Asks the hub and caches its answers.
 
     Attributes:
-        away_since: the hub does not answer since then; None: it did last. calls: questions so far.
+        away_since: when the hub stopped answering; `None` if it answers.
+        calls: number of requests so far.
     """
 
     def __init__(self, hub: HubSignIn, seconds: float, now: Callable[[], datetime]) -> None:
@@ -79,11 +80,11 @@ class HubAnswers:
         self.calls = 0
 
     def is_fresh(self, known: KnownToken) -> bool:
-        """What is known of it counts."""
+        """Return whether the answer may still be used."""
         return known.is_void or time.monotonic() - known.asked_at < self._seconds
 
     async def refresh(self, known: KnownToken) -> bool:
-        """Ask, unless the answer is fresh or somebody asks already; False: the hub is away."""
+        """Ask the hub, unless the answer is fresh or a request is in progress. Return False if the hub is away."""
         if self.is_fresh(known):
             return True
         if time.monotonic() - known.failed_at < AWAY_SECONDS:
@@ -94,15 +95,15 @@ class HubAnswers:
         return not known.has_failed
 
     async def of_program(self, token: str, address: str = "") -> KnownToken | None:
-        """What is known of a program's token, perhaps that the hub is away (`has_failed`).
+        """Return what is known of a program's token; `has_failed` is True if the hub is away.
 
-        A token that was somebody's waits for no other. The others wait in turns, by address and prefix.
+        A token that was valid before does not wait for others. Unknown tokens take turns by address and prefix.
 
         Args:
-            address: where the request came from.
+            address: address of the client.
 
         Returns:
-            None if too many unknown tokens wait.
+            `None` if too many unknown tokens wait.
         """
         digest = hashlib.sha256(token.encode("utf-8", "replace")).digest()
         known = self._tokens.get(digest)
@@ -110,7 +111,7 @@ class HubAnswers:
             return await self._asked(digest, known)
         known = self._strange.get(digest)
         if known is not None and known.is_void and time.monotonic() - known.asked_at >= self._seconds:
-            known.is_void = False  # a token may be made for what was asked about before
+            known.is_void = False  # the hub may have issued this token since
         if known is not None and self.is_fresh(known):
             return known
         if not await self._has_turn(address, token):
@@ -125,7 +126,7 @@ class HubAnswers:
             self._give_turn()
 
     async def _has_turn(self, address: str, token: str) -> bool:
-        """Wait for the turn of an unknown token; `False` if it has to leave. `_give_turn` ends a turn."""
+        """Wait for the turn of an unknown token. Return False if it has to leave. `_give_turn` ends the turn."""
         is_full = self._asked_now + len(self._queue) >= MOST_STRANGERS
         if self._asked_now < STRANGERS_AT_ONCE and not is_full:
             self._asked_now += 1
@@ -143,7 +144,7 @@ class HubAnswers:
             raise
 
     def _give_turn(self) -> None:
-        """To the next one whose request still waits."""
+        """Give the turn to the next request that still waits."""
         while (waiter := self._queue.take()) is not None:
             if not waiter.done():
                 waiter.set_result(True)
@@ -151,7 +152,7 @@ class HubAnswers:
         self._asked_now -= 1
 
     async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
-        """What is known of it, which is kept with those of its kind, used last."""
+        """Refresh a token, and keep it as the last used in the cache of valid or invalid tokens."""
         await self.refresh(known)
         mine, other, most = self._tokens, self._strange, MOST_TOKENS
         if known.owner is None:
@@ -161,7 +162,7 @@ class HubAnswers:
         return known
 
     def forget_programs(self, user: str) -> None:
-        """Somebody was signed out: his programs' tokens may have gone too."""
+        """Invalidate the answers about a user's tokens after a sign-out, which may have deleted some."""
         for known in (*self._tokens.values(), *self._strange.values()):
             if known.owner is None or known.owner.name == user:
                 known.forget()
@@ -177,7 +178,7 @@ class HubAnswers:
             known.owner, known.is_void, known.asked_at = owner, owner is None, began
             known.failed_at = float("-inf")
             self.away_since = None
-        except Exception as problem:  # noqa: BLE001  # what cannot be read is no answer, and no old one counts
+        except Exception as problem:  # noqa: BLE001  # an unreadable answer counts as none, and the old one is outdated
             if not isinstance(problem, HubAway):
                 log.error("the hub's answer cannot be used: %s", type(problem).__name__)
             known.failed_at = time.monotonic()
@@ -187,7 +188,7 @@ class HubAnswers:
 
 
 def _put(tokens: dict[bytes, KnownToken], digest: bytes, known: KnownToken, most: int) -> None:
-    """As the last one; the first that nobody asks about makes room for it."""
+    """Append an entry, and remove the oldest without a request in progress if there are too many."""
     tokens.pop(digest, None)
     if len(tokens) >= most:
         oldest = next((each for each, waiting in tokens.items() if waiting.asking is None), None)

@@ -1,7 +1,6 @@
-"""What ``configure(c)`` adds to a hub's configuration for the gate: its service, the apps, and who may open them.
+"""The changes of ``configure(c)`` for the gate: its service, the apps' services, and the roles that open the apps.
 
-Nothing that an admin has set is overwritten. Not here: reading the settings (``spawner/config/loader.py``), what an
-app is (``core/sign_on/apps.py``), and the gate itself.
+Nothing that an admin has set is overwritten.
 """
 
 from __future__ import annotations
@@ -32,33 +31,33 @@ from hub_extensions.gate.settings import CALLBACK_PATH, CLIENT_ID, SETTINGS_FILE
 
 SERVICE = "gate"
 COMMAND = ["-m", "hub_extensions.gate"]
-"""How the gate is started, after the interpreter."""
+"""Arguments of the interpreter that start the gate."""
 SCOPES = ("access:services", "read:servers!user")
-"""The most that a token of the gate may do as the person who signed in: open what this person may open, and see this
-person's own servers."""
+"""Largest scopes of the gate's tokens: open what the signed-in user may open, and see this user's servers."""
 GATE_SCOPE = f"access:services!service={SERVICE}"
-"""With it the hub lets somebody come back to the gate. It opens no app."""
+"""Scope with which the hub lets a user sign in at the gate. It opens no app."""
 HUB_COOKIE_DAYS = 14.0
-"""``c.JupyterHub.cookie_max_age_days`` where nobody sets it."""
+"""Default of ``c.JupyterHub.cookie_max_age_days``."""
 
 
 class GateSettingsWrong(ValueError, TraitError):
-    """What is set for the gate does not fit. A hub ends with this sentence alone, without a traceback."""
+    """A setting of the gate is wrong. The hub prints this sentence without a traceback and exits."""
 
 
 @dataclass(frozen=True)
 class GateSurroundings:
-    """What the gate gets of the hub's and the GPU service's settings.
+    """Values of the hub and the GPU service that the gate needs.
 
     Attributes:
-        state_dir: the GPU service's folder: the settings are written there.
-        hub_secret: from which the gate's secrets follow, so that they last as long.
-        gpu_service_url: where the GPU service answers a process beside the hub.
-        gpu_servers_url: the same for users' servers, and for a gate in a pod of its own: the address of the hub's pod
-            is closed to both, and is another after each start.
-        hub_api_url: where a process beside the hub reaches its API; "": as the hub's configuration says.
-        namespace: of Kubernetes, where the hub's pod is; "": it is in none.
-        environment: what a process beside the hub needs of the hub's own.
+        state_dir: the GPU service's folder, to which the gate's settings are written.
+        hub_secret: the gate's secrets are derived from it, so that they stay the same as long as it does.
+        gpu_service_url: address of the GPU service for processes beside the hub.
+        gpu_servers_url: address of the GPU service for users' servers and for a gate in its own pod, which cannot reach
+            the
+            hub's pod by its changing address.
+        hub_api_url: the hub's API for a process beside the hub; "" takes it from the hub's configuration.
+        namespace: Kubernetes namespace of the hub's pod; "" if the hub does not run in a pod.
+        environment: variables of the hub's environment that a process beside it needs.
     """
 
     state_dir: Path
@@ -89,7 +88,7 @@ def add_gate(
         may_write: False in a dry run: nothing is written, and the catalogue of apps may be missing on this machine.
 
     Returns:
-        Where the hub reports ended sessions, or `None` if the gate is not enabled or the hub keeps no sessions.
+        The address to which the hub reports ended sessions; `None` without a gate or without sign-on sessions.
 
     Raises:
         GateSettingsWrong: a setting is wrong; the text names it.
@@ -104,7 +103,7 @@ def add_gate(
     limited = _limited(c, config, sign_on, notes)
     settings = _settings(c, limited, sign_on, around, hub_url, may_write=may_write)
     apps, doubts = _apps(c, settings, around, may_write=may_write)
-    # a file of the hub's machine is not there where a gate apart runs
+    # a separate gate does not have the hub's file
     is_elsewhere = isinstance(settings.apps, str) and not settings.started_by_hub
     settings = replace(settings, catalogue=apps, apps={} if is_elsewhere else settings.apps)
     notes += doubts
@@ -120,11 +119,11 @@ def add_gate(
     return GateAddress(settings.connect_url, settings.ended_secret) if settings.ended_secret else None
 
 
-# ------------------------------------------------------------------ where it may be
+# ------------------------------------------------------------------ checks of addresses
 
 
 def _public_hub(c: Any, base_url: str) -> str:
-    """The hub's public address, with ``/hub/`` at its end. Raises GateSettingsWrong: it is not known."""
+    """Return the hub's public address, ending in ``/hub/``. Raises GateSettingsWrong if it is unknown."""
     for key in ("public_url", "subdomain_host", "bind_url"):
         place = urlsplit(str(value_of(c, "JupyterHub", key) or ""))
         host = place.hostname or ""
@@ -137,7 +136,9 @@ def _public_hub(c: Any, base_url: str) -> str:
 
 
 def _refuse_wrong_place(c: Any, config: GateConfig, hub_url: str) -> None:
-    """The hub's host, and those below it, get cookies that are not for apps, and give away the gate's."""
+    """Refuse the hub's host and hosts below its subdomain host: cookies would be shared between hub,
+    servers and apps.
+    """
     place = address_of(config.url.rstrip("/"))
     if place is None or place.path != "/":
         raise GateSettingsWrong(
@@ -187,11 +188,11 @@ def _refuse_no_network(proxies: Iterable[str]) -> None:
             ) from None
 
 
-# ------------------------------------------------------------------ what it is told
+# ------------------------------------------------------------------ settings of the gate
 
 
 def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]) -> GateConfig:
-    """With limits that are not longer than the hub's own."""
+    """Return the settings with limits that are not longer than the hub's own."""
     days = float(value_of(c, "JupyterHub", "cookie_max_age_days", HUB_COOKIE_DAYS))
     token = value_of(c, "JupyterHub", "oauth_token_expires_in")
     longest = [timedelta(days=days), *([timedelta(seconds=float(token))] if token else [])]
@@ -242,7 +243,7 @@ def _settings(
 
 
 def _reached_at(config: GateConfig, namespace: str) -> str:
-    """Where the gate is reached; a Service's name with its namespace, for readers in others than the hub's."""
+    """Return the gate's address. A Service's name gets its namespace, because it is used in other namespaces too."""
     if config.connect_url:
         url = config.connect_url.rstrip("/")
         place = urlsplit(url)
@@ -255,7 +256,7 @@ def _reached_at(config: GateConfig, namespace: str) -> str:
 
 
 def _inner_hub(c: Any, base_url: str) -> str:
-    """The hub's API as the hub's own configuration has it for its servers and services."""
+    """Return the hub's API address according to the hub's settings for its servers and services."""
     for key in ("hub_connect_url", "hub_bind_url"):
         place = urlsplit(str(value_of(c, "JupyterHub", key) or "").replace("//*", "//127.0.0.1"))
         if place.hostname:
@@ -273,7 +274,7 @@ def _derived(secret: str, name: str) -> str:
 def _apps(
     c: Any, settings: GateSettings, around: GateSurroundings, *, may_write: bool
 ) -> tuple[AppCatalogue, list[str]]:
-    """The apps, and what of them is surely not meant. A file that is wrong now leaves those of the last start."""
+    """Return the apps and the warnings about them. If the file has errors, the apps of the last start stay."""
     source = settings.apps
     if isinstance(source, str) and not may_write and not Path(source).exists():
         return (), []
@@ -299,7 +300,9 @@ def _apps_of_before(file: Path) -> AppCatalogue:
 
 
 def _write(settings: GateSettings, folder: Path) -> None:
-    """What the gate reads, and ``gate config``. Beside a GPU service apart nobody else makes the folder."""
+    """Write the file that the gate and ``gate config`` read. With a separate GPU service the folder
+    may not exist yet.
+    """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if settings.started_by_hub:
@@ -311,7 +314,7 @@ def _write(settings: GateSettings, folder: Path) -> None:
         ) from None
 
 
-# ------------------------------------------------------------------ what the hub knows
+# ------------------------------------------------------------------ services and roles of the hub
 
 
 def _add_services(c: Any, settings: GateSettings, around: GateSurroundings, notes: list[str]) -> None:
@@ -338,7 +341,9 @@ def _add_services(c: Any, settings: GateSettings, around: GateSurroundings, note
 
 
 def _gate_service(settings: GateSettings, around: GateSurroundings) -> dict[str, Any]:
-    """Without ``url``: with one the hub's own proxy would lead to the gate, on the hub's host."""
+    """Return the gate's service, without ``url``: otherwise the hub's own proxy would serve the gate
+    on the hub's host.
+    """
     entry: dict[str, Any] = {
         "name": SERVICE,
         "api_token": settings.client_secret,
@@ -364,7 +369,9 @@ def _is_our_process(entry: Mapping[str, Any]) -> bool:
 
 
 def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
-    """A role for each app, with exactly its groups: the hub takes the right from a group that is not there any more."""
+    """Add a role for each app with exactly its groups, so that the hub revokes the right of a group
+    that was removed.
+    """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {str(role.get("name")): role for role in roles}
     sections = [name for name in c if name == "Authenticator" or name.endswith("Authenticator")]
@@ -392,14 +399,14 @@ def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
 
 
 def _grant_servers(roles: list[dict[str, Any]], scopes: list[str]) -> None:
-    """A server's own token may do so where its user may."""
+    """Give a server's own token access to the apps with ``servers: true`` that its user may open."""
     server = next((role for role in roles if role.get("name") == "server"), None)
     if server is not None and scopes:
         server["scopes"] = [*server["scopes"], *(each for each in scopes if each not in server["scopes"])]
 
 
 def _grant_people(c: Any, roles: list[dict[str, Any]]) -> None:
-    """Where no role `user` is written JupyterHub 6 takes ``extra_user_scopes``, as for the GPU service's right."""
+    """Give users the gate's scope. Without a role `user`, JupyterHub 6 reads ``extra_user_scopes``."""
     user = next((role for role in roles if role.get("name") == "user"), None)
     if user is not None:
         user["scopes"] = [*user.get("scopes", ["self"]), *({GATE_SCOPE} - set(user.get("scopes", [])))]

@@ -1,4 +1,4 @@
-"""Where the keys are that sign assertions: files of the gate's folder, or the database that several gates share."""
+"""Storage of the keys that sign assertions: the gate's folder, or the database that several gates share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hub_extensions.gate.settings import GateSettings
 
 
 def keys_of(settings: GateSettings, store: GateStore | None = None) -> AssertionKeys:
-    """Of the gate with these settings. `store`: where it is open already. Raises StoreUnavailable."""
+    """Return the storage for these settings. `store` avoids opening it again. Raises StoreUnavailable."""
     if parse_url(settings.store_url).get_backend_name() != "postgresql":
         return KeyFolder(settings.folder)
     return SharedKeys(store or GateStore.open(settings.store_url), settings.client_secret)

@@ -1,8 +1,6 @@
-"""What a gate does about the others with the same database: it forgets what they ended, and takes the keys they made.
+"""Follows what other gates with the same database do: sessions that they ended, and keys that they made.
 
-One of all makes the audits. What each does for itself: it asks the hub, it asks apps whether they answer (as it reaches
-them, for the pages that it shows), and it keeps its own pace towards strangers.
-Not here: how it hears of them (``adapters/store/gate_news.py``).
+One of the gates makes the audits. Each gate itself asks the hub, checks the health of apps, and limits strangers.
 """
 
 from __future__ import annotations
@@ -22,7 +20,9 @@ AGAIN_SECONDS = 0.5
 
 
 async def follow_others(gate: Gate) -> None:
-    """Until cancelled. Without a connection the gate goes on, and each session is asked about at the hub as ever."""
+    """Follow the other gates until cancelled. Without a connection, ended sessions are noticed when the hub is asked
+    again.
+    """
     loop, news = asyncio.get_running_loop(), NewsFromOthers(gate.settings.store_url)
     thread, is_lost = ThreadPoolExecutor(1, "gate-news"), False
     try:
@@ -46,7 +46,7 @@ async def follow_others(gate: Gate) -> None:
 
 
 async def take_in(gate: Gate, news: News) -> None:
-    """What another gate did counts here too."""
+    """Apply what another gate did."""
     if news.user:
         gate.answers.forget_programs(news.user)
     gate.sessions.hear(news.ended)
@@ -55,5 +55,5 @@ async def take_in(gate: Gate, news: News) -> None:
             await gate.sessions.catch_up()
         if news.missed or news.keys:
             await asyncio.to_thread(gate.refresh_keys)
-    except Exception as problem:  # noqa: BLE001  # whatever it is, it is tried again within a minute
+    except Exception as problem:  # noqa: BLE001  # it is tried again within a minute
         log.warning("what other gates did cannot be read now: %s", type(problem).__name__)

@@ -1,7 +1,6 @@
-"""What a person reads who may not pass, or whose sign-in did not work; a program reads the same in JSON.
+"""The gate's pages about a refusal or a failed sign-in, and the same as JSON for programs.
 
-Nobody is sent anywhere by itself from such a page, so nothing goes round in a circle.
-Not here: the front page, and why somebody may not pass (``core/sign_on/access.py``).
+Such a page never redirects, so that no redirect loop can arise.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ PAGE = {
 JSON = {"Content-Type": "application/json"}
 EVERY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 RETRY_SECONDS = "5"
-"""When a program may ask again that was answered 503."""
+"""Value of ``Retry-After`` with a 503."""
 _STYLE = (
     ":root{color-scheme:light dark}body{font:1rem/1.5 system-ui,sans-serif;max-width:36rem;margin:12vh auto;"
     "padding:0 1rem}h1{font-size:1.4rem}"
@@ -40,11 +39,13 @@ _STYLE = (
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What a page says beside its reason.
+    """Content of a page in addition to its reason.
 
     Attributes:
-        app: its title; "": it is about none. contact: whom to ask. since: the hub is away since then.
-        front: the address of the front page, for a link; "": no link.
+        app: the app's title; "" if the page is not about an app.
+        contact: whom to ask for access.
+        since: when the hub stopped answering; `None` if it answers.
+        front: address of the front page; "" shows no link.
     """
 
     app: str = ""
@@ -54,7 +55,7 @@ class PageFacts:
 
 
 def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
-    """A page in its reader's language."""
+    """Render a page in the reader's language."""
     text = REASONS.get(reason) or FAILED[reason]
     parts = [f"<p>{escape(t(text))}</p>"]
     if reason == "not-allowed":
@@ -76,7 +77,7 @@ def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
 
 
 def message(reason: str, status: int, since: datetime | None = None) -> bytes:
-    """The same for a program."""
+    """Return the same as JSON for a program."""
     found: dict[str, object] = {"status": status, "reason": reason, "message": REASONS.get(reason) or FAILED[reason]}
     if reason == "hub-away" and since is not None:
         found["since"] = since.isoformat(timespec="seconds")
@@ -84,7 +85,7 @@ def message(reason: str, status: int, since: datetime | None = None) -> bytes:
 
 
 def refusal(answer: CheckAnswer, facts: PageFacts, t: Catalogue) -> tuple[Mapping[str, str], bytes]:
-    """Headers and body of a refusal: a page for whoever opens one, else JSON."""
+    """Return headers and body of a refusal: a page for a page load, otherwise JSON."""
     reason = answer.verdict.reason
     passage = answer.verdict.passage
     status = 401 if passage in (Passage.SIGN_IN, Passage.SILENT_ROUND) else passage.value

@@ -1,7 +1,7 @@
-"""The front page of the apps' host: the apps that its reader may open, his servers, places and waits, and *Sign out*.
+"""The front page of the apps' host: the reader's apps, servers, tickets and waits, and *Sign out*.
 
-Made on the server and whole without script. Who opens it and is not signed in is led to sign in. The gate itself is the
-application's setting ``gate``. Not here: who may open what (the gate), and what is shown (``core/sign_on/portal.py``).
+It is rendered on the server and works without scripts. A reader who is not signed in is redirected to the sign-in. The
+gate is the application's setting ``gate``. ``core/sign_on/portal.py`` decides what is shown.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ SIGN_OUT = "/_gate/sign-out"
 
 @dataclass(frozen=True)
 class PortalParts:
-    """What the page is made with.
+    """Parts that the page needs.
 
     Attributes:
-        health: knows which apps answer. sources: hub and GPU service.
-        hub_url: where browsers find the hub, with ``/hub/`` at its end.
-        has_sessions: the hub has a page of one's own sessions (c.SignOn).
+        health: the health of the apps.
+        sources: hub and GPU service.
+        hub_url: public address of the hub, ending in ``/hub/``.
+        has_sessions: the hub has a page *my sessions* (c.SignOn).
     """
 
     health: HealthWatch
@@ -48,7 +49,7 @@ class PortalParts:
 
 
 def portal_routes(parts: PortalParts) -> list[Any]:
-    """For the gate's application: the front page, and nothing else."""
+    """Return the handlers of the front page."""
     return [(r"/", PortalPage, {"parts": parts, "pages": _environment(parts.hub_url), "style": _style()})]
 
 
@@ -56,11 +57,10 @@ class PortalPage(RequestHandler):
     """GET: the front page."""
 
     def initialize(self, parts: PortalParts, pages: Environment, style: str) -> None:
-        """See `portal_routes`."""
         self.parts, self.pages, self.style = parts, pages, style
 
     def set_default_headers(self) -> None:
-        """The page has a style of its own and pictures of its host; it is nobody else's, and in nobody's frame."""
+        """Allow the page's own style and images of its host only, and forbid caching and frames."""
         for name, value in (
             ("Content-Security-Policy", _policy()),
             ("Referrer-Policy", "same-origin"),
@@ -72,7 +72,6 @@ class PortalPage(RequestHandler):
         self.clear_header("Server")
 
     async def get(self) -> None:
-        """See the class."""
         gate = self.settings["gate"]
         session = await gate.session_of(self.request)
         if session is None:
@@ -111,7 +110,7 @@ class PortalPage(RequestHandler):
 
 
 def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, str]:
-    """The sign and the words for an app's state; the sign never stands alone."""
+    """Return a symbol and a text for an app's health; the symbol is never shown alone."""
     if health.state == "unknown":
         return "?", t("not known")
     if health.state == "up":
@@ -122,7 +121,7 @@ def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, st
 
 
 def left_text(ends: datetime, now: datetime, t: Catalogue) -> str:
-    """How long a server has: a time of day would need the reader's clock."""
+    """Return how long a server keeps running. A time of day would require the reader's time zone."""
     return t("stops in %1", wording.about(max(0.0, (ends - now).total_seconds()), t))
 
 
@@ -131,9 +130,10 @@ def _style() -> str:
 
 
 def _policy() -> str:
-    """The style stands in the page, which saves a request; a page with another one shows none.
+    """Return the policy with the hash of the page's style, which is inline to save a request.
 
-    Nothing is said of forms: a browser asks it of where a form leads in the end too, and *Sign out* leads to the hub
+    It does not restrict forms, because browsers apply ``form-action`` to redirects too, and *Sign out* redirects to the
+    hub
     and on to its provider.
     """
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()

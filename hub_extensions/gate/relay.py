@@ -1,7 +1,7 @@
-"""WebSockets of apps with ``relay: true``: carried by the gate, and closed as soon as their session is over.
+"""Relays WebSockets of apps with ``relay: true``, and closes them as soon as their session is over.
 
-A proxy leads them here; who may open one is judged as for any request, before anything is opened. Not here: that
-judgement (``gate.py``), and WebSockets of other apps, which end when the proxy ends them.
+The proxy sends these requests to the gate, which checks them as any other before it connects to the app. WebSockets of
+other apps end when the proxy ends them.
 """
 
 from __future__ import annotations
@@ -29,39 +29,37 @@ log = logging.getLogger("hub_extensions.gate")
 
 RELAY_PATH = "/_gate/relay/"
 GLANCE_SECONDS = 0.5
-"""From one look at whether the session is over to the next. It asks nobody."""
+"""Interval at which the relay looks whether the session is over. This asks nobody."""
 CONNECT_SECONDS = 10.0
 LARGEST_MESSAGE = 64 * 1024 * 1024
 OVER = 4401
-"""The code of a WebSocket's end that means: sign in again."""
+"""Close code of a WebSocket that means: sign in again."""
 PASSED_ON = ("Origin", "User-Agent", "Accept-Language", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")
 
 
 class RelaySocket(WebSocketHandler):
-    """One WebSocket, from a proxy to an app."""
+    """A WebSocket between a proxy and an app."""
 
     def initialize(self, gate: Gate) -> None:
-        """Called by tornado for each request."""
         self.gate = gate
         self._app_side: WebSocketClientConnection | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def set_default_headers(self) -> None:
-        """As all answers of the gate."""
         self.clear_header("Server")
         for name, value in EVERY.items():
             self.set_header(name, value)
 
     def check_origin(self, origin: str) -> bool:
-        """Where it comes from was judged with the rest."""
+        """Accept any origin, because the gate has checked it with the request."""
         return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
-        """The app's."""
+        """Return the subprotocol that the app has chosen."""
         return self._app_side.selected_subprotocol if self._app_side is not None else None
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Judge, open the app's side, then the browser's."""
+        """Check the request, connect to the app, then accept the browser's WebSocket."""
         headers = self.request.headers
         self._asked = CheckedRequest(
             self.gate.apps.get(args[0]), headers, "GET", self._tail, peer=self.request.remote_ip or ""
@@ -84,21 +82,21 @@ class RelaySocket(WebSocketHandler):
             log.warning("the app %s did not take a WebSocket: %s", app.name, type(problem).__name__)
             self._end(502)
             return
-        self._asked = replace(self._asked, is_use=False)  # an open WebSocket alone is none
+        self._asked = replace(self._asked, is_use=False)  # an open WebSocket alone is not a use of the session
         await super().get(*args, **kwargs)
-        if self.ws_connection is None:  # the browser's handshake was none
+        if self.ws_connection is None:  # the browser's handshake failed
             self._app_side.close()
 
     async def open(self, *args: str, **kwargs: str) -> None:
-        """Both sides stand."""
+        """Start to relay, once both sides are connected."""
         self._tasks = [asyncio.ensure_future(self._from_app()), asyncio.ensure_future(self._until_over())]
 
     def on_message(self, message: str | bytes) -> Awaitable[None] | None:
-        """Of the browser. The next one is read when the app has taken this one."""
+        """Send the browser's message to the app. The next one is read when the app has taken it."""
         return self._to_app(message)
 
     def on_close(self) -> None:
-        """Either side's end is the other's."""
+        """Close the app's side."""
         for task in self._tasks:
             task.cancel()
         if self._app_side is not None:
@@ -106,7 +104,9 @@ class RelaySocket(WebSocketHandler):
 
     @property
     def _tail(self) -> str:
-        """Path and query of the app, which some proxies put behind its name here and not into a header; "": nothing."""
+        """Path and query for the app, which some proxies append to the app's name instead of sending a header; "" if
+        missing.
+        """
         _, slash, rest = str(self.request.uri).removeprefix(RELAY_PATH).partition("/")
         return slash + rest
 
@@ -138,11 +138,11 @@ class RelaySocket(WebSocketHandler):
             while (message := await self._app_side.read_message()) is not None:
                 await self.write_message(message, binary=isinstance(message, bytes))
         code = self._app_side.close_code
-        # 1005, 1006 and 1015 say that nothing was said, and are never sent
+        # 1005, 1006 and 1015 mean that no code was received, and must not be sent (RFC 6455, section 7.4.1)
         self.close(code if code not in (None, 1005, 1006, 1015) else None, self._app_side.close_reason)
 
     async def _until_over(self) -> None:
-        """A session that ended is seen at once, a right that was taken away when the hub's answer is old."""
+        """Close the WebSocket when its session ends, or when a fresh answer of the hub lacks the right."""
         session, rest = self.gate.session_now(self._asked), 0.0
         while True:
             if rest <= 0 or (session is not None and session.is_over):
@@ -156,7 +156,7 @@ class RelaySocket(WebSocketHandler):
     async def _may_stay(self) -> bool:
         try:
             return (await self.gate.answer(self._asked)).verdict.passage in (Passage.PASS, Passage.AWAY)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, nothing stays open by it
+        except Exception as problem:  # noqa: BLE001  # no error may keep a WebSocket open
             log.error("whether a WebSocket may stay cannot be known: %s", type(problem).__name__)
             return False
 
@@ -166,7 +166,7 @@ class RelaySocket(WebSocketHandler):
 
 
 def _address(app: App, uri: str) -> str:
-    """Where the app's WebSocket is; "": the path is none."""
+    """Return the URL of the app's WebSocket; "" if the path is malformed."""
     if not uri.startswith("/") or not uri.isascii() or not uri.isprintable() or " " in uri:
         return ""
     own, inner = urlsplit(app.where).path.rstrip("/"), urlsplit(app.upstream)

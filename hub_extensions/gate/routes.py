@@ -1,7 +1,4 @@
-"""The gate's own pages: sign in, come back, sign out, what the hub reports, keys, health and metrics.
-
-Not here: checks (``server.py``), and the front page.
-"""
+"""The gate's own pages and routes: sign-in, callback, sign-out, reports of the hub, keys, health and metrics."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ _STATE_LETTERS = 512
 
 
 def routes_of(gate: Gate) -> Sequence[Any]:
-    """All of them, as tornado takes them."""
+    """Return all handlers, as tornado takes them."""
     about: dict[str, Any] = {"gate": gate}
     life = gate.settings.shared_life if gate.sessions.is_shared else ""
     signed = {**about, "signatures": Signatures(gate.settings.ended_secret, life=life)}
@@ -59,24 +56,23 @@ def routes_of(gate: Gate) -> Sequence[Any]:
 
 
 class GatePage(RequestHandler):
-    """A page of the gate's own. Its methods are those that a subclass has."""
+    """Base class of the gate's pages."""
 
     def initialize(self, gate: Gate, signatures: Signatures | None = None) -> None:
-        """Called by tornado for each request."""
         self.gate, self.signatures = gate, signatures
 
     def set_default_headers(self) -> None:
-        """No answer of ours is kept, sniffed or framed."""
+        """Forbid caching, content sniffing and referrers."""
         self.clear_header("Server")
         for name, value in EVERY.items():
             self.set_header(name, value)
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        """What tornado refuses by itself: another method, an address that cannot be read."""
+        """Answer what tornado refuses: a wrong method or a malformed request."""
         self.refuse("method" if status_code == 405 else "not-found" if status_code < 500 else "hub-away", status_code)
 
     def refuse(self, reason: str, status: int, app: str = "") -> None:
-        """Finish with a page, or JSON for a program."""
+        """Finish with a page, or with JSON for a program."""
         self.set_status(status)
         if status == 503:
             self.set_header("Retry-After", RETRY_SECONDS)
@@ -90,14 +86,14 @@ class GatePage(RequestHandler):
 
     @property
     def facts(self) -> RequestFacts:
-        """Of this request, which comes from a browser."""
+        """Facts about this request, which a browser sends directly."""
         get = self.request.headers.get
         sites = (get("Sec-Fetch-Site"), get("Sec-Fetch-Mode"), get("Sec-Fetch-Dest"))
         return RequestFacts(str(self.request.method), False, *sites, get("Origin"), get("Accept", ""))
 
     @property
     def origin(self) -> str:
-        """Of the host that the proxy says this is, if it is one of ours; else the apps' host."""
+        """Origin of the host that the proxy names, if it is the host of an app; otherwise the apps' host."""
         scheme = urlsplit(self.gate.settings.origin).scheme
         named = f"{scheme}://{self.request.host}".lower()
         ours = {origin_of(app) for app in self.gate.apps.values()}
@@ -105,17 +101,17 @@ class GatePage(RequestHandler):
 
     @property
     def network(self) -> str:
-        """Where the browser is, as the log has it: a network, and no person's address."""
+        """The browser's network for the log, instead of the address of a person."""
         forwarded = ",".join(self.request.headers.get_list("X-Forwarded-For"))
         found = address_of_browser(self.request.remote_ip or "", forwarded, self.gate.settings.trusted_proxies)
         return short_address(found) or "an unknown address"
 
     def cookie(self, name: str) -> str:
-        """See `cookie_in`."""
+        """Return the value of a cookie; see `cookie_in`."""
         return cookie_in(self.request.headers.get_list("Cookie"), name)
 
     def give_cookie(self, name: str, value: str, seconds: int | None = None) -> None:
-        """Set one for this host alone, and for no script."""
+        """Set a cookie for this host only, which scripts cannot read."""
         more: dict[str, Any] = {} if seconds is None else {"max_age": seconds}
         self.set_cookie(name, value, path="/", secure=self.gate.is_secure, httponly=True, samesite="Lax", **more)
 
@@ -125,15 +121,14 @@ class GatePage(RequestHandler):
         self.finish(body)
 
     def log_exception(self, typ: Any, value: Any, tb: Any) -> None:
-        """The kind alone: an address, a cookie or a code may be in the rest."""
+        """Log only the type of the exception: its text may contain an address, a cookie or a code."""
         log.error("%s failed: %s", type(self).__name__, getattr(typ, "__name__", typ))
 
 
 class StartPage(GatePage):
-    """To the hub, to sign in."""
+    """``?app=NAME&next=PATH``: redirects to the hub's sign-in."""
 
     async def get(self) -> None:
-        """``?app=NAME&next=PATH``."""
         browser = self.cookie(self.gate.browser_cookie)
         if len(browser) != COOKIE_LETTERS:
             browser = secrets.token_urlsafe(32)
@@ -149,10 +144,9 @@ class StartPage(GatePage):
 
 
 class CallbackPage(GatePage):
-    """Back from the hub."""
+    """``?code=…&state=…``, or ``?error=…``: the return from the hub."""
 
     async def get(self) -> None:
-        """``?code=…&state=…``, or ``?error=…``."""
         state = self.get_query_argument("state", "")
         if self.get_query_argument("error", ""):
             self.refuse("hub-refused", 403)
@@ -180,16 +174,16 @@ class CallbackPage(GatePage):
 
 
 class SignOutPage(GatePage):
-    """Out of everything: the gate forgets the session, and the hub ends its own with all that belongs to it."""
+    """Ends the session at the gate, then redirects to the hub's sign-out, which ends everything else."""
 
     async def post(self) -> None:
-        """From a page of ours only."""
+        """Accept requests of our own pages only."""
         if self.facts.is_foreign(self.origin):
             self.refuse("foreign-origin", 403)
             return
         try:
             await self._end_here()
-        except Exception as problem:  # noqa: BLE001  # the hub ends its own in any case, and reports it
+        except Exception as problem:  # noqa: BLE001  # the hub ends its own session in any case, and reports it
             log.error("a sign-out is not written yet: %s", type(problem).__name__)
         self.clear_cookie(self.gate.cookie_name, path="/", secure=self.gate.is_secure, httponly=True, samesite="Lax")
         self.redirect(self.gate.hub.sign_out_url, status=303)
@@ -202,10 +196,9 @@ class SignOutPage(GatePage):
 
 
 class SignedRoute(GatePage, ABC):
-    """A request that is signed with a secret, and so is its answer. To everybody else nothing is there."""
+    """A route for signed requests, with signed answers. Unsigned requests get 404."""
 
     async def post(self) -> None:
-        """See the class."""
         header = self.request.headers.get("Authorization", "")
         judged = self.signatures.judge("POST", self.request.uri or "", header) if self.signatures else None
         if judged is None:
@@ -220,7 +213,7 @@ class SignedRoute(GatePage, ABC):
 
     @abstractmethod
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
-        """Status and content."""
+        """Return status and content of the answer."""
 
     def _signed(self, request: Any, status: int, content: Mapping[str, object]) -> None:
         assert self.signatures is not None
@@ -231,10 +224,9 @@ class SignedRoute(GatePage, ABC):
 
 
 class EndedRoute(SignedRoute):
-    """The hub reports that sessions ended: ``{"user": NAME, "sessions": [ID, …] or null for all}``."""
+    """The hub reports ended sessions: ``{"user": NAME, "sessions": [ID, …] or null for all}``."""
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
-        """See the class."""
         user, of_hub = _ended_in(body)
         if not user:
             return 400, {"message": "user has to be a name, sessions a list of texts or null"}
@@ -249,13 +241,12 @@ class EndedRoute(SignedRoute):
 
 
 class AuditRoute(SignedRoute):
-    """An audit's account gets a session, as if it had signed in: ``{"token": TOKEN, "expired": false}``.
+    """Gives an account of the audit a session, as if it had signed in: ``{"token": TOKEN, "expired": false}``.
 
-    Nobody else's token does. `expired`: as if it had signed in so long ago that the session is over.
+    Tokens of other users are refused. With `expired` the session is already over.
     """
 
     async def answer(self, body: bytes) -> tuple[int, Mapping[str, object]]:
-        """See the class."""
         try:
             sent = json.loads(body)
             cookie = await SignIns(self.gate).for_audit(str(sent["token"]), expired=sent.get("expired") is True)
@@ -267,10 +258,10 @@ class AuditRoute(SignedRoute):
 
 
 class AwayPage(GatePage):
-    """For proxies: the app does not answer."""
+    """For proxies: the page for an app that does not answer."""
 
     def get(self, name: str) -> None:
-        """Whatever the browser's method was. The app's title is for a proxy, and not for a neighbour of the gate."""
+        """Answer any method. Only a proxy learns the app's title."""
         app = self.gate.apps.get(name) if knows_secret(self.gate, self.request.headers) else None
         self.refuse("app-away", 502, app.title if app is not None else "")
 
@@ -278,28 +269,25 @@ class AwayPage(GatePage):
 
 
 class KeysRoute(GatePage):
-    """The public keys with which apps check assertions."""
+    """The public keys with which apps verify assertions."""
 
     def get(self) -> None:
-        """See the class."""
         self.set_header("Cache-Control", "public, max-age=300")
         self._finish_with(JSON, json.dumps(self.gate.signer.published()).encode())
 
 
 class GateHealthRoute(GatePage):
-    """It answers; and whether the hub does."""
+    """Shows that the gate answers, and whether the hub does."""
 
     def get(self) -> None:
-        """See the class."""
         since = self.gate.answers.away_since
         self._finish_with(JSON, json.dumps({"status": "ok" if since is None else "hub-away"}).encode())
 
 
 class GateMetricsRoute(GatePage):
-    """Numbers for Prometheus, for a token with the hub's right to read metrics."""
+    """Metrics for Prometheus. The request needs a token with the hub's scope to read metrics."""
 
     async def get(self) -> None:
-        """See the class."""
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
         known = await self.gate.answers.of_program(token) if scheme.lower() == "bearer" and token else None
         if known is None or known.owner is None or METRICS_SCOPE not in known.owner.scopes:
@@ -311,10 +299,9 @@ class GateMetricsRoute(GatePage):
 
 
 class NoGatePage(GatePage):
-    """Every other address."""
+    """Answers all other addresses with 404."""
 
     def prepare(self) -> None:
-        """See the class."""
         self.refuse("not-found", 404)
 
 
@@ -334,13 +321,15 @@ class _GateNumbers(Collector):
         count = len(self._gate.sessions)
         yield GaugeMetricFamily("jupyterhub_gpu_gate_sessions", "Sessions of browsers at the gate.", value=count)
         failures = None if self._gate.audits is None else self._gate.audits.failures
-        if failures is not None:  # without an audit nothing is said: 0 would mean that nothing is open
+        if failures is not None:  # without an audit the metric is missing: 0 would mean that nothing is open
             text = "What the gate's last audit found open."
             yield GaugeMetricFamily("jupyterhub_gpu_audit_failures", text, value=failures)
 
 
 def _ended_in(body: bytes) -> tuple[str, frozenset[str] | None]:
-    """Whose sessions ended, and which; "": it cannot be read."""
+    """Read a report: the user, and the hub's ids of the ended sessions, `None` for all. The user is "" if it is
+    malformed.
+    """
     try:
         found = json.loads(body)
         user, of_hub = found["user"], found.get("sessions")

@@ -1,7 +1,4 @@
-"""From settings to a gate that answers, and back to nothing.
-
-Not here: what is answered (``gate.py``, ``routes.py``).
-"""
+"""Starts the gate from its settings, runs it until it is stopped, and shuts it down."""
 
 from __future__ import annotations
 
@@ -33,11 +30,11 @@ log = logging.getLogger("hub_extensions.gate")
 TIDY_SECONDS = 60.0
 TRY_AGAIN_SECONDS = 0.5
 UNUSABLE = 69
-"""As in sysexits.h: something this needs cannot be used now; who starts it does so again."""
+"""EX_UNAVAILABLE of sysexits.h: a required resource is unavailable now; a restart may help."""
 
 
 def open_gate(settings: GateSettings) -> Gate:
-    """A gate with its store, its keys and its way to the hub. Raises StoreUnavailable, OSError."""
+    """Open a gate with its store, its keys and its client of the hub. Raises StoreUnavailable, OSError."""
     settings.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     store = GateStore.open(settings.store_url)
     addresses = HubAddresses(settings.hub_api_url, settings.hub_url)
@@ -47,7 +44,7 @@ def open_gate(settings: GateSettings) -> Gate:
 
 
 async def serve(settings: GateSettings, parent: int | None = None) -> int:
-    """Serve until a signal comes, or `parent` is gone; returns the exit status."""
+    """Serve until a signal arrives or `parent` has exited; return the exit status."""
     log_json(secret for secret in (settings.client_secret, settings.proxy_secret, settings.ended_secret) if secret)
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -80,23 +77,23 @@ async def serve(settings: GateSettings, parent: int | None = None) -> int:
 
 
 def log_end(task: asyncio.Future[None]) -> None:
-    """A task of the background that fails is seen in the log."""
+    """Log a background task that failed."""
     problem = None if task.cancelled() else task.exception()
     if problem is not None:
         log.error("a part of the gate has stopped until the next start: %s", type(problem).__name__)
 
 
 async def tidy(gate: Gate) -> None:
-    """What is done once a minute; a database that is away is no reason to stop answering."""
+    """Do the work of each minute. If the database is away, the gate keeps answering."""
     try:
         await gate.sessions.tidy()
         await asyncio.to_thread(gate.refresh_keys)
-    except Exception as problem:  # noqa: BLE001  # whatever it is, it is tried again
+    except Exception as problem:  # noqa: BLE001  # it is tried again after a minute
         log.warning("the gate's store or keys cannot be used now: %s", type(problem).__name__)
 
 
 async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int | None) -> list[socket.socket]:
-    """Listening; an earlier gate of this hub may still have the port."""
+    """Listen on the port, and wait for it while an earlier gate of this hub still has it."""
     logged = False
     while True:
         try:
@@ -112,7 +109,7 @@ async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int 
 
 
 async def _passed(seconds: float, stopping: asyncio.Event, parent: int | None) -> bool:
-    """The time has passed (False), or it is to stop (True)."""
+    """Wait. Return False if the time has passed, True if the gate has to stop."""
     rest = seconds
     while rest > 0 and not stopping.is_set():
         if parent is not None and os.getppid() != parent:

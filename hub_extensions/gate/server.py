@@ -1,8 +1,7 @@
-"""HTTP of the gate: a short way for a proxy's checks, and tornado's usual one for everything else.
+"""The gate's HTTP server: a fast path for the checks of proxies, and tornado's handlers for everything else.
 
-A check is answered from its headers alone: its body is not read into anything, and no handler is made for it. Whoever
-does not bring the proxies' secret finds nothing there, whichever app is named.
-Not here: the answer (``gate.py``), and the other routes (``routes.py``).
+A check is answered from its headers; its body is discarded, and no handler is created. A request without the proxies'
+secret gets 404, whichever app it names.
 """
 
 from __future__ import annotations
@@ -37,14 +36,14 @@ from hub_extensions.gate.routes import routes_of
 log = logging.getLogger("hub_extensions.gate")
 
 ANSWER_PATH = "/_gate/answer/"
-"""As `CHECK_PATH`, for proxies that pass the whole answer on to the browser."""
+"""As `CHECK_PATH`, for proxies that pass the complete answer to the browser."""
 LARGEST_HEADERS = 32 * 1024
 LARGEST_BODY = 64 * 1024
 IDLE_SECONDS = 120.0
 
 
 def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
-    """A server to which sockets are still to be added. `portal`: handlers of the front page, as tornado takes them."""
+    """Return a server without sockets. `portal` has the handlers of the front page."""
     routes = Application(
         [*portal, *routes_of(gate)],
         log_function=lambda handler: None,
@@ -71,7 +70,7 @@ class _Door(HTTPServerConnectionDelegate):
 
 
 class _Caller(HTTPMessageDelegate):
-    """One request: a check, or one for tornado's routes, which then hears everything of it."""
+    """A request: either a check, or one that is forwarded to tornado's handlers."""
 
     def __init__(self, gate: Gate, connection: HTTPConnection, usual: Callable[[], HTTPMessageDelegate]) -> None:
         self._gate, self._connection, self._usual = gate, connection, usual
@@ -86,7 +85,7 @@ class _Caller(HTTPMessageDelegate):
         assert isinstance(start, RequestStartLine)
         path = start.path
         length = headers.get("Content-Length", "0")
-        if length.isdecimal() and int(length) > LARGEST_BODY:  # nothing of it is read, and the connection ends
+        if length.isdecimal() and int(length) > LARGEST_BODY:  # the body is not read, and the connection is closed
             self._write(413, {**JSON, "Connection": "close"}, message("method", 413), start.method)
             return None
         for prefix in (CHECK_PATH, ANSWER_PATH):
@@ -118,7 +117,7 @@ class _Caller(HTTPMessageDelegate):
             answer = self._gate.answer_now(check)
             if answer is not None:
                 self._finish_with(answer, check)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, nobody passes by it
+        except Exception as problem:  # noqa: BLE001  # no error may let a request pass
             self._fail(problem, check)
             return
         if answer is None:
@@ -133,11 +132,11 @@ class _Caller(HTTPMessageDelegate):
     async def _asked(self, check: CheckedRequest) -> None:
         try:
             self._finish_with(await self._gate.answer(check), check)
-        except Exception as problem:  # noqa: BLE001  # whatever it is, nobody passes by it
+        except Exception as problem:  # noqa: BLE001  # no error may let a request pass
             self._fail(problem, check)
 
     def _fail(self, problem: Exception, check: CheckedRequest) -> None:
-        """The kind alone is logged: a header's value may be in the rest."""
+        """Answer 503. Only the type of the exception is logged: its text may contain a header's value."""
         log.error("a check failed: %s", type(problem).__name__)
         self._write(503, {**JSON, "Retry-After": RETRY_SECONDS}, message("hub-away", 503), check.method)
 

@@ -1,9 +1,8 @@
-"""The sessions of browsers at the gate: in memory for each check, in the store for the next gate.
+"""The gate's sessions of browsers: in memory for the checks, and in a store for the next start.
 
-Read at the start, written by one thread, so that no check waits for a disk. The cookie itself is kept nowhere: a
-session is found by its hash, and the hub's token is read with it at the first request after a start.
-Several gates may have one store: what they make is found there, and what they end is heard of (``others.py``).
-Not here: the tables (``adapters/store/gate.py``), and who may pass (``core/sign_on/access.py``).
+They are read at the start and written by one thread, so that no check waits for a disk. The cookie is not stored: a
+session is found by its hash, and the cookie decrypts the hub's token at the first request after a start. Several gates
+may share a store; ``others.py`` follows what they do.
 """
 
 from __future__ import annotations
@@ -27,23 +26,27 @@ T = TypeVar("T")
 
 COOKIE_LETTERS = 43
 MOST_STARTS = 64
-"""So many sign-ins wait to be written at most: anybody may begin one, and ends are written behind them."""
+"""Maximum number of sign-ins that wait to be written. Anybody can begin one, and ends of sessions are written after
+them."""
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class TooManyStarts(Exception):
-    """Too many sign-ins begin at once."""
+    """Too many sign-ins begin at the same time."""
 
 
 class GateSession:
-    """A browser that has signed in.
+    """A browser that is signed in at the gate.
 
     Attributes:
-        id: the hash of its cookie. user: whose it is. hub_session: which of the hub's sessions it came from.
-        known: its token, and what the hub said of it. sealed: the token as it is kept.
-        rounds: app -> the last sign-in that was made for it.
-        answered: how often its token had been forgotten when the hub answered the page that is open; None: it did not.
-        is_over: it has ended; a request that found it before is not answered by it.
+        id: hash of its cookie.
+        user: its user.
+        hub_session: the hub's session that it was created from.
+        known: its token, and the hub's last answer about it.
+        sealed: the token, encrypted with the cookie.
+        rounds: app -> its last silent sign-in.
+        answered: value of `known.times_ended` when the hub answered for the page that is open; `None` if it did not.
+        is_over: it has ended; requests that hold a reference to it must not use it.
     """
 
     __slots__ = (
@@ -61,24 +64,26 @@ class GateSession:
         self.is_over = False
 
     def used(self, when: datetime) -> None:
-        """It was used then, at another gate."""
+        """Record a use at another gate."""
         if when > self.last_use:
             self.last_use = self.noted_use = when
 
     def open_with(self, cookie: str) -> bool:
-        """Read the token, which takes the cookie; False: what is kept was changed."""
+        """Decrypt the token with the cookie. Return False if the stored token was changed."""
         if not self.known.token:
             self.known.token = unseal(self.sealed, cookie) or ""
         return bool(self.known.token)
 
 
 def hash_of_secret(value: str) -> str:
-    """What is kept of a cookie or a state."""
+    """Return the hash of a cookie or a state, which is stored in its place."""
     return hashlib.sha256(value.encode("utf-8", "replace")).hexdigest()
 
 
 def cookie_in(headers: Iterable[str], name: str) -> str:
-    """The value of this cookie, if the browser sent it once and as it was set; "": it did not."""
+    """Return the value of this cookie; "" if the browser did not send it exactly once and in the form that the gate
+    sets.
+    """
     found = [
         value
         for header in headers
@@ -89,7 +94,7 @@ def cookie_in(headers: Iterable[str], name: str) -> str:
 
 
 class GateSessions:
-    """All sessions. What it is asked for is in memory; what it changes is in the store when it returns."""
+    """All sessions. Reads use the memory; a change is in the store when its method returns."""
 
     def __init__(self, store: GateStore, limits: SessionLimits, now: Callable[[], datetime]) -> None:
         self._store, self._limits, self._now = store, limits, now
@@ -103,11 +108,11 @@ class GateSessions:
 
     @property
     def is_shared(self) -> bool:
-        """Another gate may have made sessions too."""
+        """Whether other gates use the same store."""
         return self._store.is_shared
 
     def find(self, cookie: str) -> GateSession | None:
-        """The session of this cookie; None: there is none here."""
+        """Return the session of this cookie, if this gate knows it."""
         session = self._all.get(hash_of_secret(cookie)) if cookie else None
         if session is None or session.id in self._to_remove or not session.open_with(cookie):
             return None
@@ -116,19 +121,19 @@ class GateSessions:
         return session
 
     async def find_anywhere(self, cookie: str) -> GateSession | None:
-        """The same, also where another gate with the same store has made it."""
+        """Return the session of this cookie, even if another gate with the same store created it."""
         session = self.find(cookie)
         if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
             return session
         heard = None
-        while heard != self._times_heard:  # what was read before an end was heard is read again
+        while heard != self._times_heard:  # read again if another gate ended sessions during the read
             heard = self._times_heard
             stored = await self._in_store(self._store.session, hash_of_secret(cookie))
         if stored is None or stored.id in self._to_remove:
             return session
         session = self._all.setdefault(stored.id, GateSession(stored))
         session.used(stored.last_use)
-        session.is_over = False  # as far as this gate knew: it was used at another one
+        session.is_over = False  # it only seemed unused, because it was used at another gate
         return self.find(cookie)
 
     async def begin(
@@ -141,9 +146,11 @@ class GateSessions:
         *,
         expired: bool = False,
     ) -> tuple[str, GateSession]:
-        """A new session, with its cookie; the one that this browser had before is over.
+        """Create a session and return its cookie. The browser's previous session ends.
 
-        `rounds`: made just now. `expired`: it began so long ago that its life is over.
+        Args:
+            rounds: silent sign-ins that were just made.
+            expired: let the session begin so long ago that its lifetime is over.
         """
         cookie, now = secrets.token_urlsafe(32), self._now()
         begun = now - self._limits.lifetime if expired else now
@@ -158,14 +165,17 @@ class GateSessions:
         return cookie, session
 
     async def end(self, sessions: Iterable[GateSession]) -> int:
-        """These are over, at once; returns how many.
+        """End sessions at once; return how many.
 
-        Raises what the store raises, also for those of before that are still to be removed from it.
+        Raises:
+            Exception: the store failed, possibly for sessions of an earlier call that it still has to remove.
         """
         return await self._end(set(sessions))
 
     async def end_of(self, user: str, hub_sessions: Collection[str] | None, *more: GateSession) -> int:
-        """Somebody's that came from these of the hub's sessions (None: from any) are over, whichever gate made them."""
+        """End a user's sessions that were created from these sessions of the hub, at any gate. `None` ends all of the
+        user.
+        """
         return await self._end({*self.of(user, hub_sessions), *more}, user, hub_sessions)
 
     async def _end(self, gone: set[GateSession], user: str = "", hub_sessions: Collection[str] | None = None) -> int:
@@ -180,14 +190,16 @@ class GateSessions:
         return len(ids)
 
     def hear(self, ended: Collection[str]) -> None:
-        """Another gate has ended these."""
+        """Apply that another gate has ended these sessions."""
         self._times_heard += 1
         for id in ended:
             if id in self._all:
                 self._drop(self._all[id])
 
     def of(self, user: str, hub_sessions: Collection[str] | None) -> list[GateSession]:
-        """Those of a person that came from these of the hub's sessions; None: from any."""
+        """Return a user's sessions. If `hub_sessions` is given, only those that were created from these sessions of the
+        hub.
+        """
         return [
             session
             for session in self._all.values()
@@ -195,7 +207,7 @@ class GateSessions:
         ]
 
     async def tidy(self) -> None:
-        """Write when sessions were used, and end those that have reached a limit."""
+        """Write the times of last use, and end sessions that have passed a limit."""
         used = {each: each.last_use for each in self._all.values() if each.last_use != each.noted_use}
         await self._in_store(self._store.note_uses, {each.id: when for each, when in used.items()})
         for each, when in used.items():
@@ -204,10 +216,10 @@ class GateSessions:
         now = self._now()
         await self.end([each for each in self._all.values() if self._limits.passed(each.begun, each.last_use, now)])
         for session in self._all.values():
-            session.known.passports.clear()  # each is signed again in half a minute anyway
+            session.known.passports.clear()  # they are signed again after half a minute anyway
 
     async def catch_up(self) -> None:
-        """What other gates with the same store did is known here too: what they ended, and when sessions were used."""
+        """Read what other gates with the same store did: which sessions they ended, and when sessions were used."""
         if not self._store.is_shared:
             return
         known = list(self._all.values())
@@ -218,7 +230,7 @@ class GateSessions:
         self.hear([session.id for session in known if session.id not in uses])
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
-        """See `GateStore.begin`. Raises TooManyStarts."""
+        """Store a sign-in; see `GateStore.begin`. Raises TooManyStarts."""
         if self._starts >= MOST_STARTS:
             raise TooManyStarts
         self._starts += 1
@@ -228,15 +240,15 @@ class GateSessions:
             self._starts -= 1
 
     async def find_sign_in(self, state: str) -> StoredSignIn | None:
-        """By its hash."""
+        """Return the sign-in with this hash of its state."""
         return await self._in_store(self._store.find, state)
 
     async def finish_sign_in(self, state: str) -> bool:
-        """False: it was finished before."""
+        """Mark a sign-in as finished. Return False if it was finished before."""
         return await self._in_store(self._store.finish, state)
 
     def close(self) -> None:
-        """What is being written is written; then the store is let go."""
+        """Finish writing, then close the store."""
         self._writer.shutdown()
         self._store.close()
 
@@ -250,7 +262,7 @@ class GateSessions:
 
 
 def _written(rounds: Mapping[str, SilentRound]) -> str:
-    """As it is kept; "": there are none."""
+    """Return the silent sign-ins in the form in which they are stored; "" if `rounds` is empty."""
     rows = {app: [each.made.isoformat(), *each.groups] for app, each in rounds.items()}
     return json.dumps(rows) if rows else ""
 

@@ -1,7 +1,6 @@
-"""What the gate is started with: one JSON file, written by ``configure(c)`` and read once at its start.
+"""The gate's settings: a JSON file that ``configure(c)`` writes and the gate reads at its start.
 
-The file holds secrets: it is written with mode 0600, and no secret appears in a ``repr``.
-Not here: how an admin sets these (``core/sign_on/gate_config.py``), and what an app is (``core/sign_on/apps.py``).
+The file contains secrets: it has mode 0600, and no secret appears in a ``repr``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from hub_extensions.core.sign_on.gate_config import GateConfig
 
 SETTINGS_FILE = "gate.json"
 CLIENT_ID = "service-gate"
-"""Of the gate as an OAuth client of the hub; its service there is called ``gate``."""
+"""OAuth client id of the gate at the hub, where its service is named ``gate``."""
 CALLBACK_PATH = "/_gate/callback"
 
 GateMade = TypeVar("GateMade", bound="GateSettings")
@@ -28,18 +27,18 @@ GateMade = TypeVar("GateMade", bound="GateSettings")
 
 @dataclass(frozen=True)
 class GateSettings(GateConfig):
-    """Everything the gate needs to know before its first request: the admin's settings, and what else it is told.
+    """Everything the gate needs to start: the admin's settings and values from the hub.
 
     Attributes:
-        state_dir: the gate's own folder (mode 0700, on a local disk): sessions, keys.
-        hub_api_url: where the gate asks the hub, with ``/hub/api`` at its end.
-        hub_url: the hub's public address, with ``/hub/`` at its end: browsers are sent there to sign in.
-        client_secret: the API token of the gate's service, which is its OAuth client's secret too.
-        proxy_secret: what a proxy sends as ``X-Gate-Proxy`` with each check.
-        ended_secret: what the hub signs ``POST /_gate/ended`` with; "": nobody sends such a thing (no c.SignOn).
-        catalogue: `apps`, as they were read.
-        subdomain_host: the hub's, below which users' servers have their hosts; "": they have none.
-        gpu_service_url: where the GPU service answers, for the portal; "": there is none.
+        state_dir: the gate's own folder (mode 0700, on a local disk) for sessions and keys.
+        hub_api_url: the hub's API for the gate, ending in ``/hub/api``.
+        hub_url: the hub's public address, ending in ``/hub/``, where browsers sign in.
+        client_secret: API token of the gate's service, and secret of its OAuth client.
+        proxy_secret: secret that a proxy sends as ``X-Gate-Proxy`` with each check.
+        ended_secret: secret with which the hub signs ``POST /_gate/ended``; "" without sign-on sessions.
+        catalogue: the apps in `apps`, parsed.
+        subdomain_host: the hub's, below which users' servers have their hosts; "" without such hosts.
+        gpu_service_url: address of the GPU service, for the portal; "" without a GPU service.
     """
 
     state_dir: str = field(kw_only=True)
@@ -55,37 +54,39 @@ class GateSettings(GateConfig):
 
     @property
     def folder(self) -> Path:
-        """See `state_dir`."""
+        """`state_dir` as a path."""
         return Path(self.state_dir)
 
     @property
     def store_url(self) -> str:
-        """Where the sessions are kept."""
+        """Address of the database with the sessions."""
         return self.database_url or f"sqlite:///{self.folder / 'gate.sqlite'}"
 
     @property
     def shared_life(self) -> str:
-        """What reports are signed for where several gates share a database: whichever they reach, they are good."""
+        """Identity for which reports are signed if several gates share a database, so that each of them accepts a
+        report.
+        """
         return hashlib.sha256(f"the gates of {self.origin}".encode()).hexdigest()[:16]
 
     @property
     def origin(self) -> str:
-        """Of the apps' host, without a slash at its end."""
+        """Origin of the apps' host."""
         place = urlsplit(self.url)
         return f"{place.scheme}://{place.netloc}"
 
     @property
     def callback_url(self) -> str:
-        """What the hub knows as the client's ``oauth_redirect_uri``."""
+        """The client's ``oauth_redirect_uri`` at the hub."""
         return f"{self.origin}{CALLBACK_PATH}"
 
     @classmethod
     def load(cls: type[GateMade], path: str | os.PathLike[str]) -> GateMade:
-        """Read the file, and where it names no database the environment. Raises SettingsError."""
+        """Read the file; the environment provides the database if the file does not. Raises SettingsError."""
         settings = read_settings(path, cls)
         named = os.environ.get(settings_in(GateConfig)["database_url"].variable, "")
         return settings if settings.database_url or not named else replace(settings, database_url=named)
 
     def dump(self, path: str | os.PathLike[str]) -> None:
-        """Write the file with mode 0600: whole, or not at all."""
+        """Write the file atomically with mode 0600."""
         write_settings(path, self)

@@ -1,9 +1,9 @@
-"""A sign-in at the hub: out with a state that only this browser can bring back, and back with a code.
+"""A sign-in at the hub (OAuth): redirect with a state that only this browser can bring back, and return with a code.
 
-The token never goes to the browser. An app on a host of its own gets a session of its own there: the hub knows one
-address to come back to, and from there the code is handed on to the app's host, whose cookie the state is bound to.
-The verifier of a code is made of that cookie and the state, so that nobody keeps it.
-Not here: the routes (``routes.py``), and which address is gone back to (``core/sign_on/return_address.py``).
+Browsers never get the token. The hub knows one redirect URI, on the apps' host. If the app has its own host, the code
+is
+forwarded to it, and the app's host gets a session of its own. The state is bound to a cookie of that host. The verifier
+of the code (PKCE) is computed from this cookie and the state, so it is not stored.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from hub_extensions.gate.sessions import COOKIE_LETTERS, GateSession, TooManySta
 from hub_extensions.gate.settings import CALLBACK_PATH
 
 LONGEST = timedelta(minutes=15)
-"""A sign-in has to be done within this time."""
+"""Time within which a sign-in has to be completed."""
 LONGEST_PARAMETER = 512
 
 
 def verifier_of(state: str, browser: str) -> str:
-    """What redeems the code of this sign-in. `browser`: its cookie for this; the two have fixed lengths."""
+    """Return the PKCE verifier of a sign-in. `browser` is its cookie; cookie and state have fixed lengths."""
     return (
         base64.urlsafe_b64encode(hashlib.sha256(f"verifier {state} {browser}".encode()).digest()).decode().rstrip("=")
     )
 
 
 class SignInFailed(Exception):
-    """It did not work. `reason`: a key of the pages' texts."""
+    """The sign-in failed. `reason` is a key of the pages' texts."""
 
     def __init__(self, reason: str, status: int) -> None:
         super().__init__(reason)
@@ -47,9 +47,12 @@ class SignInFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """It worked. `cookie`: of the new session; "": nothing was done yet. `address`: where the browser goes on to.
+    """The next step of a sign-in.
 
-    `user`: who signed in.
+    Attributes:
+        cookie: of the new session; "" if the browser is sent to the app's host first.
+        address: where the browser continues.
+        user: the user who signed in.
     """
 
     cookie: str
@@ -58,19 +61,21 @@ class SignedIn:
 
 
 class SignIns:
-    """The sign-ins of one gate."""
+    """The sign-ins of a gate."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
 
     async def begin(self, app_name: str, wanted: str, browser: str) -> str:
-        """Where the browser goes to sign in. `browser`: its cookie for this.
+        """Return the address of the hub's sign-in.
 
-        `app_name`: "" for the front page, to which one that there is not leads too.
+        Args:
+            app_name: "" for the front page; an unknown app leads there as well.
+            browser: the browser's cookie for sign-ins.
         """
         app = self._gate.apps.get(app_name)
         if app is None:
-            app_name = ""  # whether there is such an app is nothing for strangers
+            app_name = ""  # strangers must not learn which apps exist
         state = secrets.token_urlsafe(32)
         path = return_path(app, wanted) if app is not None else "/"
         now = self._gate.now()
@@ -82,7 +87,7 @@ class SignIns:
         return self._gate.hub.authorize_url(state, verifier_of(state, browser))
 
     async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:
-        """The browser is back, at `origin`. `before`: the session that it has. Raises SignInFailed."""
+        """Complete a sign-in at `origin`. `before` is the browser's current session. Raises SignInFailed."""
         kept = await self._gate.sessions.find_sign_in(hash_of_secret(state))
         if kept is None or not 0 < len(code) <= LONGEST_PARAMETER or self._gate.now() - kept.begun >= LONGEST:
             raise SignInFailed("sign-in-over", 400)
@@ -100,7 +105,7 @@ class SignIns:
         return SignedIn(cookie, return_address(app, kept.path) if app is not None else f"{home}/", user)
 
     async def for_audit(self, token: str, expired: bool) -> str:
-        """The cookie of a session, `expired` or not, for an account that an audit has made. Raises SignInFailed."""
+        """Return the cookie of a session, `expired` or not, for an account of the audit. Raises SignInFailed."""
         owner = await self._owner_of(token)
         if not owner.name.startswith(ACCOUNT):
             raise SignInFailed("hub-refused", 403)
@@ -110,7 +115,7 @@ class SignIns:
     async def _session_for(
         self, code: str, verifier: str, kept: StoredSignIn, before: GateSession | None
     ) -> tuple[str, str]:
-        """Its cookie, and whose it is."""
+        """Return the cookie of a new session, and its user."""
         gate = self._gate
         try:
             token = await gate.hub.redeem(code, verifier)
@@ -119,7 +124,7 @@ class SignIns:
         except HubAway:
             raise self._away() from None
         owner = await self._owner_of(token)
-        # its answer is not kept: a sign-out may have come in between, and the next check asks once more
+        # the answer is not cached: a sign-out may have happened in the meantime, so the next check asks again
         rounds = {kept.app: SilentRound(gate.now(), owner.groups)} if kept.app else {}
         cookie, _ = await gate.sessions.begin(owner.name, owner.session, token, before, rounds)
         return cookie, owner.name

@@ -1,1 +1,1 @@
-"""The configuration of a proxy that asks the gate, written from the catalogue of apps."""
+"""Configurations of proxies that ask the gate, written from the catalogue of apps."""

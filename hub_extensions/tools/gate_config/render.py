@@ -1,7 +1,4 @@
-"""A proxy's configuration as text: the gate is asked, identity comes from it alone, and nothing of it leaks to an app.
-
-Not here: reading the catalogue, and what the gate answers (``core/sign_on/access.py``).
-"""
+"""Renders a proxy's configuration: it asks the gate, sends only the gate's identity headers, and hides gate secrets."""
 
 from __future__ import annotations
 
@@ -34,29 +31,30 @@ TEMPLATES = {
     "ingress": "ingress.yaml.j2",
     "policies": "policies.yaml.j2",
 }
-"""Proxy, or what the apps have of their own on Kubernetes -> its template."""
+"""Proxy, or resource that the apps need on Kubernetes -> template."""
 RELAYING = ("nginx", "caddy", "envoy", "traefik", "traefik-kubernetes", "policies")
-"""Proxies whose WebSockets can go through the gate, and what is the same for any proxy."""
+"""Proxies that can send WebSockets to the gate, and resources that are independent of the proxy."""
 PUBLIC = ("/_gate/start", "/_gate/callback", "/_gate/sign-out", "/_gate/jwks.json", "/_gate/health")
-"""The gate's addresses for browsers, and for apps that check an assertion. Nothing else of it is open from outside."""
+"""The gate's addresses for browsers, and for apps that verify an assertion. All others are closed to the outside."""
 ABOUT_THE_REQUEST = ("Forwarded", "X-Forwarded-Host", "X-Forwarded-Prefix")
-"""Apps make addresses of them, so a browser's are not passed on."""
+"""Headers from which apps build URLs; those of a browser are not passed on."""
 _SECRET = re.compile(r"[A-Za-z0-9_-]{32,}")
 _PLAIN = re.compile(r"[A-Za-z0-9._/:-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class ProxySettings:
-    """What a configuration needs beside the apps.
+    """Values of a configuration besides the apps.
 
     Attributes:
-        url: public address of the gate, with the portal.
-        gate: where the proxy asks. secret: by which it may; letters, digits, - and _.
-        listen: the address that the proxy listens on; "": all of the machine.
-        certificate, key: files, of hosts with https.
-        body_megabytes: the longest upload.
-        websocket_minutes: how long a WebSocket lives, where a proxy ends any; 0: it is not ended.
-        namespace: of Kubernetes, where the gate's Service is.
+        url: public address of the gate with the portal.
+        gate: where the proxy asks the gate.
+        secret: the proxy's secret for the gate; letters, digits, - and _.
+        listen: address that the proxy listens on; "" for all of the machine.
+        certificate, key: files for hosts with https.
+        body_megabytes: largest upload.
+        websocket_minutes: lifetime of a WebSocket, if the proxy can limit it; 0 for no limit.
+        namespace: Kubernetes namespace of the gate's Service.
     """
 
     url: str
@@ -71,10 +69,10 @@ class ProxySettings:
 
 
 def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
-    """The configuration of this proxy for these apps.
+    """Render the configuration of a proxy for these apps.
 
     Raises:
-        ConfigRefused: an app, or a setting, would not mean in it what it says.
+        ConfigRefused: the proxy would interpret an app or a setting differently.
     """
     if not _SECRET.fullmatch(settings.secret):
         raise ConfigRefused("the proxy's secret: 32 or more letters, digits, - and _")
@@ -107,7 +105,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
 
 
 def _refuse_relay(proxy: str, apps: Sequence[App]) -> None:
-    """Where the gate is not reached with what it has to know of a WebSocket, it cannot carry any."""
+    """Refuse relayed WebSockets for proxies that cannot send the gate what it needs to know of them."""
     for app in apps:
         if app.relay and proxy not in RELAYING:
             text = f"{proxy} cannot lead WebSockets through the gate: take relay out, or one of {', '.join(RELAYING)}"
@@ -116,7 +114,7 @@ def _refuse_relay(proxy: str, apps: Sequence[App]) -> None:
 
 def _environment() -> Environment:
     loader = PackageLoader("hub_extensions.tools.gate_config")
-    # nothing is HTML; texts were checked for what they may have in them
+    # the output is not HTML, and the texts have been checked, so nothing is escaped
     environment = Environment(
         loader=loader, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )
@@ -128,12 +126,12 @@ def _environment() -> Environment:
 
 
 def _variable(name: str) -> str:
-    """A header's or an app's name as nginx' variables have it."""
+    """Return the name of a header or an app as part of an nginx variable."""
     return name.lower().replace("-", "_")
 
 
 def _indented(text: str, spaces: int) -> str:
-    """A piece as a part of something else: without its last line's end, and each line so far to the right."""
+    """Indent a part of a template and remove its last line break."""
     return indent(text.rstrip("\n"), " " * spaces)
 
 
@@ -148,7 +146,7 @@ def _by_port(sites: Sequence[Site]) -> list[tuple[int, list[Site]]]:
 
 
 def _service(each: PlacedApp | HostAddress) -> dict[str, str | int]:
-    """The Service of Kubernetes behind an address: NAME.NAMESPACE or NAME.NAMESPACE.svc… ."""
+    """Return the Kubernetes Service of an address: NAME.NAMESPACE or NAME.NAMESPACE.svc… ."""
     address = each if isinstance(each, HostAddress) else each.upstream
     words = address.hostname.split(".")
     if len(words) < 2 or words[2:3] not in ([], ["svc"]):

@@ -1,7 +1,6 @@
-"""The apps as a proxy sees them: by public host, each with its path and where it runs.
+"""The apps as a proxy sees them: by public host, each with its path and upstream.
 
-What goes into another program's configuration is checked here, so that no text of the catalogue can mean more in it.
-Not here: the texts of the configurations (``templates/``).
+All texts that become part of another program's configuration are checked here, so that none can add directives.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _PATH = re.compile(r"/([A-Za-z0-9._~-]+/)*")
 
 
 class ConfigRefused(Exception):
-    """No configuration can be made of this; its text says why."""
+    """No configuration can be written; the text is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostAddress:
-    """A host of http or https: `netloc` is written without the port that goes without saying."""
+    """An http or https host. `netloc` omits the scheme's default port."""
 
     scheme: str
     hostname: str
@@ -45,7 +44,7 @@ class HostAddress:
 
 @dataclass(frozen=True, slots=True)
 class PlacedApp:
-    """An app with its path at its public host, "/" where it has the host to itself, and the address it runs at."""
+    """An app, its path at its public host ("/" if it has the host to itself), and its upstream."""
 
     app: App
     path: str
@@ -57,13 +56,13 @@ class PlacedApp:
 
     @property
     def stripped(self) -> bool:
-        """The proxy takes the path off."""
+        """The proxy removes the path."""
         return self.path != "/" and not self.app.prefix
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A public host: its apps, the longest path first, and whether it is the portal's."""
+    """A public host with its apps, the longest path first. `portal`: the front page is on this host."""
 
     public: HostAddress
     apps: tuple[PlacedApp, ...]
@@ -71,15 +70,15 @@ class Site:
 
     @property
     def whole(self) -> bool:
-        """One app has all of it."""
+        """Whether one app has the whole host."""
         return any(each.path == "/" for each in self.apps)
 
 
 def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
-    """The public hosts of these apps, and that of the portal, which is the gate's own address.
+    """Return the public hosts of these apps and of the portal, which is the gate's own address.
 
     Raises:
-        ConfigRefused: what is wrong with which app.
+        ConfigRefused: an app's address is malformed or used twice.
     """
     home = address_of(portal, "the gate's url")
     placed: dict[HostAddress, list[PlacedApp]] = {home: []}
@@ -97,7 +96,7 @@ def _sites(placed: dict[HostAddress, list[PlacedApp]], home: HostAddress) -> Ite
 
 
 def address_of(url: str, key: str) -> HostAddress:
-    """The host of a URL without a path. Raises ConfigRefused."""
+    """Return the host of a URL without a path. Raises ConfigRefused."""
     parts = _split(url)
     if parts is None or parts.path != "/":
         raise ConfigRefused(f"{key}: {url!r} is not http:// or https:// with a host and no path")
