@@ -30,7 +30,7 @@ from hub_extensions.core.notices import NoticeConfig, notice_hint
 from hub_extensions.core.service import ServiceConfig
 from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
-from hub_extensions.gate.hub_setup import GateSurroundings, add_gate
+from hub_extensions.gate.hub_setup import GateContext, add_gate
 from hub_extensions.hub_service.http.limits import raise_file_limit
 from hub_extensions.hub_service.setup.addresses import reached_at
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
@@ -131,7 +131,7 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
     _add_spawner(c, settings, notes)
     _add_limits(c, sections.culling, notes)
 
-    around = GateSurroundings(
+    around = GateContext(
         settings.folder,
         settings.base_url,
         settings.hub_secret,

@@ -24,18 +24,18 @@ CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
-class GateNotReached(OSError):
+class GateUnreachable(OSError):
     """The gate did not answer, or answered with an error."""
 
 
 @dataclass
-class WaitingReport:
+class PendingReport:
     """Ended sessions of one user that are not reported yet, and the futures that wait for the report."""
 
     ended: EndedSessions
     known: list[asyncio.Future[bool]] = field(default_factory=list)
 
-    def merge(self, other: WaitingReport) -> None:
+    def merge(self, other: PendingReport) -> None:
         """Add the sessions of another report of the same user."""
         mine, its = self.ended.sessions, other.ended.sessions
         both = None if mine is None or its is None else tuple(dict.fromkeys((*mine, *its)))
@@ -51,13 +51,13 @@ class EndsCaller(ABC):
 
     def __init__(self, log: Any) -> None:
         self._log = log
-        self._waiting: dict[str, WaitingReport] = {}
+        self._waiting: dict[str, PendingReport] = {}
         self._sender: asyncio.Future[None] | None = None
 
     def report(self, ended: EndedSessions) -> asyncio.Future[bool]:
         """Queue a report. The returned future is done when the other process has confirmed it."""
         known: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        report = WaitingReport(ended, [known])
+        report = PendingReport(ended, [known])
         before = self._waiting.pop(ended.user, None)
         if before is not None:
             report.merge(before)
@@ -86,7 +86,7 @@ class EndsCaller(ABC):
                 if not known.done():
                     known.set_result(True)
 
-    def _put_back(self, report: WaitingReport) -> None:
+    def _put_back(self, report: PendingReport) -> None:
         """Put a report behind all others, so that one that is refused does not delay them."""
         newer = self._waiting.get(report.ended.user)
         if newer is not None:
@@ -129,9 +129,9 @@ class GateCaller(EndsCaller):
             raise
         except OSError as problem:
             why = problem.strerror or problem
-            raise GateNotReached(f"nobody answers at {self._address.url} ({why})") from None
+            raise GateUnreachable(f"nobody answers at {self._address.url} ({why})") from None
         if answer.code not in (200, 204):
-            raise GateNotReached(f"it answered {answer.code}")
+            raise GateUnreachable(f"it answered {answer.code}")
 
 
 class ServiceCaller(EndsCaller):

@@ -12,7 +12,7 @@ from hub_extensions.authenticator.scopes import ADMIN_ROLE, SCOPES
 from hub_extensions.authenticator.setup_checks import (
     CACHE,
     ProviderSettingsWrong,
-    refuse_misfits,
+    check_settings,
     remarks,
 )
 from hub_extensions.core.sign_on import SignOnConfig
@@ -45,7 +45,7 @@ def add_sign_on(
     if not config.enabled and not is_ours:
         return
     if is_ours:
-        refuse_misfits(c)
+        check_settings(c)
     if resolve:
         from hub_extensions.authenticator.mixin import with_sessions  # JupyterHub's handlers take their time to load
 

@@ -12,7 +12,7 @@ from tornado import web
 from tornado.httputil import url_concat
 
 from hub_extensions.authenticator.requests import language_of
-from hub_extensions.core.sign_on import EndCause, end_words
+from hub_extensions.core.sign_on import EndCause, end_sentence
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 from hub_extensions.core.text.translation import halves
 
@@ -24,7 +24,7 @@ WAIT_SECONDS = 1.0
 """Time that a sign-out waits for the person's servers to close their open pages."""
 
 
-def on_this_host(validate: Callable[[str], str], address: str) -> str:
+def allowed_next_url(validate: Callable[[str], str], address: str) -> str:
     """Return the address to continue at if the hub allows it, otherwise ""; also for control characters and malformed
     URLs.
     """
@@ -34,14 +34,14 @@ def on_this_host(validate: Callable[[str], str], address: str) -> str:
         return ""
 
 
-class BeginsSessions:
+class SessionLoginMixin:
     """Mixin for a handler that signs users in, with the hub's `login_user` or with `set_login_cookie` only."""
 
     _sign_on_new = False
 
     def _validate_next_url(self: Any, next_url: str) -> str:
         """Return "" for an address that cannot be in a ``Location`` header, to which the hub would answer 500."""
-        return on_this_host(super()._validate_next_url, next_url)  # type: ignore[misc]
+        return allowed_next_url(super()._validate_next_url, next_url)  # type: ignore[misc]
 
     async def login_user(self: Any, data: Any = None) -> Any:
         """Begin a new session, even if this browser has one."""
@@ -86,7 +86,7 @@ class BeginsSessions:
             t=t,
             halves=halves,
             stops=self.authenticator.sign_on.stops_of(session.user_id),
-            message=end_words(session.cause, t),
+            message=end_sentence(session.cause, t),
             ended=session.ended,
             number=session.id[:SESSION_LETTERS],
             again=url_concat(self.authenticator.login_url(self.hub.base_url), {"next": self.get_argument("next", "")}),
@@ -94,7 +94,7 @@ class BeginsSessions:
         self.finish(html)
 
 
-class EndsSession:
+class SessionLogoutMixin:
     """Mixin for the handler of ``/logout``."""
 
     async def prepare(self: Any) -> None:
@@ -128,7 +128,7 @@ class EndsSession:
         return ending
 
 
-def with_sign_on(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+def handlers_with_sessions(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
     """Yield the authenticator's handlers with our mixins, and the hub's own for paths that the authenticator does not
     handle.
     """
@@ -144,5 +144,5 @@ def with_sign_on(handlers: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
 def _in_front(path: str, handler: Any) -> Any:
     if not isinstance(handler, type) or not issubclass(handler, BaseHandler):
         return handler
-    ours = EndsSession if issubclass(handler, LogoutHandler) or path == "/logout" else BeginsSessions
+    ours = SessionLogoutMixin if issubclass(handler, LogoutHandler) or path == "/logout" else SessionLoginMixin
     return type(handler.__name__, (ours, handler), {"__module__": handler.__module__, "__doc__": handler.__doc__})

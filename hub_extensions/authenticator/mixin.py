@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from jupyterhub.auth import Authenticator
 from jupyterhub.utils import maybe_future
 
-from hub_extensions.authenticator.login import with_sign_on
+from hub_extensions.authenticator.login import handlers_with_sessions
 from hub_extensions.authenticator.pages import PAGES
 from hub_extensions.authenticator.rest import REST
 from hub_extensions.authenticator.sign_on import HubSignOn
@@ -40,11 +40,11 @@ class SignOnMixin:
         self._own_refresh_age, self.auth_refresh_age = own, EVERY_REQUEST
         self._refreshed: dict[int, float] = {}
 
-    def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
+    def provider_sentences(self, t: Catalogue = ENGLISH) -> list[str]:
         """Return sentences for the admins' page about where accounts are managed. An authenticator may add its own."""
         behind: Any = super()
-        if hasattr(behind, "provider_words"):
-            return list(behind.provider_words(t))
+        if hasattr(behind, "provider_sentences"):
+            return list(behind.provider_sentences(t))
         if behind.refresh_user.__func__ is not Authenticator.refresh_user:
             return []
         return [t("This hub's authenticator cannot say when an account ends: end its sessions here.")]
@@ -57,7 +57,7 @@ class SignOnMixin:
         """Return the authenticator's handlers, which begin sessions, and the pages of sessions."""
         self.sign_on = HubSignOn(app, self.sign_on_config, self.sign_on_now, self.sign_on_gate)
         own: list[Any] = super().get_handlers(app)  # type: ignore[misc]  # the authenticator behind us has it
-        return [*with_sign_on(own), *PAGES, *REST]
+        return [*handlers_with_sessions(own), *PAGES, *REST]
 
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> Any:
         """Decide whether this request may continue.

@@ -18,14 +18,14 @@ from tornado import web
 from tornado.httputil import HTTPInputError, parse_body_arguments
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, language_of, sign_on_of
+from hub_extensions.authenticator.requests import as_row, has_scope, language_of, requester_name, sign_on_of
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.authenticator.session_ender import of_one_user
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnConfig
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.core.text.wording import at_most, duration
 
-MOST_PEOPLE = 100
+MAX_PEOPLE = 100
 EVENTS_SHOWN = 20
 
 
@@ -119,7 +119,7 @@ class AdminPage(FormPage):
             user.id,
             [each for each in sessions if not wanted or each.id == wanted],
             EndCause.BY_ADMIN,
-            by=asker_name(self),
+            by=requester_name(self),
             lost_right=bool(self.get_argument("lost_right", "")),
         )
         if sign_on.session_of(self) is None:  # the admin ended this very session
@@ -139,14 +139,14 @@ class AdminPage(FormPage):
             halves=halves,
             people=_people(self, search, t),
             without_session=_without_session(self),
-            most=MOST_PEOPLE,
+            most=MAX_PEOPLE,
             search=search,
             report=report,
             report_name=name,
             events=sign_on.registry.store.events(None, EVENTS_SHOWN),
             may_end=has_scope(self, END_SCOPE),
             ends_too=ends_too(sign_on.config, t),
-            provider=self.authenticator.provider_words(t),
+            provider=self.authenticator.provider_sentences(t),
         )
         self.set_header("Cache-Control", "no-store")
         self.finish(html)
@@ -159,7 +159,7 @@ def _person(handler: Any) -> Any:
 
 
 def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]:
-    """Return the users with sessions by name, at most `MOST_PEOPLE`."""
+    """Return the users with sessions by name, at most `MAX_PEOPLE`."""
     sign_on = sign_on_of(handler)
     current = sign_on.session_of(handler)
     registry = sign_on.registry
@@ -168,7 +168,7 @@ def _people(handler: Any, search: str, t: Catalogue) -> Sequence[dict[str, Any]]
     found = [(user_id, name) for user_id, name in named if user_id in by_user and search.lower() in name.lower()]
     return [
         {"name": name, "sessions": [as_row(each, current, t) for each in by_user[user_id]]}
-        for user_id, name in found[:MOST_PEOPLE]
+        for user_id, name in found[:MAX_PEOPLE]
     ]
 
 
@@ -180,7 +180,7 @@ def _without_session(handler: Any) -> Sequence[dict[str, Any]]:
         {"name": user.name, "since": since.isoformat(timespec="seconds"), "servers": servers}
         for user, since in sorted(found, key=lambda each: each[1])
         if (servers := sorted(spawner.name for spawner in user.spawners.values() if spawner.active))
-    ][:MOST_PEOPLE]
+    ][:MAX_PEOPLE]
 
 
 def limits_in_words(config: SignOnConfig, t: Catalogue = ENGLISH) -> str:

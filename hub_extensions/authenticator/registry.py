@@ -17,7 +17,7 @@ from hub_extensions.core.sign_on import (
     EndCause,
     SignOnConfig,
     SignOnSession,
-    browser_words,
+    browser_name,
     limit_passed,
     short_address,
 )
@@ -57,7 +57,7 @@ class SessionRegistry:
             token_hash=_hash_of(value),
             hub_session=uuid.uuid4().hex,
             user_id=user_id,
-            browser=browser_words(user_agent),
+            browser=browser_name(user_agent),
             address=short_address(address),
             begun=now,
             last_use=now,

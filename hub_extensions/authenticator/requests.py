@@ -51,7 +51,7 @@ def user_named(handler: Any, name: str, scope: str) -> Any:
     return user
 
 
-def asker_name(handler: Any) -> str:
+def requester_name(handler: Any) -> str:
     """Return the sender's name for the audit log: a user's, or a service's."""
     asker = handler.current_user
     return str(asker.name) if isinstance(asker, User) else f"service {asker.name}"

@@ -10,11 +10,11 @@ from jupyterhub.apihandlers.base import APIHandler
 from tornado import web
 
 from hub_extensions.adapters.bounded_body import BoundedBody
-from hub_extensions.authenticator.requests import as_row, asker_name, has_scope, is_own, sign_on_of, user_named
+from hub_extensions.authenticator.requests import as_row, has_scope, is_own, requester_name, sign_on_of, user_named
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
 from hub_extensions.core.sign_on import EndCause, EndReport, SignOnSession
 
-MOST_EVENTS = 1000
+MAX_EVENTS = 1000
 
 
 class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
@@ -49,7 +49,7 @@ class Events(BoundedBody, APIHandler):  # type: ignore[misc]
         if not has_scope(self, LIST_SCOPE):
             raise web.HTTPError(403, f"This needs the scope {LIST_SCOPE}.")
         try:
-            most = min(max(int(self.get_argument("limit", "100")), 1), MOST_EVENTS)
+            most = min(max(int(self.get_argument("limit", "100")), 1), MAX_EVENTS)
         except ValueError:
             raise web.HTTPError(400, "limit: a whole number is needed.") from None
         events = sign_on_of(self).registry.store.events(self.get_argument("user", None), most)
@@ -65,7 +65,7 @@ async def _end(handler: Any, user: Any, sessions: list[SignOnSession]) -> None:
         user.id,
         sessions,
         EndCause.BY_OWNER if own and not lost_right else EndCause.BY_ADMIN,
-        by="" if own and not lost_right else asker_name(handler),
+        by="" if own and not lost_right else requester_name(handler),
         lost_right=lost_right,
     )
     _answer(handler, as_answer(report))

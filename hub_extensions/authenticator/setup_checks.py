@@ -12,7 +12,7 @@ from typing import Any
 from traitlets import TraitError
 
 from hub_extensions.adapters.hub.hub_config import value_of
-from hub_extensions.adapters.provider.provider_address import issuer_wrong
+from hub_extensions.adapters.provider.provider_address import issuer_setting_problem
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.provider_settings import (
     CLASS,
@@ -30,7 +30,7 @@ class ProviderSettingsWrong(ValueError, TraitError):
     """A setting of our authenticator is wrong. The hub prints this sentence without a traceback and exits."""
 
 
-def refuse_misfits(c: Any) -> None:
+def check_settings(c: Any) -> None:
     """Check what can be checked of ``single-sign-on`` without its class. Raises ProviderSettingsWrong."""
     named = value_of(c, "JupyterHub", "authenticator_class")
     for name in sorted(set(c.get(CLASS, {})) - NAMES):
@@ -41,7 +41,7 @@ def refuse_misfits(c: Any) -> None:
             f"c.{CLASS}.{name} is not a setting.{f' Did you mean {close[0]}?' if close else ''}"
         )
     section, issuer = provider_value(c, "issuer")
-    if wrong := issuer_wrong(issuer):
+    if wrong := issuer_setting_problem(issuer):
         raise ProviderSettingsWrong(f"c.{section}.issuer {wrong}.")
     has_groups = _has_groups(c)
     if has_groups and value_of(c, "JupyterHub", "load_groups"):

@@ -22,7 +22,14 @@ from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.authenticator.scopes import ADMIN_ROLE
 from hub_extensions.authenticator.session_ender import SessionEnder
-from hub_extensions.core.sign_on import EndCause, SignOnConfig, SignOnEvent, SignOnSession, limit_passed, over_number
+from hub_extensions.core.sign_on import (
+    EndCause,
+    SignOnConfig,
+    SignOnEvent,
+    SignOnSession,
+    limit_passed,
+    surplus_sessions,
+)
 from hub_extensions.core.sign_on.events import SESSION_LETTERS
 from hub_extensions.core.sign_on.gate_config import GateAddress
 
@@ -31,7 +38,7 @@ COOKIE_DAYS = 30
 """Time in days that a browser keeps the cookie if the lifetime of sessions is not limited."""
 MINUTE_SECONDS = 60.0
 CLEAN_AFTER_MINUTES = 60
-REFUSED_A_MINUTE = 30
+MAX_REFUSED_PER_MINUTE = 30
 """Maximum number of refused sign-ins in the audit log per minute, so that nobody can fill the hub's disk."""
 
 
@@ -47,7 +54,7 @@ class HubSignOn:
         self.registry = SessionRegistry(SignOnStore.opened(app.db), config, now)
         caller = None if gate is None else GateCaller(gate, app.log)
         self.ender = SessionEnder(app, self.registry, config, now, self._log_event, caller, _service_caller(app))
-        self._refused: deque[datetime] = deque(maxlen=REFUSED_A_MINUTE)
+        self._refused: deque[datetime] = deque(maxlen=MAX_REFUSED_PER_MINUTE)
         role = orm.Role.find(app.db, ADMIN_ROLE)
         for user in {*app.db.query(orm.User).filter_by(admin=True), *(role.users if role is not None else ())}:
             self.grant_admins(user)
@@ -85,7 +92,7 @@ class HubSignOn:
         self.ender.note_known(user.id, "signed-in")
         if before is not None:
             self.ender.end(before.user_id, [before], EndCause.REPLACED)
-        surplus = over_number(self.registry.of_user(user.id), self.config)
+        surplus = surplus_sessions(self.registry.of_user(user.id), self.config)
         if surplus:
             self.ender.end(user.id, surplus, EndCause.NUMBER)
 
@@ -131,7 +138,7 @@ class HubSignOn:
     def refused(self, cause: str = "") -> None:
         """Record a refused sign-in. The name is not recorded: it may be a password in the wrong field."""
         now = self.now()
-        if len(self._refused) == REFUSED_A_MINUTE and now - self._refused[0] < timedelta(minutes=1):
+        if len(self._refused) == MAX_REFUSED_PER_MINUTE and now - self._refused[0] < timedelta(minutes=1):
             return
         self._refused.append(now)
         event = SignOnEvent(now, "refused", None, cause=cause)

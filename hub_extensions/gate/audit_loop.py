@@ -12,7 +12,7 @@ from hub_extensions.core.sign_on.audit import AuditResult, Outcome
 log = logging.getLogger("hub_extensions.gate")
 
 
-class AuditLoop:
+class PeriodicAudit:
     """Runs an audit at each interval, the first one after one interval.
 
     Attributes:

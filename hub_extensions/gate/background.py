@@ -12,7 +12,7 @@ from hub_extensions.adapters.apps.audit_run import AuditConfig, AuditRun, own_ad
 from hub_extensions.adapters.hub.person_sources import PersonSources
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.core.sign_on.audit import AuditResult
-from hub_extensions.gate.audit_loop import AuditLoop
+from hub_extensions.gate.audit_loop import PeriodicAudit
 from hub_extensions.gate.catalogue import follow_catalogue
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.health import HealthWatch
@@ -36,7 +36,7 @@ def background_of(gate: Gate) -> GateBackground:
         gate.use_catalogue(apps)
         health.use(apps)
 
-    gate.audits = AuditLoop(lambda: _audit(gate), settings.audit)
+    gate.audits = PeriodicAudit(lambda: _audit(gate), settings.audit)
     sources = PersonSources(settings.hub_api_url, settings.gpu_service_url)
     parts = PortalParts(health, sources, settings.hub_url, has_sessions=bool(settings.ended_secret))
     work = [follow_catalogue(settings, use), gate.audits.run()]

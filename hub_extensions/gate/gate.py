@@ -26,17 +26,17 @@ from hub_extensions.core.sign_on.access import (
     RequestFacts,
     SessionLimits,
     SilentRound,
+    grants_access,
     is_public,
     judge_session,
     judge_token,
-    opens,
 )
 from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App, AppCatalogue
 from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, CallerIdentity, headers_of
 from hub_extensions.core.sign_on.return_address import origin_of, return_path
 from hub_extensions.core.sign_on.sessions import address_of_browser
-from hub_extensions.gate.audit_loop import AuditLoop
+from hub_extensions.gate.audit_loop import PeriodicAudit
 from hub_extensions.gate.hub_answers import HubAnswers, KnownToken
 from hub_extensions.gate.sessions import GateSession, GateSessions, cookie_in
 from hub_extensions.gate.settings import GateSettings
@@ -52,7 +52,7 @@ _BEARER = re.compile(r"(?i:bearer) +([A-Za-z0-9._~+/=-]{1,512})")
 _Pairs = Sequence[tuple[str, str]]
 
 
-class Passport(NamedTuple):
+class SignedIdentity(NamedTuple):
     """The identity headers of a user for an app, kept until they have to be signed again.
 
     `until` is a time of the monotonic clock. `keys` is `Gate.times_rotated` when they were signed.
@@ -141,7 +141,7 @@ class Gate:
         self.answers = HubAnswers(hub, settings.cache.total_seconds(), now)
         self.passages: Counter[Passage] = Counter()
         self.times_rotated = 0
-        self.audits: AuditLoop | None = None
+        self.audits: PeriodicAudit | None = None
         self.is_secure = settings.origin.startswith("https://")
         self.cookie_name = SECURE_COOKIE if self.is_secure else PLAIN_COOKIE
         self.browser_cookie = SECURE_BROWSER if self.is_secure else PLAIN_BROWSER
@@ -178,7 +178,7 @@ class Gate:
         has_answered = session.answered == session.known.times_ended
         if owner is None or session.is_over or not (has_answered or self.answers.is_fresh(session.known)):
             return ()
-        return tuple(app for app in self.apps.values() if opens(app, owner.scopes))
+        return tuple(app for app in self.apps.values() if grants_access(app, owner.scopes))
 
     def token_of(self, session: GateSession) -> str:
         """Return the session's token, with which the hub is asked in the user's name. It must not be passed on."""
@@ -243,7 +243,7 @@ class Gate:
             return self._refused(request, verdict, facts)
         if request.is_use:
             session.last_use = now
-        return self._passed(request, verdict, owner, session.known.passports)
+        return self._passed(request, verdict, owner, session.known.identities)
 
     async def _of_program(self, request: CheckedRequest, app: App, token: str) -> CheckAnswer:
         forwarded = ",".join(request.headers.get_list("X-Forwarded-For"))
@@ -257,7 +257,7 @@ class Gate:
         verdict = judge_token(app, None if owner is None else _facts_of(owner))
         if verdict.passage is not Passage.PASS or owner is None:
             return self._refused(request, verdict)
-        return self._passed(request, verdict, owner, known.passports)
+        return self._passed(request, verdict, owner, known.identities)
 
     def _of_nobody(self, request: CheckedRequest, app: App) -> CheckAnswer:
         """Answer a request for a public path, always without an identity."""
@@ -277,17 +277,17 @@ class Gate:
         return CheckAnswer(verdict, app, sign_in=sign_in, wants_page=wants_page)
 
     def _passed(
-        self, request: CheckedRequest, verdict: PassageVerdict, owner: TokenOwner, passports: dict[str, Passport]
+        self, request: CheckedRequest, verdict: PassageVerdict, owner: TokenOwner, identities: dict[str, SignedIdentity]
     ) -> CheckAnswer:
         self.passages[verdict.passage] += 1
         app, now = request.app, time.monotonic()
         assert app is not None
-        passport, signed_for = passports.get(app.name), (self.times_rotated, owner.groups)
+        passport, signed_for = identities.get(app.name), (self.times_rotated, owner.groups)
         if passport is None or passport.until <= now or (passport.keys, passport.groups) != signed_for:
             identity = CallerIdentity(owner.name, owner.groups)
             headers = headers_of(identity, app.header_family, self.signer.sign(identity, app.name))
-            passport = Passport(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))
-            passports[app.name] = passport
+            passport = SignedIdentity(now + SIGNED_AGAIN_SECONDS, *signed_for, tuple(headers.items()))
+            identities[app.name] = passport
         return CheckAnswer(verdict, app, (*passport.headers, (COOKIE, _cookies_for(request))))
 
 

@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
-from hub_extensions.adapters.apps.raw_http import HttpPlace, ask_raw
+from hub_extensions.adapters.apps.raw_http import HttpTarget, request_raw
 from hub_extensions.core.sign_on.apps import App
-from hub_extensions.core.sign_on.portal import HEALTH_EVERY, NOT_ASKED, AppHealth, next_health
+from hub_extensions.core.sign_on.portal import HEALTH_EVERY, NOT_CHECKED, AppHealth, next_health
 
 ASK_SECONDS = 2.0
 AT_ONCE = 16
@@ -37,10 +37,10 @@ class HealthWatch:
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
-            await self.ask_all()
+            await self.check_all()
             await asyncio.sleep(HEALTH_EVERY.total_seconds())
 
-    async def ask_all(self) -> None:
+    async def check_all(self) -> None:
         """Check each app once."""
         few = asyncio.Semaphore(AT_ONCE)
 
@@ -53,16 +53,16 @@ class HealthWatch:
         found = dict(self.states)
         for app, status in asked:
             if app in current:  # otherwise it was removed during the check
-                found[app.name] = next_health(found.get(app.name, NOT_ASKED), status, now)
+                found[app.name] = next_health(found.get(app.name, NOT_CHECKED), status, now)
         self.states = found
 
 
 async def _status_of(app: App) -> int | None:
     """Return the status of an app's answer; `None` if it does not answer in time."""
-    place = HttpPlace.of(app.upstream)
+    place = HttpTarget.of(app.upstream)
     headers = [(b"Host", place.host.encode()), (b"User-Agent", b"jupyterhub-gpu-gate"), (b"Connection", b"close")]
     try:
-        return (await ask_raw(place, "GET", app.health, headers, ASK_SECONDS, head=True)).status
+        return (await request_raw(place, "GET", app.health, headers, ASK_SECONDS, head=True)).status
     except OSError:
         return None
 

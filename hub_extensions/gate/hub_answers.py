@@ -22,12 +22,12 @@ log = logging.getLogger("hub_extensions.gate")
 
 AWAY_SECONDS = 1.0
 """Pause before a token is checked again after the hub did not answer."""
-MOST_TOKENS = 4096
-STRANGERS_AT_ONCE = 4
+MAX_TOKENS = 4096
+MAX_UNKNOWN_CHECKS = 4
 """Number of simultaneous requests about unknown tokens, so that a flood of invented tokens does not occupy the hub."""
-MOST_STRANGERS = 512
+MAX_UNKNOWN_WAITING = 512
 """Number of unknown tokens that may wait or be checked; the newest of the largest group leaves for a further one."""
-MOST_STRANGE_TOKENS = 512
+MAX_INVALID_TOKENS = 512
 """Number of invalid tokens that are cached. They have their own cache, so that a flood evicts no valid token."""
 
 
@@ -37,10 +37,10 @@ class KnownToken:
     Attributes:
         owner: `None` if the hub was not asked yet, or the token is invalid (`is_void`).
         asked_at, failed_at: times of the monotonic clock.
-        passports: app -> identity headers of the owner.
+        identities: app -> identity headers of the owner.
     """
 
-    __slots__ = ("asked_at", "asking", "failed_at", "is_void", "owner", "passports", "times_ended", "token")
+    __slots__ = ("asked_at", "asking", "failed_at", "identities", "is_void", "owner", "times_ended", "token")
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -49,7 +49,7 @@ class KnownToken:
         self.asked_at = self.failed_at = float("-inf")
         self.asking: asyncio.Future[None] | None = None
         self.times_ended = 0
-        self.passports: dict[str, Any] = {}
+        self.identities: dict[str, Any] = {}
 
     @property
     def has_failed(self) -> bool:
@@ -114,21 +114,21 @@ class HubAnswers:
             known.is_void = False  # the hub may have issued this token since
         if known is not None and self.is_fresh(known):
             return known
-        if not await self._has_turn(address, token):
+        if not await self._wait_for_turn(address, token):
             return None
         try:
             known = self._tokens.get(digest) or self._strange.get(digest)
             if known is None:
                 known = KnownToken(token)
-                _put(self._strange, digest, known, MOST_STRANGE_TOKENS)
+                _put(self._strange, digest, known, MAX_INVALID_TOKENS)
             return await self._asked(digest, known)
         finally:
-            self._give_turn()
+            self._pass_turn()
 
-    async def _has_turn(self, address: str, token: str) -> bool:
-        """Wait for the turn of an unknown token. Return False if it has to leave. `_give_turn` ends the turn."""
-        is_full = self._asked_now + len(self._queue) >= MOST_STRANGERS
-        if self._asked_now < STRANGERS_AT_ONCE and not is_full:
+    async def _wait_for_turn(self, address: str, token: str) -> bool:
+        """Wait for the turn of an unknown token. Return False if it has to leave. `_pass_turn` ends the turn."""
+        is_full = self._asked_now + len(self._queue) >= MAX_UNKNOWN_WAITING
+        if self._asked_now < MAX_UNKNOWN_CHECKS and not is_full:
             self._asked_now += 1
             return True
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -140,10 +140,10 @@ class HubAnswers:
         except asyncio.CancelledError:
             self._queue.remove(waiter)
             if waiter.done() and not waiter.cancelled() and waiter.result():
-                self._give_turn()
+                self._pass_turn()
             raise
 
-    def _give_turn(self) -> None:
+    def _pass_turn(self) -> None:
         """Give the turn to the next request that still waits."""
         while (waiter := self._queue.take()) is not None:
             if not waiter.done():
@@ -154,14 +154,14 @@ class HubAnswers:
     async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
         """Refresh a token, and keep it as the last used in the cache of valid or invalid tokens."""
         await self.refresh(known)
-        mine, other, most = self._tokens, self._strange, MOST_TOKENS
+        mine, other, most = self._tokens, self._strange, MAX_TOKENS
         if known.owner is None:
-            mine, other, most = other, mine, MOST_STRANGE_TOKENS
+            mine, other, most = other, mine, MAX_INVALID_TOKENS
         other.pop(digest, None)
         _put(mine, digest, known, most)
         return known
 
-    def forget_programs(self, user: str) -> None:
+    def invalidate_user(self, user: str) -> None:
         """Invalidate the answers about a user's tokens after a sign-out, which may have deleted some."""
         for known in (*self._tokens.values(), *self._strange.values()):
             if known.owner is None or known.owner.name == user:

@@ -45,7 +45,7 @@ class GateSettingsWrong(ValueError, TraitError):
 
 
 @dataclass(frozen=True)
-class GateSurroundings:
+class GateContext:
     """Values of the hub and the GPU service that the gate needs.
 
     Attributes:
@@ -74,7 +74,7 @@ def add_gate(
     c: Any,
     config: GateConfig,
     sign_on: SignOnConfig,
-    around: GateSurroundings,
+    around: GateContext,
     notes: list[str],
     *,
     may_write: bool = True,
@@ -98,8 +98,8 @@ def add_gate(
     has_sessions = sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
     sign_on = replace(sign_on, enabled=has_sessions)
     hub_url = _public_hub(c, around.base_url)
-    _refuse_wrong_place(c, config, hub_url)
-    _refuse_no_network(config.trusted_proxies)
+    _check_apps_host(c, config, hub_url)
+    _check_networks(config.trusted_proxies)
     limited = _limited(c, config, sign_on, notes)
     settings = _settings(c, limited, sign_on, around, hub_url, may_write=may_write)
     apps, doubts = _apps(c, settings, around, may_write=may_write)
@@ -135,7 +135,7 @@ def _public_hub(c: Any, base_url: str) -> str:
     )
 
 
-def _refuse_wrong_place(c: Any, config: GateConfig, hub_url: str) -> None:
+def _check_apps_host(c: Any, config: GateConfig, hub_url: str) -> None:
     """Refuse the hub's host and hosts below its subdomain host: cookies would be shared between hub,
     servers and apps.
     """
@@ -178,7 +178,7 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _refuse_no_network(proxies: Iterable[str]) -> None:
+def _check_networks(proxies: Iterable[str]) -> None:
     for each in proxies:
         try:
             ipaddress.ip_network(each, strict=False)
@@ -210,7 +210,7 @@ def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]
 
 
 def _settings(
-    c: Any, config: GateConfig, sign_on: SignOnConfig, around: GateSurroundings, hub_url: str, *, may_write: bool
+    c: Any, config: GateConfig, sign_on: SignOnConfig, around: GateContext, hub_url: str, *, may_write: bool
 ) -> GateSettings:
     apart = not config.started_by_hub
     token = str(_entry(c, SERVICE).get("api_token") or "")
@@ -271,9 +271,7 @@ def _derived(secret: str, name: str) -> str:
     return hmac.new(secret.encode(), f"jupyterhub-gpu gate: {name}".encode(), hashlib.sha256).hexdigest()
 
 
-def _apps(
-    c: Any, settings: GateSettings, around: GateSurroundings, *, may_write: bool
-) -> tuple[AppCatalogue, list[str]]:
+def _apps(c: Any, settings: GateSettings, around: GateContext, *, may_write: bool) -> tuple[AppCatalogue, list[str]]:
     """Return the apps and the warnings about them. If the file has errors, the apps of the last start stay."""
     source = settings.apps
     if isinstance(source, str) and not may_write and not Path(source).exists():
@@ -317,7 +315,7 @@ def _write(settings: GateSettings, folder: Path) -> None:
 # ------------------------------------------------------------------ services and roles of the hub
 
 
-def _add_services(c: Any, settings: GateSettings, around: GateSurroundings, notes: list[str]) -> None:
+def _add_services(c: Any, settings: GateSettings, around: GateContext, notes: list[str]) -> None:
     services = [dict(each) for each in value_of(c, "JupyterHub", "services", [])]
     by_name = {str(each.get("name")): each for each in services}
     for ours in (_gate_service(settings, around), *map(_app_service, settings.catalogue)):
@@ -340,7 +338,7 @@ def _add_services(c: Any, settings: GateSettings, around: GateSurroundings, note
     c.JupyterHub.services = services
 
 
-def _gate_service(settings: GateSettings, around: GateSurroundings) -> dict[str, Any]:
+def _gate_service(settings: GateSettings, around: GateContext) -> dict[str, Any]:
     """Return the gate's service, without ``url``: otherwise the hub's own proxy would serve the gate
     on the hub's host.
     """

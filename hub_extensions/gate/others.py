@@ -39,16 +39,16 @@ async def follow_others(gate: Gate) -> None:
             if gate.audits is not None:
                 gate.audits.is_ours = news.leads
             for each in found:
-                await take_in(gate, each)
+                await apply_news(gate, each)
     finally:
         thread.submit(news.close)
         thread.shutdown(wait=False)
 
 
-async def take_in(gate: Gate, news: News) -> None:
+async def apply_news(gate: Gate, news: News) -> None:
     """Apply what another gate did."""
     if news.user:
-        gate.answers.forget_programs(news.user)
+        gate.answers.invalidate_user(news.user)
     gate.sessions.hear(news.ended)
     try:
         if news.missed:

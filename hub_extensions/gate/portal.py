@@ -120,7 +120,7 @@ def health_text(health: AppHealth, now: datetime, t: Catalogue) -> tuple[str, st
     return "○", t("down for %1", wording.about((now - health.since).total_seconds(), t))
 
 
-def left_text(ends: datetime, now: datetime, t: Catalogue) -> str:
+def remaining_text(ends: datetime, now: datetime, t: Catalogue) -> str:
     """Return how long a server keeps running. A time of day would require the reader's time zone."""
     return t("stops in %1", wording.about(max(0.0, (ends - now).total_seconds()), t))
 
@@ -149,5 +149,5 @@ def _environment(hub_url: str) -> Environment:
         translated=translated,
         about=wording.about,
         health_text=health_text,
-        left_text=left_text,
+        remaining_text=remaining_text,
     )

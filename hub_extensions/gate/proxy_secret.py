@@ -10,7 +10,7 @@ from hub_extensions.core.sign_on.identity_headers import PROXY_SECRET
 from hub_extensions.gate.gate import Gate
 
 
-def knows_secret(gate: Gate, headers: HTTPHeaders) -> bool:
+def is_from_proxy(gate: Gate, headers: HTTPHeaders) -> bool:
     """A proxy sent this; in constant time."""
     sent = headers.get_list(PROXY_SECRET)
     expected = gate.settings.proxy_secret

@@ -23,18 +23,25 @@ from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import URI
 from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
 from hub_extensions.gate.pages import EVERY
-from hub_extensions.gate.proxy_secret import knows_secret
+from hub_extensions.gate.proxy_secret import is_from_proxy
 
 log = logging.getLogger("hub_extensions.gate")
 
 RELAY_PATH = "/_gate/relay/"
-GLANCE_SECONDS = 0.5
+POLL_SECONDS = 0.5
 """Interval at which the relay looks whether the session is over. This asks nobody."""
 CONNECT_SECONDS = 10.0
 LARGEST_MESSAGE = 64 * 1024 * 1024
 OVER = 4401
 """Close code of a WebSocket that means: sign in again."""
-PASSED_ON = ("Origin", "User-Agent", "Accept-Language", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host")
+FORWARDED_HEADERS = (
+    "Origin",
+    "User-Agent",
+    "Accept-Language",
+    "X-Forwarded-For",
+    "X-Forwarded-Proto",
+    "X-Forwarded-Host",
+)
 
 
 class RelaySocket(WebSocketHandler):
@@ -65,7 +72,7 @@ class RelaySocket(WebSocketHandler):
             self.gate.apps.get(args[0]), headers, "GET", self._tail, peer=self.request.remote_ip or ""
         )
         app = self._asked.app
-        if not knows_secret(self.gate, headers) or app is None or not app.relay:
+        if not is_from_proxy(self.gate, headers) or app is None or not app.relay:
             self._end(404)
             return
         answer = await self.gate.answer(self._asked)
@@ -111,7 +118,7 @@ class RelaySocket(WebSocketHandler):
         return slash + rest
 
     async def _opened(self, app: App, address: str, answer: CheckAnswer) -> WebSocketClientConnection:
-        headers = {name: value for name in PASSED_ON if (value := self.request.headers.get(name))}
+        headers = {name: value for name in FORWARDED_HEADERS if (value := self.request.headers.get(name))}
         headers |= {name: value for name, value in answer.identity if value}
         offered = [each.strip() for each in self.request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
         request = HTTPRequest(
@@ -150,8 +157,8 @@ class RelaySocket(WebSocketHandler):
                     self.close(OVER, "sign in again")
                     return
                 rest = max(1.0, self.gate.settings.cache.total_seconds())
-            await asyncio.sleep(GLANCE_SECONDS)
-            rest -= GLANCE_SECONDS
+            await asyncio.sleep(POLL_SECONDS)
+            rest -= POLL_SECONDS
 
     async def _may_stay(self) -> bool:
         try:

@@ -24,7 +24,7 @@ from hub_extensions.core.sign_on.sessions import address_of_browser, short_addre
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.pages import EVERY, JSON, PAGE, RETRY_SECONDS, PageFacts, message, page
-from hub_extensions.gate.proxy_secret import knows_secret
+from hub_extensions.gate.proxy_secret import is_from_proxy
 from hub_extensions.gate.relay import RelaySocket
 from hub_extensions.gate.sessions import COOKIE_LETTERS, cookie_in
 from hub_extensions.gate.sign_in import LONGEST, SignInFailed, SignIns
@@ -51,7 +51,7 @@ def routes_of(gate: Gate) -> Sequence[Any]:
         (r"/_gate/jwks.json", KeysRoute, about),
         (r"/_gate/health", GateHealthRoute, about),
         (r"/_gate/metrics", GateMetricsRoute, about),
-        (r".*", NoGatePage, about),
+        (r".*", NotFoundPage, about),
     ]
 
 
@@ -178,7 +178,7 @@ class SignOutPage(GatePage):
 
     async def post(self) -> None:
         """Accept requests of our own pages only."""
-        if self.facts.is_foreign(self.origin):
+        if self.facts.is_cross_origin(self.origin):
             self.refuse("foreign-origin", 403)
             return
         try:
@@ -191,7 +191,7 @@ class SignOutPage(GatePage):
     async def _end_here(self) -> None:
         session = await self.gate.sessions.find_anywhere(self.cookie(self.gate.cookie_name))
         if session is not None:
-            self.gate.answers.forget_programs(session.user)
+            self.gate.answers.invalidate_user(session.user)
             await self.gate.sessions.end_of(session.user, {session.hub_session} - {""}, session)
 
 
@@ -230,7 +230,7 @@ class EndedRoute(SignedRoute):
         user, of_hub = _ended_in(body)
         if not user:
             return 400, {"message": "user has to be a name, sessions a list of texts or null"}
-        self.gate.answers.forget_programs(user)
+        self.gate.answers.invalidate_user(user)
         try:
             count = await self.gate.sessions.end_of(user, of_hub)
         except Exception as problem:  # noqa: BLE001  # the hub reports it again
@@ -262,7 +262,7 @@ class AwayPage(GatePage):
 
     def get(self, name: str) -> None:
         """Answer any method. Only a proxy learns the app's title."""
-        app = self.gate.apps.get(name) if knows_secret(self.gate, self.request.headers) else None
+        app = self.gate.apps.get(name) if is_from_proxy(self.gate, self.request.headers) else None
         self.refuse("app-away", 502, app.title if app is not None else "")
 
     post = put = patch = delete = options = head = get
@@ -298,7 +298,7 @@ class GateMetricsRoute(GatePage):
         self._finish_with({"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}, generate_latest(registry))
 
 
-class NoGatePage(GatePage):
+class NotFoundPage(GatePage):
     """Answers all other addresses with 404."""
 
     def prepare(self) -> None:

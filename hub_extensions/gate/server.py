@@ -29,7 +29,7 @@ from hub_extensions.core.sign_on.apps import CHECK_PATH
 from hub_extensions.core.sign_on.identity_headers import SIGN_IN
 from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
 from hub_extensions.gate.pages import EVERY, JSON, RETRY_SECONDS, PageFacts, message, refusal
-from hub_extensions.gate.proxy_secret import knows_secret
+from hub_extensions.gate.proxy_secret import is_from_proxy
 from hub_extensions.gate.relay import LARGEST_MESSAGE
 from hub_extensions.gate.routes import routes_of
 
@@ -91,7 +91,7 @@ class _Caller(HTTPMessageDelegate):
         for prefix in (CHECK_PATH, ANSWER_PATH):
             if path.startswith(prefix):
                 self._redirects = prefix is ANSWER_PATH
-                self._is_known = knows_secret(self._gate, headers)
+                self._is_known = is_from_proxy(self._gate, headers)
                 name, slash, tail = path[len(prefix) :].partition("/")
                 app = self._gate.apps.get(name.partition("?")[0] if self._redirects else name)
                 context: Any = getattr(self._connection, "context", None)

@@ -25,7 +25,7 @@ from hub_extensions.gate.hub_answers import KnownToken
 T = TypeVar("T")
 
 COOKIE_LETTERS = 43
-MOST_STARTS = 64
+MAX_STARTS = 64
 """Maximum number of sign-ins that wait to be written. Anybody can begin one, and ends of sessions are written after
 them."""
 _COOKIE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -216,7 +216,7 @@ class GateSessions:
         now = self._now()
         await self.end([each for each in self._all.values() if self._limits.passed(each.begun, each.last_use, now)])
         for session in self._all.values():
-            session.known.passports.clear()  # they are signed again after half a minute anyway
+            session.known.identities.clear()  # they are signed again after half a minute anyway
 
     async def catch_up(self) -> None:
         """Read what other gates with the same store did: which sessions they ended, and when sessions were used."""
@@ -231,7 +231,7 @@ class GateSessions:
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
         """Store a sign-in; see `GateStore.begin`. Raises TooManyStarts."""
-        if self._starts >= MOST_STARTS:
+        if self._starts >= MAX_STARTS:
             raise TooManyStarts
         self._starts += 1
         try:

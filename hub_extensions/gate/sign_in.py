@@ -27,7 +27,7 @@ from hub_extensions.gate.settings import CALLBACK_PATH
 
 LONGEST = timedelta(minutes=15)
 """Time within which a sign-in has to be completed."""
-LONGEST_PARAMETER = 512
+MAX_CODE_LENGTH = 512
 
 
 def verifier_of(state: str, browser: str) -> str:
@@ -89,7 +89,7 @@ class SignIns:
     async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:
         """Complete a sign-in at `origin`. `before` is the browser's current session. Raises SignInFailed."""
         kept = await self._gate.sessions.find_sign_in(hash_of_secret(state))
-        if kept is None or not 0 < len(code) <= LONGEST_PARAMETER or self._gate.now() - kept.begun >= LONGEST:
+        if kept is None or not 0 < len(code) <= MAX_CODE_LENGTH or self._gate.now() - kept.begun >= LONGEST:
             raise SignInFailed("sign-in-over", 400)
         app = self._gate.apps.get(kept.app)
         if app is None and kept.app:

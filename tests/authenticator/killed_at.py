@@ -7,7 +7,7 @@ from tests.hubs import Hub, until
 FILE = "dies-before"
 NOTHING_IS_WRITTEN = {
     "a logout token is good": "openid.backchannel:LogoutTokens._end",
-    "its id is written": "openid.links:ProviderLinks.to_be_asked",
+    "its id is written": "openid.links:ProviderLinks.mark_due",
     "anything ends": "session_ender:SessionEnder.end",
     "tokens are gone and the session is written": "sign_on:SignOnStore.put",
     "the audit log's line is written": "sign_on:SignOnStore.record",

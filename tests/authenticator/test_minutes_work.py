@@ -151,7 +151,7 @@ async def test_a_server_whose_token_the_hub_has_forgotten_is_asked_by_the_key_th
 async def test_a_sign_out_handler_with_a_get_of_its_own_ends_the_session_too(kind: str) -> None:
     import jupyterhub.handlers as hub_handlers
 
-    from hub_extensions.authenticator.login import with_sign_on
+    from hub_extensions.authenticator.login import handlers_with_sessions
 
     done: list[str] = []
 
@@ -176,7 +176,7 @@ async def test_a_sign_out_handler_with_a_get_of_its_own_ends_the_session_too(kin
         async def get(self) -> None:
             self.clear_login_cookie()
 
-    made = dict(each[:2] for each in with_sign_on([("/logout", OfTheSite)]))["/logout"]
+    made = dict(each[:2] for each in handlers_with_sessions([("/logout", OfTheSite)]))["/logout"]
 
     class InTheTest(made):  # type: ignore[misc, valid-type]
         def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hub_extensions.core.sign_on import EndCause, end_words
+from hub_extensions.core.sign_on import EndCause, end_sentence
 from hub_extensions.core.sign_on.failures import FAILURES
 from hub_extensions.core.sign_on.provider_settings import LEFT_OVER
 from tests.hubs import ROOT
@@ -39,7 +39,7 @@ def test_every_page_about_a_sign_in_has_a_row(title: str) -> None:
 
 @pytest.mark.parametrize("cause", EndCause)
 def test_every_end_of_a_session_has_a_row(cause: EndCause) -> None:
-    assert f"\n| *{end_words(cause.value)}* |" in PAGE
+    assert f"\n| *{end_sentence(cause.value)}* |" in PAGE
 
 
 def test_every_code_of_the_log_and_of_the_metrics_is_there() -> None:

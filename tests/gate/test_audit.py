@@ -15,7 +15,7 @@ from hub_extensions.adapters.apps.audit_accounts import AuditHub
 from hub_extensions.adapters.apps.audit_run import AuditConfig, AuditRun
 from hub_extensions.adapters.provider.assertions import AssertionKey, KeyFolder, rotate
 from hub_extensions.core.sign_on.audit import EVERYWHERE, AuditResult, Outcome
-from hub_extensions.gate.audit_loop import AuditLoop
+from hub_extensions.gate.audit_loop import PeriodicAudit
 from hub_extensions.tools.cli import gate_audit
 from tests.fakes.audit_lab import FAULTS, OF_HOST, AuditLab
 from tests.patience import patient
@@ -118,12 +118,12 @@ async def test_the_gates_own_audit_counts_what_is_open_and_says_it(caplog: pytes
     async def fails() -> list[AuditResult]:
         raise OSError("no network")
 
-    loop = AuditLoop(finds, timedelta(hours=1))
+    loop = PeriodicAudit(finds, timedelta(hours=1))
     assert loop.failures is None
     await loop.once()
     assert loop.failures == 1 and "audit A7, app mlflow is open: past the proxy: 200. Close it." in caplog.text
-    await AuditLoop(finds, timedelta(0)).run()  # returns: only by hand
-    loop = AuditLoop(fails, timedelta(hours=1))
+    await PeriodicAudit(finds, timedelta(0)).run()  # returns: only by hand
+    loop = PeriodicAudit(fails, timedelta(hours=1))
     await loop.once()
     assert loop.failures is None
 

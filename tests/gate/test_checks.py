@@ -16,7 +16,7 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 from hub_extensions.adapters.apps import audit_run, raw_http
 from hub_extensions.adapters.apps.audit_run import AuditRun
 from hub_extensions.core.sign_on.audit import AuditResult
-from hub_extensions.core.sign_on.identity_headers import ASSERTION, all_names
+from hub_extensions.core.sign_on.identity_headers import ASSERTION, identity_header_names
 from hub_extensions.gate import background, hub_answers
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import (
@@ -47,8 +47,8 @@ async def ada(standing: Standing) -> GateBrowser:
 async def test_all_identity_headers_come_with_each_answer(standing: Standing, ada: GateBrowser) -> None:
     passed = await ada.check(Cookie=f"a=1; __Host-gate={ada.cookie}; b=2")
     sent = {key.lower(): value for key, value in passed.headers}
-    assert {name.lower() for name in all_names()} <= sent.keys()
-    assert [name for name in all_names() if sent[name.lower()]] == [
+    assert {name.lower() for name in identity_header_names()} <= sent.keys()
+    assert [name for name in identity_header_names() if sent[name.lower()]] == [
         *("X-Auth-Request-User", "X-Auth-Request-Groups", ASSERTION)
     ]
     assert sent["cookie"] == "a=1; b=2"
@@ -264,15 +264,15 @@ async def test_a_slow_hub_delays_nobody_whose_answer_is_fresh(
 async def test_a_flood_of_made_up_tokens_takes_no_good_ones_place(
     standing: Standing, hub: GateHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_answers, "MOST_TOKENS", 3)
-    monkeypatch.setattr(hub_answers, "MOST_STRANGE_TOKENS", 2)
+    monkeypatch.setattr(hub_answers, "MAX_TOKENS", 3)
+    monkeypatch.setattr(hub_answers, "MAX_INVALID_TOKENS", 2)
     answers, token = standing.gate.answers, hub.token_for("ada")
     known = await answers.of_program(token)
     assert known is not None and known.owner is not None
     for number in range(6):
         made_up = await answers.of_program(f"made-up-{number}")
         assert made_up is not None and made_up.is_void
-    monkeypatch.setattr(hub_answers, "MOST_STRANGERS", 0)
+    monkeypatch.setattr(hub_answers, "MAX_UNKNOWN_WAITING", 0)
     assert await answers.of_program(token) is known, "it is no stranger's"
     assert [await answers.of_program(f"new-{number}") for number in range(9)] == [None] * 9
     assert await answers.of_program(token) is known
@@ -293,7 +293,7 @@ async def test_a_flood_of_made_up_tokens_locks_nobody_out(tmp_path: Path, hub: G
             )
             for number in range(80)
         ]
-        await soon(lambda: hub.asked["user"] >= hub_answers.STRANGERS_AT_ONCE)
+        await soon(lambda: hub.asked["user"] >= hub_answers.MAX_UNKNOWN_CHECKS)
         assert (await ada.check()).status == 200, "a cookie that is known"
         assert (await ada.check(Authorization=f"Bearer {known}")).status == 200, "a token that is known"
         late = [
@@ -313,7 +313,7 @@ async def test_a_flood_of_made_up_tokens_locks_nobody_out(tmp_path: Path, hub: G
 async def test_a_token_that_finds_no_place_reads_why_and_when_to_try_again(
     standing: Standing, hub: GateHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_answers, "MOST_STRANGERS", 0)
+    monkeypatch.setattr(hub_answers, "MAX_UNKNOWN_WAITING", 0)
     reply = await standing.browser().check(Authorization="Bearer made-up", **FETCH)
     assert (reply.status, reply["Retry-After"]) == (503, "5")
     assert json.loads(reply.body)["reason"] == "many-unknown-tokens"
@@ -367,7 +367,9 @@ async def test_what_is_public_passes_anybody_and_names_nobody(
         reply = await browser.check(X_Gate_Uri="/mlflow/version", **more)
         assert (reply.status, reply["X-Auth-Request-User"], reply[ASSERTION]) == (200, "", ""), reply.text
         sent = {name.lower() for name, _ in reply.headers}
-        assert {name.lower() for name in all_names()} <= sent, "what a browser sends under these names is replaced"
+        assert {name.lower() for name in identity_header_names()} <= sent, (
+            "what a browser sends under these names is replaced"
+        )
     assert (await ada.check(X_Gate_Uri="/mlflow/version", Cookie="a=1"))["Cookie"] == "a=1"
     for app, uri, method in (
         ("mlflow", "/mlflow/x", "GET"),

@@ -176,12 +176,12 @@ async def test_health_is_one_request_that_follows_nothing_and_reads_no_body() ->
     ]
     try:
         watch = HealthWatch(apps)
-        await watch.ask_all()
+        await watch.check_all()
         states = {name: state.state for name, state in watch.states.items()}
         assert states == {"leads": "up", "endless": "up", "fails": "down", "rubbish": "down", "nobody": "down"}
         assert leads.asked == [b"GET /healthz HTTP/1.1"]  # type: ignore[attr-defined]
         down_since = watch.states["nobody"].since
-        await watch.ask_all()
+        await watch.check_all()
         assert watch.states["nobody"].since == down_since
         watch.use([replace(apps[4], upstream=apps[0].upstream), apps[1]])
         assert set(watch.states) == {"fails"}, "an app that moved is not known, one that is gone forgotten"

@@ -183,5 +183,5 @@ async def test_a_stranger_sees_no_difference_between_an_app_and_none(standing: S
 
 
 async def test_a_flood_of_starts_is_turned_away(standing: Standing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_STARTS", 0)
+    monkeypatch.setattr(sessions, "MAX_STARTS", 0)
     assert (await standing.browser().get(f"{ORIGIN}/_gate/start?app=mlflow")).status == 503

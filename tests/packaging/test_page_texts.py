@@ -18,7 +18,7 @@ from hub_extensions.adapters.files.catalogues import catalogue_for, catalogues
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.pages import ends_too, limits_in_words
 from hub_extensions.core.messages import FormState, Keep, Notice, Wait, offer_texts
-from hub_extensions.core.sign_on import EndReport, SignOnConfig, browser_text, end_words
+from hub_extensions.core.sign_on import EndReport, SignOnConfig, browser_text, end_sentence
 from hub_extensions.core.sign_on.failures import failure_of
 from hub_extensions.core.text.reasons import SENTENCES, explain, key_of, parameters
 from hub_extensions.core.text.translation import CONTEXT, ENGLISH, Catalogue, halves
@@ -215,7 +215,7 @@ LIMITS = [
     ("name", "facts"),
     [
         ("logout", {}),
-        ("sign_on_ended", {"message": end_words("idle", MARKED), "ended": NOW, "stops": PENDING, "number": "42"}),
+        ("sign_on_ended", {"message": end_sentence("idle", MARKED), "ended": NOW, "stops": PENDING, "number": "42"}),
         *(
             ("sign_on_failed", {"failure": failure_of(code, {"off": "1"}, MARKED), "number": "42"})
             for code in ("clock", "not-allowed", "token")

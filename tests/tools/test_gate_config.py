@@ -16,7 +16,7 @@ from traitlets.config import Config
 
 from hub_extensions import configure
 from hub_extensions.core.sign_on.apps import App
-from hub_extensions.core.sign_on.identity_headers import TO_THE_GATE, all_names, copied_names
+from hub_extensions.core.sign_on.identity_headers import TO_THE_GATE, copied_header_names, identity_header_names
 from hub_extensions.gate.settings import GateSettings
 from hub_extensions.tools.cli.gate_config import POLICIES, PROXIES, config
 from hub_extensions.tools.gate_config.render import TEMPLATES, ProxySettings, render
@@ -83,7 +83,7 @@ def test_every_app_is_checked_under_its_own_name_and_every_identity_header_is_th
     text = render(proxy, apps_for(proxy), SETTINGS)
     for app in APPS:
         assert re.search(rf"/_gate/(check|answer)/{app.name}\b", text), app.name
-    for name in copied_names():
+    for name in copied_header_names():
         spelled = name.lower().replace("-", "[-_.]") if proxy.startswith("traefik") else name
         assert re.search(rf"\b{re.escape(spelled)}\b", text, re.IGNORECASE), name
     for name in TO_THE_GATE:
@@ -331,7 +331,7 @@ def test_the_middlewares_of_traefik_ask_replace_and_take_out_in_this_order() -> 
     http = yaml.safe_load(render("traefik", APPS, SETTINGS))["http"]
     chain = http["routers"]["app-mlflow"]["middlewares"]
     assert chain[:3] == ["gate-ask", "gate-check-mlflow", "gate-told-mlflow"]
-    spelled = [name.replace("-", mark) for name in all_names() for mark in "-_."]
+    spelled = [name.replace("-", mark) for name in identity_header_names() for mark in "-_."]
     headers = {canonical(name): "mallory" for name in [*spelled, "X-Auth_Request.User", "Authorization", *TO_THE_GATE]}
     headers |= {"X-Own": "mallory", "X-Forwarded-Prefix": "mallory", "Cookie": "__Host-gate=1; a=2"}
     asked: dict[str, str] = {}

@@ -24,7 +24,7 @@ from hub_extensions.adapters.files.yaml_file import (
 )
 from hub_extensions.core.sign_on.apps import App, AppCatalogue, AppProblem
 
-MOST_APPS = 500
+MAX_APPS = 500
 KEYS = tuple(each.name for each in fields(App) if each.name != "name")
 
 Check = Callable[[AppCatalogue], Sequence[AppProblem]]
@@ -113,8 +113,8 @@ def _read(source: Mapping[str, Any] | str) -> tuple[AppCatalogue, Lines]:
             raise CatalogueError(source, [AppProblem("", wrong.field, wrong.text, wrong.line)]) from None
     if not isinstance(raw or {}, Mapping):
         raise CatalogueError(_named(source), [AppProblem("", "", "it has to hold names of apps, each with its keys")])
-    if len(raw or {}) > MOST_APPS:
-        raise CatalogueError(_named(source), [AppProblem("", "", f"it has more than {MOST_APPS} apps")])
+    if len(raw or {}) > MAX_APPS:
+        raise CatalogueError(_named(source), [AppProblem("", "", f"it has more than {MAX_APPS} apps")])
     apps: list[App] = []
     problems: list[AppProblem] = []
     for name, written in (raw or {}).items():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
 from hub_extensions.adapters.apps.audit_accounts import AuditAccount, AuditAccounts, AuditHub, HubDeclined
-from hub_extensions.adapters.apps.raw_http import HttpPlace, RawAnswer, ask_raw, certificate_fault
+from hub_extensions.adapters.apps.raw_http import HttpTarget, RawAnswer, certificate_fault, request_raw
 from hub_extensions.adapters.provider.assertions import AssertionKey
 from hub_extensions.adapters.provider.forged_assertions import forged_assertions, true_assertions
 from hub_extensions.core.sign_on.apps import App, is_loopback
@@ -28,14 +28,14 @@ from hub_extensions.core.sign_on.audit import (
     Probe,
     ProbeAnswer,
     Rule,
-    borrowed,
     certificate_result,
     cookie_faults,
     framing_of,
     known_limits,
     merged,
+    mismatched_apps,
     probes_of,
-    unmatched,
+    real_cookie_probes,
     verdict,
 )
 from hub_extensions.core.sign_on.identity_headers import ASSERTION
@@ -167,11 +167,11 @@ class AuditRun:
     # ---------------------------------------------------------------- through the proxy
 
     async def _through_proxy(self, app: App, listener: str, accounts: AuditAccounts) -> list[AuditResult]:
-        place, path = HttpPlace.of(app.where, listener), urlsplit(app.where).path or "/"
+        place, path = HttpTarget.of(app.where, listener), urlsplit(app.where).path or "/"
         callers = self._credentials(accounts)
         name, mine = self.config.cookie_name, self._sessions.get("browser", "")
         probes = [*probes_of(app, path, name), *await self._assertions(app, place, path)]
-        probes += borrowed(app, path, name, mine, self._sessions.get("other-browser", ""), self._expired)
+        probes += real_cookie_probes(app, path, name, mine, self._sessions.get("other-browser", ""), self._expired)
         probes = [each for each in probes if not self.config.cases or each.case in self.config.cases]
         member = accounts.member
         plain = {
@@ -208,25 +208,25 @@ class AuditRun:
             found[caller] = (("Cookie", f"{self.config.cookie_name}={value}"),)
         return found
 
-    async def _ask(self, place: HttpPlace, probe: Probe, callers: Credentials) -> ProbeAnswer:
+    async def _ask(self, place: HttpTarget, probe: Probe, callers: Credentials) -> ProbeAnswer:
         sent = [("Host", place.host), ("Connection", "close"), *callers.get(probe.caller, ()), *probe.headers]
         if any(name == "Upgrade" for name, _ in probe.headers):
             sent.remove(("Connection", "close"))
         raw = [(name.encode("latin-1"), b" " + value.encode("latin-1")) for name, value in sent]
         async with self._few:
             try:
-                answer = await ask_raw(place, probe.method, probe.target, raw, SECONDS)
+                answer = await request_raw(place, probe.method, probe.target, raw, SECONDS)
             except OSError:
                 return ProbeAnswer(None)
         self._cookies.setdefault(probe.app, set()).update(answer.all("set-cookie"))
         return _seen(answer)
 
-    async def _assertions(self, app: App, place: HttpPlace, path: str) -> list[Probe]:
+    async def _assertions(self, app: App, place: HttpTarget, path: str) -> list[Probe]:
         """A6: assertions that nobody signed, or somebody else under the name of the gate's key."""
         advice = "The app has to check the signature by the gate's keys, its own name (aud) and the time."
-        keys = HttpPlace.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
+        keys = HttpTarget.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
         try:
-            got = await ask_raw(keys, "GET", "/_gate/jwks.json", [(b"Host", keys.host.encode())], SECONDS)
+            got = await request_raw(keys, "GET", "/_gate/jwks.json", [(b"Host", keys.host.encode())], SECONDS)
             known = json.loads(got.body)["keys"][0]["kid"]
         except (OSError, ValueError, LookupError, TypeError):
             known = "1"
@@ -251,13 +251,13 @@ class AuditRun:
 
     async def _direct(self, app: App) -> list[AuditResult]:
         """Try case A7: the app without the proxy. An app on loopback is tried at this machine's other addresses."""
-        place = HttpPlace.of(app.upstream)
+        place = HttpTarget.of(app.upstream)
         here = is_loopback(place.address)
         if not here and self.config.from_gate:
             why = "the gate has to reach it for its health: run the audit from elsewhere, such as a user's pod"
             return [AuditResult("A7", app.name, "past the proxy", why, Outcome.NOT_TRIED)]
         targets = (
-            [HttpPlace(each, place.port, place.secure, place.host) for each in self.config.addresses]
+            [HttpTarget(each, place.port, place.secure, place.host) for each in self.config.addresses]
             if here
             else [place]
         )
@@ -298,8 +298,8 @@ class AuditRun:
             return [
                 AuditResult(case, EVERYWHERE, "the hub's services", why, Outcome.NOT_TRIED) for case in ("A10", "A13")
             ]
-        results = list(unmatched(self.config.apps, {name: _is_app(each) for name, each in services.items()}))
-        hub, base = HttpPlace.of(self.config.hub_url), urlsplit(self.config.hub_url).path.removesuffix("hub/") or "/"
+        results = list(mismatched_apps(self.config.apps, {name: _is_app(each) for name, each in services.items()}))
+        hub, base = HttpTarget.of(self.config.hub_url), urlsplit(self.config.hub_url).path.removesuffix("hub/") or "/"
         for name, each in services.items():
             if not each.get("url"):
                 continue
@@ -314,7 +314,7 @@ class AuditRun:
 
     async def _sign_out(self, caller: AuditCaller) -> ProbeAnswer:
         """Sign out as the button of the front page does."""
-        place = HttpPlace.of(self.config.url, *self.config.listeners[:1])
+        place = HttpTarget.of(self.config.url, *self.config.listeners[:1])
         probe = Probe("A5", EVERYWHERE, "", "", SIGN_OUT, "", Rule.REFUSED, caller, "POST", OWN_POST)
         return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))
 
@@ -328,7 +328,7 @@ class AuditRun:
             return [AuditResult("A5", EVERYWHERE, "a cookie copied before a sign-out", why, Outcome.NOT_TRIED)]
         pages = [
             (
-                HttpPlace.of(app.where, *self.config.listeners[:1]),
+                HttpTarget.of(app.where, *self.config.listeners[:1]),
                 _plain(app, urlsplit(app.where).path or "/", "browser"),
             )
             for app in apps
@@ -368,7 +368,7 @@ class AuditRun:
         if app is None or accounts.member is None:
             why = accounts.why or "there is no app that refuses a stranger"
             return [AuditResult("A12", EVERYWHERE, "after the end", why, Outcome.NOT_TRIED)]
-        place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
+        place, path = HttpTarget.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
         probe, callers = _plain(app, path, "member"), self._credentials(accounts)
         if (before := await self._ask(place, probe, callers)).status != 200:
             why = f"the member's token opened nothing: {before}"
@@ -391,12 +391,12 @@ class AuditRun:
     async def _closed_app(self) -> App | None:
         """Return the first app that refuses a stranger; an app that is open to anybody would stay open."""
         for app in self.config.apps:
-            place, path = HttpPlace.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
+            place, path = HttpTarget.of(app.where, *self.config.listeners[:1]), urlsplit(app.where).path or "/"
             if await self._is_refused(place, _plain(app, path, "stranger"), {"stranger": ()}):
                 return app
         return None
 
-    async def _is_refused(self, place: HttpPlace, probe: Probe, callers: Credentials) -> bool:
+    async def _is_refused(self, place: HttpTarget, probe: Probe, callers: Credentials) -> bool:
         answer = await self._ask(place, probe, callers)
         return answer.status in (401, 403) or answer.leads_to_sign_in
 
@@ -407,7 +407,7 @@ class AuditRun:
         results = []
         for origin in (each for each in origins if each.startswith("https:")):
             try:
-                code, words = await certificate_fault(HttpPlace.of(origin, *self.config.listeners[:1]), SECONDS)
+                code, words = await certificate_fault(HttpTarget.of(origin, *self.config.listeners[:1]), SECONDS)
             except OSError as problem:
                 results.append(certificate_result(origin, None, str(problem) or type(problem).__name__))
             else:

@@ -36,7 +36,7 @@ class RawAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class HttpPlace:
+class HttpTarget:
     """The address to connect to, with TLS if `secure`, and the value of the Host header."""
 
     address: str
@@ -45,7 +45,7 @@ class HttpPlace:
     host: str
 
     @classmethod
-    def of(cls, url: str, connect: str = "") -> HttpPlace:
+    def of(cls, url: str, connect: str = "") -> HttpTarget:
         """Read a URL. `connect` is an ``address:port`` to use instead of the one that the URL's host resolves to."""
         parts = urlsplit(url)
         secure = parts.scheme == "https"
@@ -56,8 +56,8 @@ class HttpPlace:
         return cls(address, port, secure, parts.netloc)
 
 
-async def ask_raw(
-    place: HttpPlace,
+async def request_raw(
+    place: HttpTarget,
     method: str,
     target: str,
     headers: Sequence[tuple[bytes, bytes]],
@@ -71,7 +71,7 @@ async def ask_raw(
 
 
 async def send_raw(
-    place: HttpPlace,
+    place: HttpTarget,
     request: bytes,
     seconds: float,
     *,
@@ -99,7 +99,7 @@ async def send_raw(
 
 
 async def _exchange(
-    place: HttpPlace, request: bytes, head: bool, first_message: bool, tls: ssl.SSLContext | None
+    place: HttpTarget, request: bytes, head: bool, first_message: bool, tls: ssl.SSLContext | None
 ) -> RawAnswer:
     reader, writer = await asyncio.open_connection(
         place.address, place.port, ssl=(tls or _any_certificate()) if place.secure else None, limit=HEAD_BYTES
@@ -117,7 +117,7 @@ async def _exchange(
         writer.close()
 
 
-async def certificate_fault(place: HttpPlace, seconds: float) -> tuple[int, str]:
+async def certificate_fault(place: HttpTarget, seconds: float) -> tuple[int, str]:
     """Verify a certificate with this machine's authorities. Return OpenSSL's error code and message, or 0 and "".
 
     Raises:

@@ -31,12 +31,12 @@ from hub_extensions.core.sign_on.answers import (
     About,
     Account,
     account_of_record,
-    no_of_tokens,
-    no_of_userinfo,
+    judge_token_error,
+    judge_userinfo_error,
     refusal_sentence,
 )
-from hub_extensions.core.sign_on.claims import SIGNING_ALGORITHMS, algorithm_problem, shown
-from hub_extensions.core.sign_on.id_token import LARGEST_TOKEN
+from hub_extensions.core.sign_on.claims import SIGNING_ALGORITHMS, algorithm_problem, quoted
+from hub_extensions.core.sign_on.id_token import MAX_TOKEN_BYTES
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 DISCOVERY = "/.well-known/openid-configuration"
@@ -44,14 +44,14 @@ SECONDS = 10.0
 """Time limit of a complete answer."""
 DOCUMENT_BYTES = 512 * 1024
 """Maximum size of an answer."""
-MOST_KEYS = 100
-KEYS_ANEW_SECONDS = 60.0
+MAX_KEYS = 100
+KEY_RETRY_SECONDS = 60.0
 """Minimum time between two requests for the keys because of an unknown key."""
 FIRST_KEYS_SECONDS = 1.0
 """The same as long as the keys have never been read."""
 KEYS_SECONDS = 3600.0
 """Age at which keys and document are fetched again. While the provider is away, the old ones stay valid."""
-SHORTEST_RSA_BITS = 2048
+MIN_RSA_BITS = 2048
 OWN_TOKEN_SECONDS = 45.0
 """Time for which a token of our own client is reused. Keycloak's tokens live at least 60 s."""
 
@@ -64,13 +64,13 @@ class ProviderRefused(Exception):
 
     Attributes:
         code: the provider's error code, or `MUST_ACT`.
-        words: the provider's complete error description, or the message of this exception.
+        description: the provider's complete error description, or the message of this exception.
     """
 
-    def __init__(self, code: str, why: str, words: str = "") -> None:
+    def __init__(self, code: str, why: str, description: str = "") -> None:
         super().__init__(why)
         self.code = code
-        self.words = words or why
+        self.description = description or why
 
 
 class ProviderAway(Exception):
@@ -174,14 +174,14 @@ class Provider:
             if self._metadata is None:
                 raise
             # try again after a pause, so that not each request waits for the provider
-            self._metadata_at = self._clock() - KEYS_SECONDS + KEYS_ANEW_SECONDS
+            self._metadata_at = self._clock() - KEYS_SECONDS + KEY_RETRY_SECONDS
         return self._metadata
 
     def _read_metadata(self, document: Mapping[str, Any]) -> ProviderMetadata:
         issuer = document.get("issuer")
         if issuer != self.issuer:
             raise ProviderUnusable(
-                "other-issuer", f"The provider's document names the issuer {shown(issuer)}, not {self.issuer!r}."
+                "other-issuer", f"The provider's document names the issuer {quoted(issuer)}, not {self.issuer!r}."
             )
         methods = document.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         return ProviderMetadata(
@@ -239,15 +239,15 @@ class Provider:
         answer = await self._fetch(address, headers={"Authorization": f"Bearer {access_token}"})
         if answer.code == 200:
             return _object(answer.body)
-        no = no_of_userinfo(answer.code, _json_of(answer), answer.headers.get("WWW-Authenticate", ""))
+        no = judge_userinfo_error(answer.code, _json_of(answer), answer.headers.get("WWW-Authenticate", ""))
         if no.about is About.CLIENT:
             raise ProviderUnusable(
-                "client-unknown", f"The user information does not take client_id ({shown(no.code)})."
+                "client-unknown", f"The user information does not take client_id ({quoted(no.code)})."
             )
         if no.about is About.PERSON:
-            why = f"The provider does not take the access token any more ({shown(no.words or no.code)})."
-            raise ProviderRefused(no.code, why, no.words)
-        raise ProviderAway(f"The provider's user information answers with {answer.code} ({shown(no.code)}).")
+            why = f"The provider does not take the access token any more ({quoted(no.description or no.code)})."
+            raise ProviderRefused(no.code, why, no.description)
+        raise ProviderAway(f"The provider's user information answers with {answer.code} ({quoted(no.code)}).")
 
     async def account(self, address: str, account: str, scope: str) -> Account | None:
         """Ask the provider's administration API about an account.
@@ -308,7 +308,7 @@ class Provider:
 
         The claims are not checked yet.
         """
-        if len(token) > LARGEST_TOKEN:
+        if len(token) > MAX_TOKEN_BYTES:
             return SignOnRefusal("size", f"The token is too large: {len(token)} bytes.")
         try:
             header = jwt.get_unverified_header(token)
@@ -322,7 +322,7 @@ class Provider:
         keys = await self._keys_for(header)
         if not keys:
             return SignOnRefusal(
-                "key", f"It is signed with a key that the provider does not name: {shown(header.get('kid'))}."
+                "key", f"It is signed with a key that the provider does not name: {quoted(header.get('kid'))}."
             )
         claims = _signed_by(keys, token, header)
         if claims is None and await self._ask_keys(since=self._keys_at):
@@ -356,7 +356,7 @@ class Provider:
             if self._keys_at != since:
                 return True  # another task has fetched them in the meantime
             last = self._asked_keys_at
-            pause = FIRST_KEYS_SECONDS if self._keys_at is None else KEYS_ANEW_SECONDS
+            pause = FIRST_KEYS_SECONDS if self._keys_at is None else KEY_RETRY_SECONDS
             if last is not None and self._clock() - last < pause:
                 if self._keys_at is None:
                     raise ProviderAway("The provider's keys could not be read a moment ago.")
@@ -425,7 +425,7 @@ class Provider:
             self._client = None
 
 
-def ca_file_wrong(path: str) -> str:
+def ca_file_problem(path: str) -> str:
     """Return what is wrong with a file of certificates, to follow ``ca_file``; "" if it is usable or not set."""
     try:
         if path:
@@ -451,13 +451,13 @@ def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
 
 def _no_tokens(answer: HTTPResponse) -> Exception:
     """Return the exception for an answer without tokens."""
-    no = no_of_tokens(answer.code, _json_of(answer))
+    no = judge_token_error(answer.code, _json_of(answer))
     if no.about is About.PERSON:
-        return ProviderRefused(no.code, refusal_sentence(no), no.words)
+        return ProviderRefused(no.code, refusal_sentence(no), no.description)
     if no.about is About.CLIENT:
-        why = shown(no.code) if no.code else "401"
+        why = quoted(no.code) if no.code else "401"
         return ProviderUnusable("client-unknown", f"The provider does not take client_id and client_secret ({why}).")
-    return ProviderAway(f"The provider's token address answers with {answer.code} ({shown(no.code or None)}).")
+    return ProviderAway(f"The provider's token address answers with {answer.code} ({quoted(no.code or None)}).")
 
 
 def _tokens_of(answered: Mapping[str, Any]) -> ProviderTokens:
@@ -481,8 +481,8 @@ def _read_keys(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     keys = document.get("keys")
     if not isinstance(keys, list):
         raise ProviderAway("The provider's keys cannot be read.")
-    if len(keys) > MOST_KEYS:
-        raise ProviderAway(f"The provider has {len(keys)} keys; at most {MOST_KEYS} are read.")
+    if len(keys) > MAX_KEYS:
+        raise ProviderAway(f"The provider has {len(keys)} keys; at most {MAX_KEYS} are read.")
     return [key for key in keys if isinstance(key, dict) and key.get("use", "sig") == "sig"]
 
 
@@ -511,7 +511,7 @@ def _claims_of(token: str, key: Mapping[str, Any], algorithm: str) -> Mapping[st
     """Return the claims if this key signed the token."""
     try:
         ready = jwt.PyJWK({**key}, algorithm=algorithm).key
-        if getattr(ready, "key_size", SHORTEST_RSA_BITS) < SHORTEST_RSA_BITS and key.get("kty") == "RSA":
+        if getattr(ready, "key_size", MIN_RSA_BITS) < MIN_RSA_BITS and key.get("kty") == "RSA":
             return None
         claims = json.loads(jwt.PyJWS().decode(token, ready, algorithms=[algorithm]))
     except (jwt.PyJWTError, ValueError, TypeError, RecursionError):

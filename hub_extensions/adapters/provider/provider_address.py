@@ -23,7 +23,7 @@ def address_problem(address: str) -> str:
     return "has to begin with https://"
 
 
-def issuer_wrong(issuer: object) -> str:
+def issuer_setting_problem(issuer: object) -> str:
     """Return what is wrong with an issuer, to follow ``issuer``; "" if it is usable."""
     if not isinstance(issuer, str) or not issuer:
         return "is not set"
@@ -32,7 +32,7 @@ def issuer_wrong(issuer: object) -> str:
     return "has a query, as no issuer has" if "?" in issuer else ""
 
 
-def reached_at_wrong(address: str) -> str:
+def reached_at_problem(address: str) -> str:
     """Return what is wrong with an address, to follow ``reached_at``; "" if it is usable.
 
     Plain http is allowed, because the admin decides about connections between two pods of a cluster.
@@ -46,7 +46,7 @@ def reached_at_wrong(address: str) -> str:
 _PLACE = re.compile(r"\{[A-Za-z0-9_]+\}")
 
 
-def account_url_wrong(address: str) -> str:
+def account_url_problem(address: str) -> str:
     """Return what is wrong with an address, to follow ``account_url``; "" if it is usable or not set."""
     if not address:
         return ""

@@ -213,13 +213,13 @@ def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
     fresh = file.with_name(f"{file.name}.back")
     copy_to(copy, fresh)
     aside = file.with_name(f"{file.stem}.replaced-{now:%Y%m%d-%H%M%S}.sqlite")
-    was_there = file.exists()
+    existed_at_pin = file.exists()
     for end in BESIDE:
         old = file.with_name(file.name + end)
         if old.exists():
             old.replace(aside.with_name(aside.name + end))
     fresh.replace(file)
-    return aside if was_there else None
+    return aside if existed_at_pin else None
 
 
 def _like_folder(file: Path) -> None:

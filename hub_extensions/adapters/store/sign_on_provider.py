@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hub_extensions.adapters.store.schema import CleanText, UtcTime, upsert
 from hub_extensions.adapters.store.sign_on import EVENTS, HUB_USERS, METADATA
-from hub_extensions.core.sign_on.identity import Identity, was_there
+from hub_extensions.core.sign_on.identity import Identity, existed_at_pin
 from hub_extensions.core.sign_on.recheck import ProviderLink
 
 IDENTITIES = sa.Table(
@@ -187,7 +187,7 @@ def note_users(connection: Connection) -> None:
     query = query.join(HUB_USERS, HUB_USERS.c.name == IDENTITIES.c.user).where(IDENTITIES.c.user_id.is_(None))
     query = query.where(~sa.exists().where(same))
     for user, pinned, created in connection.execute(query).all():
-        if created is not None and was_there(created.replace(tzinfo=timezone.utc), pinned):
+        if created is not None and existed_at_pin(created.replace(tzinfo=timezone.utc), pinned):
             note_user(connection, user)
 
 

@@ -26,12 +26,16 @@ from hub_extensions.adapters.provider.oidc import (
     ProviderRefused,
     ProviderTokens,
     ProviderUnusable,
-    ca_file_wrong,
+    ca_file_problem,
 )
-from hub_extensions.adapters.provider.provider_address import account_url_wrong, issuer_wrong, reached_at_wrong
+from hub_extensions.adapters.provider.provider_address import (
+    account_url_problem,
+    issuer_setting_problem,
+    reached_at_problem,
+)
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
-from hub_extensions.authenticator.openid.failure import SignOnFailed, failed_by
+from hub_extensions.authenticator.openid.failure import SignOnFailed, failure_for
 from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, encrypted
 from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogin, OpenIdLogout
 from hub_extensions.authenticator.openid.login_state import PendingLogin, UsedLogins
@@ -54,7 +58,7 @@ from hub_extensions.core.sign_on.identity import (
     pin_of,
 )
 from hub_extensions.core.sign_on.provider_settings import LEFT_OVER, SECRET_VARIABLE
-from hub_extensions.core.sign_on.recheck import RIGHT_LOST, ProviderLink, end_of_no
+from hub_extensions.core.sign_on.recheck import RIGHT_LOST, ProviderLink, cause_of_error
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
@@ -64,7 +68,7 @@ NO_KEY = f"the hub has no key to keep tokens with: set c.CryptKeeper.keys or {KE
 
 
 @dataclass(frozen=True, slots=True)
-class SignOnProof:
+class IdentifiedPerson:
     """A person who came back from the provider. It is kept until the session is linked to it.
 
     Attributes:
@@ -217,7 +221,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         with self.sign_on.registry.store.transaction():
             self.links.store.note_users()
         self._warn_of_admins_without_pin()
-        self._end_sessions_of_others()
+        self._end_unlinked_sessions()
         self.recheck = ProviderRecheck(self, app)
         tokens = LogoutTokens(self)
         return [*super().get_handlers(app), (r"/sso/backchannel-logout", BackchannelLogout, {"tokens": tokens})]
@@ -225,7 +229,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def settings_problem(self, *, whole: bool = True) -> str:
         """Return a problem of the settings, to follow the class's name; "" without one. `whole`: see `problem_in`."""
         secrets = [self.client_secret] if isinstance(self.client_secret, str) else self.client_secret
-        if wrong := issuer_wrong(self.issuer):
+        if wrong := issuer_setting_problem(self.issuer):
             return f"issuer {wrong}"
         if not self.client_id:
             return "client_id is not set"
@@ -239,11 +243,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             path = getattr(self, name)
             if isinstance(path, str) and (path or name == "username_claim") and not all(path.split(".")):
                 return f"{name} is {path!r}, which is no claim's name and no path to one"
-        if wrong := reached_at_wrong(self.reached_at):
+        if wrong := reached_at_problem(self.reached_at):
             return f"reached_at {wrong}"
-        if wrong := account_url_wrong(self.account_url):
+        if wrong := account_url_problem(self.account_url):
             return f"account_url {wrong}"
-        if whole and (wrong := ca_file_wrong(self.ca_file)):
+        if whole and (wrong := ca_file_problem(self.ca_file)):
             return f"ca_file {wrong}"
         if "openid" not in self.scope or "offline_access" in self.scope:
             return "scope has to have openid, and never offline_access: such a sign-in does not end with the provider's"
@@ -277,7 +281,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def authenticate(self, handler: Any, data: Any = None, **_: Any) -> Any:
         """Return the user who came back from the provider. Raises SignOnFailed."""
         login = data["login"]
-        tokens, token, claims = await self._answer_to(data["code"], login)
+        tokens, token, claims = await self._redeem(data["code"], login)
         name = self._name_of(claims)
         identity = Identity(token.iss, token.sub)
         users = [name] if orm.User.find(self._app.db, name) is not None else []
@@ -286,18 +290,18 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self.links.store.follow_users()
         pins = self.links.store.pins_of(identity, name)
         pinned = pin_of(identity, name, pins=pins, users=users, adoption=adoption)
-        if isinstance(pinned, Pinned) and pinned.adopted and self._is_somebody_elses(name, identity):
+        if isinstance(pinned, Pinned) and pinned.adopted and self._has_other_person(name, identity):
             pinned = name_taken(name)
         if isinstance(pinned, SignOnRefusal):
             if pinned.code == "name-taken":
                 self.record("name-taken", name)
-            raise failed_by(pinned)
+            raise failure_for(pinned)
         kept = await encrypted(KeptTokens(tokens.refresh, tokens.id_token, tokens.access))
         model, known = await self.auth_model(pinned.user, claims, tokens, identity, at_sign_in=True)
-        handler.sign_on_proof = SignOnProof(identity, pinned, token.sid, name, kept, model, known)
+        handler.identified_person = IdentifiedPerson(identity, pinned, token.sid, name, kept, model, known)
         return model
 
-    async def _answer_to(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
+    async def _redeem(self, code: str, login: PendingLogin) -> tuple[ProviderTokens, IdToken, Claims]:
         """Redeem a code. Raises SignOnFailed.
 
         The number of simultaneous calls is limited: if the hub waits for a slow disk, it reads answers late, and with
@@ -309,9 +313,9 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 tokens = await self.provider.exchange(code, login.verifier, login.redirect_uri)
                 return tokens, *await self.claims_of(tokens, nonce=login.nonce, sub="")
         except (ProviderAway, ProviderRefused, ProviderUnusable) as problem:
-            raise failed_by(problem) from problem
+            raise failure_for(problem) from problem
 
-    def _is_somebody_elses(self, name: str, identity: Identity) -> bool:
+    def _has_other_person(self, name: str, identity: Identity) -> bool:
         """Return whether this user has sessions of another person.
 
         This happens if an admin renamed the user of a pin while its person had a session.
@@ -323,13 +327,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     async def get_authenticated_user(self, handler: Any, data: Any) -> Any:
         """Pin a person who is allowed in for the first time."""
         model = await super().get_authenticated_user(handler, data)
-        proof = handler.sign_on_proof
+        proof = handler.identified_person
         if model and model["name"] != proof.pinned.user:
             # the hub has applied username_map again, or a hook changed the name: that user may be another person
             problem = f"The user {proof.pinned.user!a} became {model['name']!a} (username_map, post_auth_hook)."
             raise SignOnFailed("not-allowed", problem, {"account": proof.account})
         if not model and not proof.pinned.new:
-            self._take_rights(proof)
+            self._revoke_rights(proof)
         if model and not proof.pinned.new:
             self._record_changes(model)
         if not model or not proof.pinned.new:
@@ -340,7 +344,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         pins = self.links.store.pins_of(proof.identity, proof.pinned.user)
         again = pin_of(proof.identity, proof.pinned.user, pins=pins, users=users, adoption=adoption)
         if isinstance(again, SignOnRefusal):
-            raise failed_by(again)
+            raise failure_for(again)
         if again.new:
             with self.sign_on.registry.store.transaction():
                 self.links.store.pin(proof.identity, again.user, self.sign_on_now())
@@ -357,7 +361,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         if self.manage_groups and set(model["groups"]) != {each.name for each in user.groups}:
             self.record("groups-changed", str(user.name))
 
-    def _take_rights(self, proof: SignOnProof) -> None:
+    def _revoke_rights(self, proof: IdentifiedPerson) -> None:
         """End the sessions and rights of a person whom the hub refuses, according to the provider's latest claims."""
         found = orm.User.find(self._app.db, proof.pinned.user)
         if found is None:
@@ -370,11 +374,11 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     def not_allowed(self, handler: Any) -> SignOnFailed:
         """Return the failure for a person whom the provider knows but the hub does not allow in."""
-        proof = handler.sign_on_proof
+        proof = handler.identified_person
         account = proof.account if proof is not None else ""
         return SignOnFailed("not-allowed", f"The account {account!a} is not let in by this hub.", {"account": account})
 
-    def link(self, handler: Any, user: Any, proof: SignOnProof) -> None:
+    def link(self, handler: Any, user: Any, proof: IdentifiedPerson) -> None:
         """Store the provider's data of the session that began with this request."""
         registry = self.sign_on.registry
         session = next(each for each in registry.of_user(user.id) if each.hub_session == handler.get_session_cookie())
@@ -391,7 +395,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             self.links.keep(link)  # the session exists already and has to be re-checked
             raise
 
-    async def hint_of(self, handler: Any) -> str:
+    async def id_token_hint(self, handler: Any) -> str:
         """Return the id token of the session that this browser has or recently had; "" if unknown."""
         session = self.sign_on.session_of(handler) or self.sign_on.ended_session_of(handler)
         link = self.links.of_session(session.id) if session is not None else None
@@ -415,7 +419,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             raise SignOnFailed("token", "The provider gave no id token.")
         found = await self.provider.verified(tokens.id_token)
         if isinstance(found, SignOnRefusal):
-            raise failed_by(found)
+            raise failure_for(found)
         expected = Expected(
             self.issuer,
             self.client_id,
@@ -427,19 +431,21 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         )
         token = judge_id_token(*found, expected, self.sign_on_now())
         if isinstance(token, SignOnRefusal):
-            raise failed_by(token)
+            raise failure_for(token)
         if nonce is None and self._claimed(token.claims).names is not None:
             return token, token.claims  # a re-check needs the groups only
-        return token, merged(token.claims, await self._more_information(tokens, token))
+        return token, merged(token.claims, await self._userinfo_claims(tokens, token))
 
-    async def _more_information(self, tokens: ProviderTokens, token: IdToken) -> Claims:
+    async def _userinfo_claims(self, tokens: ProviderTokens, token: IdToken) -> Claims:
         """Return the claims of the userinfo endpoint. Its failure is ignored if the id token has all that is needed."""
         if not self.ask_userinfo:
             return {}
         try:
-            return await self.user_information(tokens, token.sub)
+            return await self.userinfo_claims(tokens, token.sub)
         except (ProviderAway, ProviderRefused, ProviderUnusable, SignOnFailed) as problem:
-            of_account = isinstance(problem, ProviderRefused) and end_of_no(problem.words, problem.code) in RIGHT_LOST
+            of_account = (
+                isinstance(problem, ProviderRefused) and cause_of_error(problem.description, problem.code) in RIGHT_LOST
+            )
             of_another = isinstance(problem, SignOnFailed) and problem.code != "no-subject"
             if of_account or of_another or not self._has_all(token.claims):
                 raise
@@ -461,12 +467,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     def _claimed(self, claims: Claims) -> ClaimedGroups:
         return claimed_groups(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
 
-    async def user_information(self, tokens: ProviderTokens, sub: str) -> Claims:
+    async def userinfo_claims(self, tokens: ProviderTokens, sub: str) -> Claims:
         """Return the claims of the userinfo endpoint; {} if the provider lacks one. Raises as `claims_of`."""
         info = await self.provider.userinfo(tokens.access)
         problem = userinfo_problem(info, sub) if info else None
         if problem is not None:
-            raise failed_by(problem)
+            raise failure_for(problem)
         return info
 
     def _name_of(self, claims: Claims) -> str:
@@ -475,7 +481,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         claims, path = ({"name": path(dict(claims))}, "name") if callable(path) else (claims, str(path))
         name = name_of(claims, path)
         if isinstance(name, SignOnRefusal):
-            raise failed_by(name)
+            raise failure_for(name)
         normalized = str(self.normalize_username(name))
         if not self.validate_username(normalized):
             problem = f"The hub takes no user of this name ({path}): {normalized[:80]!a}."
@@ -496,7 +502,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         if not self.manage_groups:
             return model, True
         if not self.groups_claim:
-            return {**model, **self._known_groups(name)}, True
+            return {**model, **self._stored_groups(name)}, True
         return self._with_groups(model, claims, identity, at_sign_in=at_sign_in)
 
     def _with_groups(
@@ -542,7 +548,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         self._unknown_since.pop(identity, None)
         self.links.store.note_groups_named(identity, self.sign_on_now())
 
-    def _known_groups(self, name: str) -> dict[str, Any]:
+    def _stored_groups(self, name: str) -> dict[str, Any]:
         """Return the user's groups at the hub, and whether one of them keeps the user an admin. Nobody becomes an admin
         here.
         """
@@ -557,12 +563,12 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     async def refresh_user(self, user: Any, handler: Any = None, **_: Any) -> Any:
         """Decide whether this user may continue, by the hub's allow lists and, if a check is due, by the provider."""
-        known = await self._known_model(user)
-        if not await self._is_let_in(user, known):
+        known = await self._stored_model(user)
+        if not await self._is_allowed(user, known):
             blocked = not await maybe_future(self.check_blocked_users(str(user.name), known))
             self._end_all(user, in_doubt=not blocked and self.sign_on.is_unknown(user.id))
             return False
-        await self.recheck.ask_user(user.id)
+        await self.recheck.check_user(user.id)
         if self.refresh_user_hook is not None:
             state = await user.get_auth_state() if self.enable_auth_state else None
             answer = await self._call_refresh_user_hook(user, state)
@@ -574,14 +580,14 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         # a request about another user must not end a session
         return session is None or session.user_id != user.id or self.links.of_session(session.id) is not None
 
-    async def take_over(self, user: Any, link: ProviderLink, claims: Claims, tokens: ProviderTokens) -> bool:
+    async def apply_claims(self, user: Any, link: ProviderLink, claims: Claims, tokens: ProviderTokens) -> bool:
         """Apply the provider's latest claims about a user. Return False if the hub refuses the user now."""
         identity = Identity(link.iss, link.sub)
         model, known = await self.auth_model(str(user.name), claims, tokens, identity, at_sign_in=False)
         if known and self.manage_groups:
             self._note_groups_named(identity)
         self._apply(user, model)
-        if not await self._is_let_in(user, model):
+        if not await self._is_allowed(user, model):
             self._app.db.commit()
             self._end_all(user, in_doubt=not known)
             return False
@@ -602,16 +608,16 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             user.sync_groups(model["groups"])
             self.record("groups-changed", str(user.name))
 
-    async def _is_let_in(self, user: Any, model: Mapping[str, Any]) -> bool:
+    async def _is_allowed(self, user: Any, model: Mapping[str, Any]) -> bool:
         name = str(user.name)
         if not await maybe_future(self.check_blocked_users(name, model)):
             return False
         return bool(self.allow_all or await maybe_future(self.check_allowed(name, model)))
 
-    async def _known_model(self, user: Any) -> dict[str, Any]:
+    async def _stored_model(self, user: Any) -> dict[str, Any]:
         """Return the hub's model of a user, built from stored data only."""
         state = await user.get_auth_state() if self.enable_auth_state else None
-        return {"name": user.name, "admin": None, "auth_state": state or {}, **self._known_groups(str(user.name))}
+        return {"name": user.name, "admin": None, "auth_state": state or {}, **self._stored_groups(str(user.name))}
 
     def _end_all(self, user: Any, *, in_doubt: bool = False) -> None:
         """End everything of a user whom the hub refuses now.
@@ -636,7 +642,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
                 ", ".join(waiting[:MOST_NAMED]),
             )
 
-    def _end_sessions_of_others(self) -> None:
+    def _end_unlinked_sessions(self) -> None:
         """End sessions of another authenticator, and those that a crash left without the provider's data."""
         registry = self.sign_on.registry
         for user_id in registry.users():
@@ -650,7 +656,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     # ------------------------------------------------------------------ for admins
 
-    def provider_words(self, t: Catalogue = ENGLISH) -> list[str]:
+    def provider_sentences(self, t: Catalogue = ENGLISH) -> list[str]:
         """Return sentences for the admins' page: the provider's state, users with unknown groups, and names that came
         twice.
         """

@@ -19,17 +19,17 @@ from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderUnusable
 from hub_extensions.authenticator.openid.metrics import LOGOUT_TOKENS
 from hub_extensions.core.sign_on import EndCause
-from hub_extensions.core.sign_on.logout_token import LARGEST_BODY, LogoutToken, judge_logout_token
+from hub_extensions.core.sign_on.logout_token import MAX_BODY_BYTES, LogoutToken, judge_logout_token
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 FORM = "application/x-www-form-urlencoded"
-WRITTEN_A_MINUTE = 30
+MAX_WRITTEN_PER_MINUTE = 30
 """Maximum number of refused tokens in the audit log per minute, so that nobody can fill the hub's disk."""
-BAD_A_MINUTE = 120
+MAX_BAD_PER_MINUTE = 120
 """Maximum number of refused tokens of one address that are logged per minute. Accepted tokens are not limited: behind
 an
 ingress all senders, the provider included, share one address."""
-MOST_ADDRESSES = 1000
+MAX_ADDRESSES = 1000
 """Number of addresses with refused tokens that are remembered."""
 
 
@@ -39,7 +39,7 @@ class LogoutTokens:
     def __init__(self, authenticator: Any) -> None:
         self._auth = authenticator
         self._bad: OrderedDict[str, list[float]] = OrderedDict()
-        self._written: deque[float] = deque(maxlen=WRITTEN_A_MINUTE)
+        self._written: deque[float] = deque(maxlen=MAX_WRITTEN_PER_MINUTE)
 
     async def take(self, token: str) -> SignOnRefusal | None:
         """End the sessions of a token, or return why it is refused. Raises ProviderAway, ProviderUnusable."""
@@ -67,7 +67,7 @@ class LogoutTokens:
             links.store.forget_logouts(self._auth.sign_on_now())
             if not links.store.note_logout(token.iss, token.jti, token.until):
                 return SignOnRefusal("again", "It was taken before (jti).")
-            links.to_be_asked(others)
+            links.mark_due(others)
             for user_id in {each.user_id for each in ending.values()}:
                 sessions = [each for each in sign_on.registry.of_user(user_id) if each.id in ending]
                 if sessions:
@@ -80,26 +80,26 @@ class LogoutTokens:
         LOGOUT_TOKENS.labels(code).inc()
         recent = self._bad.setdefault(address, [])
         recent.append(time.monotonic())
-        del recent[: max(0, len(recent) - BAD_A_MINUTE)]
+        del recent[: max(0, len(recent) - MAX_BAD_PER_MINUTE)]
         self._bad.move_to_end(address)
-        while len(self._bad) > MOST_ADDRESSES:
+        while len(self._bad) > MAX_ADDRESSES:
             self._bad.popitem(last=False)
         self._auth.log.warning("sign-on: a logout token from %s is not taken (%s): %s", address, code, sentence)
         now = time.monotonic()
-        if len(self._written) < WRITTEN_A_MINUTE or now - self._written[0] > 60:
+        if len(self._written) < MAX_WRITTEN_PER_MINUTE or now - self._written[0] > 60:
             self._written.append(now)
             self._auth.record("logout-refused", cause=code)
 
     def is_too_much(self, address: str) -> bool:
         """Return whether this address has sent too many tokens that were refused."""
         recent = self._bad.get(address, [])
-        return len(recent) >= BAD_A_MINUTE and time.monotonic() - recent[0] < 60
+        return len(recent) >= MAX_BAD_PER_MINUTE and time.monotonic() - recent[0] < 60
 
 
 class BackchannelLogout(BoundedBody):
     """POST, with `single-sign-on`: the provider reports a sign-out with a `logout_token` in a form."""
 
-    body_bytes = LARGEST_BODY
+    body_bytes = MAX_BODY_BYTES
 
     def initialize(self, tokens: LogoutTokens) -> None:
         self._tokens = tokens
@@ -124,7 +124,7 @@ class BackchannelLogout(BoundedBody):
     def data_received(self, chunk: bytes) -> None:
         """Stop reading a body that is too large."""
         super().data_received(chunk)
-        if len(self.received) > LARGEST_BODY and not self._is_over:
+        if len(self.received) > MAX_BODY_BYTES and not self._is_over:
             self._refuse(413, "size", "Its body is too large.")
 
     async def post(self) -> None:

@@ -12,7 +12,7 @@ from tornado import web
 from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderRefused, ProviderUnusable
 from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on.failures import failure_of
-from hub_extensions.core.sign_on.recheck import RIGHT_LOST, end_of_no
+from hub_extensions.core.sign_on.recheck import RIGHT_LOST, cause_of_error
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 
@@ -26,7 +26,7 @@ class SignOnFailed(web.HTTPError):
         self.parameters = dict(parameters or {})
 
 
-def failed_by(problem: Exception | SignOnRefusal) -> SignOnFailed:
+def failure_for(problem: Exception | SignOnRefusal) -> SignOnFailed:
     """Convert a problem to the failed sign-in that the user sees."""
     if isinstance(problem, SignOnRefusal):
         return SignOnFailed(problem.code, problem.log_message, problem.parameters)
@@ -35,12 +35,12 @@ def failed_by(problem: Exception | SignOnRefusal) -> SignOnFailed:
     if isinstance(problem, ProviderUnusable):
         return SignOnFailed(problem.code, str(problem))
     if isinstance(problem, ProviderRefused):
-        end = end_of_no(str(problem))
+        end = cause_of_error(str(problem))
         return SignOnFailed(end.value if end in RIGHT_LOST else "code", str(problem))
     raise problem
 
 
-class ShowsFailures:
+class FailurePageMixin:
     """Mixin for a handler of the hub: shows a `SignOnFailed` as a page, and keeps the query's secrets out of logs."""
 
     async def show_failure(self: Any, failure: SignOnFailed) -> None:

@@ -100,7 +100,7 @@ class ProviderLinks:
                 del self._unwritten[link.session]
                 self._links[link.session] = replace(link, kept=None)
 
-    def to_be_asked(self, links: Iterable[ProviderLink]) -> None:
+    def mark_due(self, links: Iterable[ProviderLink]) -> None:
         """Mark links to be re-checked at once, also after a restart; the caller commits."""
         self.put(replace(each, checked=None) for each in links)
 

@@ -16,10 +16,10 @@ from tornado.httputil import url_concat
 
 from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderMetadata, ProviderUnusable
-from hub_extensions.authenticator.login import on_this_host
-from hub_extensions.authenticator.openid.failure import ShowsFailures, SignOnFailed, failed_by
+from hub_extensions.authenticator.login import allowed_next_url
+from hub_extensions.authenticator.openid.failure import FailurePageMixin, SignOnFailed, failure_for
 from hub_extensions.authenticator.openid.login_state import (
-    LONGEST_SECONDS,
+    MAX_LOGIN_SECONDS,
     PendingLogin,
     cookie_name,
     new_login,
@@ -27,7 +27,7 @@ from hub_extensions.authenticator.openid.login_state import (
     surplus_cookies,
     unsealed,
 )
-from hub_extensions.core.sign_on.id_token import same
+from hub_extensions.core.sign_on.id_token import equal_in_constant_time
 
 _ERRORS = {
     "access_denied": "consent",
@@ -53,7 +53,7 @@ _WRITTEN = {"not-allowed", "name-taken"}
 """Failures that the audit log contains already. All others are recorded as *refused* with their code."""
 
 
-class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
+class OpenIdLogin(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub has no types
     """``/hub/oauth_login``: redirects to the provider, with the values that later prove that it was this browser."""
 
     async def get(self) -> None:
@@ -61,11 +61,11 @@ class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc
         try:
             metadata = await self.authenticator.provider.metadata()
         except (ProviderAway, ProviderUnusable) as problem:
-            await self.show_failure(failed_by(problem))
+            await self.show_failure(failure_for(problem))
             return
         redirect_uri = self.authenticator.get_callback_url(self)
         login = new_login(
-            redirect_uri, on_this_host(self._validate_next_url, self.get_argument("next", "", strip=False))
+            redirect_uri, allowed_next_url(self._validate_next_url, self.get_argument("next", "", strip=False))
         )
         for name in surplus_cookies(self):
             self.clear_cookie(name, path=self.hub.base_url)
@@ -75,7 +75,7 @@ class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc
             encrypted=False,
             path=self.hub.base_url,
             samesite="Lax",
-            max_age=int(2 * LONGEST_SECONDS),
+            max_age=int(2 * MAX_LOGIN_SECONDS),
         )
         self.set_header("Cache-Control", "no-store")
         self.redirect(url_concat(metadata.authorization, self._query(login)))
@@ -97,10 +97,10 @@ class OpenIdLogin(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc
         }
 
 
-class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[misc]
+class OpenIdCallback(FailurePageMixin, BoundedBody, BaseHandler):  # type: ignore[misc]
     """``/hub/oauth_callback``: the return from the provider."""
 
-    sign_on_proof: Any = None
+    identified_person: Any = None
     """The person whom the authenticator identified, until the session is linked to it."""
     sign_on_refusal = "not-allowed"
     """Cause in the audit log if the hub refuses the user without a reason."""
@@ -124,7 +124,7 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
                 self.authenticator.sign_on.refused(failure.code)
             await self.show_failure(failure)
             return
-        self.redirect(on_this_host(self._validate_next_url, login.next_url) or self.get_next_url(user))
+        self.redirect(allowed_next_url(self._validate_next_url, login.next_url) or self.get_next_url(user))
 
     def append_query_parameters(self, url: str, exclude: Any = None) -> str:
         """Do not pass on the provider's parameters."""
@@ -133,9 +133,9 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
     def set_login_cookie(self, user: Any) -> None:
         """Link the new session to the provider's data."""
         super().set_login_cookie(user)
-        if self.sign_on_proof is not None:
-            self.authenticator.link(self, user, self.sign_on_proof)
-            self.sign_on_proof = None
+        if self.identified_person is not None:
+            self.authenticator.link(self, user, self.identified_person)
+            self.identified_person = None
 
     async def _pending(self) -> PendingLogin:
         """Return the sign-in that this browser began. Raises SignOnFailed."""
@@ -149,7 +149,7 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
             raise SignOnFailed(code, "This browser has no cookie of a sign-in with this state.")
         self.clear_cookie(name, path=self.hub.base_url)
         login = await unsealed(cookie)
-        if login is None or not same(login.state, state):
+        if login is None or not equal_in_constant_time(login.state, state):
             raise SignOnFailed("other-login", "The cookie of the sign-in is not of this hub, or of another state.")
         if login.is_over:
             raise SignOnFailed("too-late", "The sign-in was begun more than an hour ago.")
@@ -162,7 +162,7 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
         try:
             metadata: ProviderMetadata = await self.authenticator.provider.metadata()
         except (ProviderAway, ProviderUnusable) as problem:
-            raise failed_by(problem) from problem
+            raise failure_for(problem) from problem
         said = self.get_argument("iss", None)
         if said is None and not metadata.names_itself:
             return
@@ -180,14 +180,14 @@ class OpenIdCallback(ShowsFailures, BoundedBody, BaseHandler):  # type: ignore[m
         return code
 
 
-class OpenIdLogout(ShowsFailures, OAuthLogoutHandler):  # type: ignore[misc]
+class OpenIdLogout(FailurePageMixin, OAuthLogoutHandler):  # type: ignore[misc]
     """``/hub/logout``: signs out at the hub, then at the provider, which gets the id token and so asks nothing."""
 
     _hint = ""
 
     async def get(self) -> None:
         """Read the id token first, because it is removed with the session."""
-        self._hint = await self.authenticator.hint_of(self)
+        self._hint = await self.authenticator.id_token_hint(self)
         await super().get()
 
     async def render_logout_page(self) -> None:

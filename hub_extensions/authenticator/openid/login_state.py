@@ -15,12 +15,12 @@ from typing import Any
 from jupyterhub.crypto import CryptKeeper, InvalidToken
 
 PREFIX = "jupyterhub-sign-on-login-"
-MOST_TABS = 3
-LONGEST_NEXT = 512
+MAX_TABS = 3
+MAX_NEXT_LENGTH = 512
 """Maximum length of the address to continue at. A longer one is dropped, because browsers limit a cookie to 4 kB."""
-LONGEST_SECONDS = 3600.0
+MAX_LOGIN_SECONDS = 3600.0
 """Time within which a sign-in has to be completed."""
-MOST_USED = 10_000
+MAX_USED = 10_000
 """Number of used sign-ins that are remembered. If a flood exceeds it, the oldest are discarded."""
 
 
@@ -38,13 +38,13 @@ class PendingLogin:
     @property
     def is_over(self) -> bool:
         """Whether it was not completed in time."""
-        return abs(time.time() - self.begun) >= LONGEST_SECONDS
+        return abs(time.time() - self.begun) >= MAX_LOGIN_SECONDS
 
 
 def new_login(redirect_uri: str, next_url: str) -> PendingLogin:
     """Begin a sign-in."""
     state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
-    kept = next_url if len(next_url) <= LONGEST_NEXT else ""
+    kept = next_url if len(next_url) <= MAX_NEXT_LENGTH else ""
     return PendingLogin(state, nonce, verifier, redirect_uri, kept, time.time())
 
 
@@ -79,9 +79,9 @@ class UsedLogins:
         if name in self._used:
             return False
         now = time.monotonic()
-        if len(self._used) >= MOST_USED:
-            self._used = {each: at for each, at in self._used.items() if now - at < LONGEST_SECONDS}
-        while len(self._used) >= MOST_USED:
+        if len(self._used) >= MAX_USED:
+            self._used = {each: at for each, at in self._used.items() if now - at < MAX_LOGIN_SECONDS}
+        while len(self._used) >= MAX_USED:
             del self._used[next(iter(self._used))]
         self._used[name] = now
         return True
@@ -90,4 +90,4 @@ class UsedLogins:
 def surplus_cookies(handler: Any) -> list[str]:
     """Return cookies of earlier tabs that are too many, because abandoned sign-ins would accumulate."""
     ours = [name for name in handler.cookies if name.startswith(PREFIX)]
-    return ours[: max(0, len(ours) - MOST_TABS + 1)]
+    return ours[: max(0, len(ours) - MAX_TABS + 1)]

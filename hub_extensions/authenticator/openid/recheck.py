@@ -27,28 +27,28 @@ from hub_extensions.core.sign_on import EndCause
 from hub_extensions.core.sign_on.answers import Account
 from hub_extensions.core.sign_on.identity import Identity
 from hub_extensions.core.sign_on.recheck import (
-    AT_ONCE,
     END_OF_ACCOUNT,
     EXPECTED,
+    MIN_CONCURRENT,
+    MIN_PER_SECOND,
     PAUSES_SECONDS,
-    PER_SECOND,
     PROBE_SECONDS,
     RIGHT_LOST,
     ProviderHealth,
     ProviderLink,
     RecheckFailure,
     RecheckOutcome,
-    at_once,
-    due,
-    end_of_no,
+    cause_of_error,
+    checks_per_second,
+    due_links,
+    max_concurrent,
     overdue,
-    per_second,
 )
 
 TICK_SECONDS = 2.0
 FRESH = timedelta(seconds=30)
 """A request does not re-check a session that was checked less than this ago."""
-REQUEST_WAITS_SECONDS = 2.0
+REQUEST_WAIT_SECONDS = 2.0
 """Maximum time that a request waits for the provider: the gate treats the hub as away after 5 s."""
 _NEVER = datetime.min.replace(tzinfo=timezone.utc)
 
@@ -60,22 +60,22 @@ class ProviderRecheck:
         self._auth, self._app = authenticator, app
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._wakes = asyncio.Event()
-        self._places, self._most = asyncio.Semaphore(AT_ONCE), AT_ONCE
-        self._apart = 1 / PER_SECOND
+        self._places, self._most = asyncio.Semaphore(MIN_CONCURRENT), MIN_CONCURRENT
+        self._apart = 1 / MIN_PER_SECOND
         self._next_start = 0.0
         self._pause, self._pause_until, self._asked_last = 0.0, 0.0, 0.0
         self._unanswered: dict[str, RecheckFailure] = {}
         self._health = ProviderHealth()
         self.away_since: datetime | None = None
         self.away_because = ""
-        self._misses_key = False
+        self._warned_of_key = False
         self._work = asyncio.ensure_future(self._run())
 
     def wake(self) -> None:
         """Start a round at once, because sessions were marked to be checked."""
         self._wakes.set()
 
-    async def ask_user(self, user_id: int) -> None:
+    async def check_user(self, user_id: int) -> None:
         """Re-check a user's sessions that were not checked recently.
 
         If the answer takes longer than a request may wait, it takes effect when it arrives.
@@ -87,14 +87,14 @@ class ProviderRecheck:
         waiting = {session for session, last in self._unanswered.items() if steady < last.again_at}
         links = [each for each in links if each.session not in waiting]
         if links and steady >= self._pause_until:
-            await asyncio.wait(self._begin(links), timeout=REQUEST_WAITS_SECONDS)
+            await asyncio.wait(self._begin(links), timeout=REQUEST_WAIT_SECONDS)
 
     async def _run(self) -> None:
         await self._app._start_future
         while True:
             more = False
             try:
-                self._write_kept()
+                self._write_unwritten()
                 self._forget()
                 more = await self._round()
             except Exception:
@@ -123,10 +123,10 @@ class ProviderRecheck:
         every, known = self._auth.sign_on.config.recheck, self._auth.links.all()
         self._set_pace(len(known), every)
         OVERDUE.set(overdue(known, every, now).total_seconds())
-        links = due(known, every, now, self._unanswered, steady)
+        links = due_links(known, every, now, self._unanswered, steady)
         if not links and self._health.away and steady >= self._asked_last + PROBE_SECONDS:
             # all sessions are in their pause: check the one that has waited longest
-            links = due(known, every, now, self._unanswered, math.inf)[:1]
+            links = due_links(known, every, now, self._unanswered, math.inf)[:1]
         if not links or steady < self._pause_until:
             return False
         # while the provider is silent, one check is enough to detect its return
@@ -136,9 +136,9 @@ class ProviderRecheck:
 
     def _set_pace(self, sessions: int, every: timedelta) -> None:
         """Adapt the rate of checks to the number of sessions. The number of simultaneous checks never decreases."""
-        questions = per_second(sessions, every)
+        questions = checks_per_second(sessions, every)
         self._apart = 1 / questions
-        while self._most < at_once(questions):
+        while self._most < max_concurrent(questions):
             self._places.release()
             self._most += 1
 
@@ -169,7 +169,7 @@ class ProviderRecheck:
             except (ProviderAway, ProviderUnusable, SignOnFailed) as problem:
                 self._note_unanswered(session)
                 self._set_pause(answers=isinstance(problem, SignOnFailed))
-                self._is_silent(session, getattr(problem, "sentence", "") or str(problem))
+                self._note_no_answer(session, getattr(problem, "sentence", "") or str(problem))
                 return
             except Exception:
                 self._app.log.exception("A session was not asked about")
@@ -177,7 +177,7 @@ class ProviderRecheck:
                 self._reload()
                 return
         self._unanswered.pop(session, None)
-        self._is_answered(session)
+        self._note_answer(session)
         RECHECKS.labels(outcome.value).inc()
 
     async def _answer(self, link: ProviderLink) -> RecheckOutcome:
@@ -207,10 +207,10 @@ class ProviderRecheck:
             if tokens.id_token:
                 _, claims = await auth.claims_of(tokens, nonce=None, sub=link.sub)
             else:
-                claims = await auth.user_information(tokens, link.sub)
+                claims = await auth.userinfo_claims(tokens, link.sub)
         except ProviderRefused as no:
             return await self._refused(link, kept, no)
-        if not await auth.take_over(user, link, claims, tokens):
+        if not await auth.apply_claims(user, link, claims, tokens):
             self._drop(link)
             return RecheckOutcome.RIGHT_LOST
         auth.sign_on.ender.note_known(link.user_id, "renewed")
@@ -223,7 +223,7 @@ class ProviderRecheck:
         Raises:
             ProviderAway, ProviderUnusable: the userinfo endpoint is not available.
         """
-        cause = end_of_no(no.words, no.code)
+        cause = cause_of_error(no.description, no.code)
         if cause is not EndCause.NOT_RENEWED or self._auth.sign_on.registry.cause_of(link.session) in EXPECTED:
             return self._ends(link, cause)
         with suppress(ProviderAway, ProviderUnusable):
@@ -231,7 +231,7 @@ class ProviderRecheck:
                 if kept.access:
                     await self._auth.provider.userinfo(kept.access)
             except ProviderRefused as also:
-                cause = end_of_no(also.words, also.code)
+                cause = cause_of_error(also.description, also.code)
         account = None if cause in RIGHT_LOST else await self._account(link, kept)
         if account in END_OF_ACCOUNT:
             cause = END_OF_ACCOUNT[account]
@@ -282,8 +282,8 @@ class ProviderRecheck:
 
     def _without_key(self, link: ProviderLink) -> RecheckOutcome:
         """End a session whose tokens cannot be decrypted, because it cannot be checked. Warn once in the log."""
-        if not self._misses_key:
-            self._misses_key = True
+        if not self._warned_of_key:
+            self._warned_of_key = True
             self._app.log.warning(
                 "sign-on: sessions end, as what the hub keeps of them cannot be read with its key. To change the key, "
                 "keep the old one beside the new one for a while: JUPYTERHUB_CRYPT_KEY='NEW;OLD'"
@@ -306,7 +306,7 @@ class ProviderRecheck:
             sign_on.ender.end(link.user_id, sessions, cause, lost_right=lost, account_unknown=unknown)
         if account_unknown and others:
             with sign_on.registry.store.transaction():
-                links.to_be_asked([each for each in links.of_user(link.user_id) if each.session in others])
+                links.mark_due([each for each in links.of_user(link.user_id) if each.session in others])
             self.wake()
 
     def _drop(self, link: ProviderLink) -> None:
@@ -317,7 +317,7 @@ class ProviderRecheck:
         with self._auth.sign_on.registry.store.transaction():
             self._auth.links.put([link])
 
-    def _write_kept(self) -> None:
+    def _write_unwritten(self) -> None:
         links = self._auth.links
         unwritten = links.unwritten()
         if unwritten:
@@ -355,7 +355,7 @@ class ProviderRecheck:
         self._pause = 0.0 if answers else min(PROBE_SECONDS, 2 * self._pause or PAUSES_SECONDS[0])
         self._pause_until = time.monotonic() + self._pause
 
-    def _is_silent(self, session: str, because: str) -> None:
+    def _note_no_answer(self, session: str, because: str) -> None:
         RECHECKS.labels("away").inc()
         if because != self.away_because:
             self._app.log.warning("sign-on: the provider does not answer, and nobody is signed out for it: %s", because)
@@ -366,7 +366,7 @@ class ProviderRecheck:
             PROVIDER_AWAY.set(self.away_since.timestamp())
             self._auth.record("provider-away")
 
-    def _is_answered(self, session: str) -> None:
+    def _note_answer(self, session: str) -> None:
         self._set_pause(answers=True)
         self._health = self._health.after_answer(session, self._unanswered)
         if not self._unanswered:

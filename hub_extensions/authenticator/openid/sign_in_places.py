@@ -16,14 +16,14 @@ from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderUnreacha
 
 SIGN_INS_AT_ONCE = 8
 """Number of codes that are redeemed at the same time."""
-LONGEST_WAIT_SECONDS = 20.0
+MAX_WAIT_SECONDS = 20.0
 """Maximum wait for a place. Together with the provider's time-outs it is less than the minute of a code and a proxy."""
 
 
 class SignInPlaces:
     """The places, and the queue of those who wait for one."""
 
-    def __init__(self, seconds: float = LONGEST_WAIT_SECONDS) -> None:
+    def __init__(self, seconds: float = MAX_WAIT_SECONDS) -> None:
         self._seconds = seconds
         self._free = SIGN_INS_AT_ONCE
         self._waiting: deque[asyncio.Future[None]] = deque()

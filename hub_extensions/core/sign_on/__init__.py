@@ -9,13 +9,13 @@ from hub_extensions.core.sign_on.sessions import (
     EndCause,
     SignOnSession,
     address_of_browser,
+    browser_name,
     browser_text,
-    browser_words,
-    end_words,
+    end_sentence,
     limit_passed,
-    over_number,
     return_problem,
     short_address,
+    surplus_sessions,
 )
 
 __all__ = [
@@ -28,12 +28,12 @@ __all__ = [
     "SignOnSession",
     "StopOrder",
     "address_of_browser",
+    "browser_name",
     "browser_text",
-    "browser_words",
-    "end_words",
+    "end_sentence",
     "limit_passed",
-    "over_number",
     "plan_end",
     "return_problem",
     "short_address",
+    "surplus_sessions",
 ]

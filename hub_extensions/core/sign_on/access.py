@@ -89,7 +89,7 @@ class RequestFacts:
             return self.mode == "navigate" and (self.dest or "") in _PAGES
         return "text/html" in self.accept
 
-    def is_foreign(self, app_origin: str) -> bool:
+    def is_cross_origin(self, app_origin: str) -> bool:
         """Return whether a page of another origin changes something or opens a WebSocket with this request.
 
         A request whose origin is unknown counts as foreign.
@@ -162,7 +162,7 @@ def judge_session(
     if who is None or who.is_over:
         reason = "sign-in" if who is None else "session-over"
         return PassageVerdict(Passage.SIGN_IN if request.wants_page else Passage.REFUSE, reason)
-    if request.is_foreign(origin):
+    if request.is_cross_origin(origin):
         return PassageVerdict(Passage.FORBID, "foreign-origin")
     if request.is_framed:
         return PassageVerdict(Passage.FORBID, "foreign-frame")
@@ -170,7 +170,7 @@ def judge_session(
         return PassageVerdict(Passage.AWAY, "hub-away")
     if who.kind != "user":
         return PassageVerdict(Passage.REFUSE, "token-of-service")
-    if opens(app, who.scopes):
+    if grants_access(app, who.scopes):
         return PassageVerdict(Passage.PASS)
     again = request.wants_page and _may_have_changed(who, now)
     return PassageVerdict(Passage.SILENT_ROUND if again else Passage.FORBID, "not-allowed")
@@ -197,12 +197,12 @@ def judge_token(app: App, who: PersonFacts | None) -> PassageVerdict:
     # a server's token has those scopes of the role `server` that its owner has, so groups alone do not open an app
     return (
         PassageVerdict(Passage.PASS)
-        if opens(app, who.scopes)
+        if grants_access(app, who.scopes)
         else PassageVerdict(Passage.FORBID, "token-without-scope")
     )
 
 
-def opens(app: App, scopes: frozenset[str]) -> bool:
+def grants_access(app: App, scopes: frozenset[str]) -> bool:
     """Return whether one of these scopes gives access to the app."""
     return app.scope in scopes or EVERY_APP in scopes
 

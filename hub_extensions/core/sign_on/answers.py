@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from hub_extensions.core.sign_on.claims import shown
+from hub_extensions.core.sign_on.claims import quoted
 
 
 class About(Enum):
@@ -62,37 +62,37 @@ _CLIENT_WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderNo:
+class ErrorResponse:
     """A refusal of the provider.
 
     Attributes:
         code: the provider's error code, or `MUST_ACT`; "" if the answer lacks one.
-        words: the provider's error description; "" if the answer lacks one.
+        description: the provider's error description; "" if the answer lacks one.
     """
 
     about: About
     code: str
-    words: str
+    description: str
 
 
-def no_of_tokens(status: int, answered: Mapping[str, Any]) -> ProviderNo:
+def judge_token_error(status: int, answered: Mapping[str, Any]) -> ErrorResponse:
     """Classify an answer of the token endpoint that contains no tokens."""
     code, words = _error_of(answered)
     details = {answered.get("suberror"), answered.get("error_subtype")} - {None}
     if status >= 500 or status == TOO_MANY:
-        return ProviderNo(About.NOBODY, code, words)
+        return ErrorResponse(About.NOBODY, code, words)
     if code in _ACT or (code == "invalid_scope" and _ACT_WORDS.search(words)):
-        return ProviderNo(About.PERSON, MUST_ACT, words)
+        return ErrorResponse(About.PERSON, MUST_ACT, words)
     if code in _REFUSED:
         if any(isinstance(each, str) and each in _ACT_DETAILS for each in details) or _ACT_WORDS.search(words):
-            return ProviderNo(About.PERSON, MUST_ACT, words)
-        about_client = _CLIENT_WORDS.search(words) is not None and account_of_words(words) is None
-        return ProviderNo(About.CLIENT if about_client else About.PERSON, code, words)
+            return ErrorResponse(About.PERSON, MUST_ACT, words)
+        about_client = _CLIENT_WORDS.search(words) is not None and account_in_description(words) is None
+        return ErrorResponse(About.CLIENT if about_client else About.PERSON, code, words)
     # a 401 here is always about the client (RFC 6749, 5.2): some providers answer "access_denied" for a wrong secret
-    return ProviderNo(About.CLIENT if status == 401 or code in _OF_CLIENT else About.NOBODY, code, words)
+    return ErrorResponse(About.CLIENT if status == 401 or code in _OF_CLIENT else About.NOBODY, code, words)
 
 
-def no_of_userinfo(status: int, answered: Mapping[str, Any], challenge: str) -> ProviderNo:
+def judge_userinfo_error(status: int, answered: Mapping[str, Any], challenge: str) -> ErrorResponse:
     """Classify an answer of the userinfo endpoint that is not 200.
 
     Args:
@@ -102,9 +102,9 @@ def no_of_userinfo(status: int, answered: Mapping[str, Any], challenge: str) -> 
     in_head = dict(re.findall(r'\b(error|error_description)\s*=\s*"([^"]*)"', challenge[:2000]))
     code, words = code or in_head.get("error", ""), words or in_head.get("error_description", "")
     if status != 401:
-        return ProviderNo(About.NOBODY, code, words)
-    about_client = code in _OF_CLIENT or (_CLIENT_WORDS.search(words) and account_of_words(words) is None)
-    return ProviderNo(About.CLIENT if about_client else About.PERSON, code or "invalid_token", words)
+        return ErrorResponse(About.NOBODY, code, words)
+    about_client = code in _OF_CLIENT or (_CLIENT_WORDS.search(words) and account_in_description(words) is None)
+    return ErrorResponse(About.CLIENT if about_client else About.PERSON, code or "invalid_token", words)
 
 
 def _error_of(answered: Mapping[str, Any]) -> tuple[str, str]:
@@ -136,7 +136,7 @@ a
 lock-out, which anybody who knows the user name can cause."""
 
 
-def account_of_words(words: str) -> Account | None:
+def account_in_description(words: str) -> Account | None:
     """Return the account's state according to the provider's sentence, or `None` if the sentence is about something
     else.
 
@@ -199,6 +199,6 @@ def account_of_record(status: int, record: object, account: str) -> Account | No
     return Account.GONE if _NO_SUCH.search(words) and about_user and not elsewhere else None
 
 
-def refusal_sentence(no: ProviderNo) -> str:
+def refusal_sentence(no: ErrorResponse) -> str:
     """Return the provider's description for the log, shortened and on one line."""
-    return f"The provider says no: {shown(no.words or no.code)}."
+    return f"The provider says no: {quoted(no.description or no.code)}."

@@ -146,12 +146,12 @@ def check_catalogue(
     hubs = {found.origin for url in (hub_url, *hub_inside) if (found := address_of(url)) is not None}
     gate = address_of(gate_url)
     public_hub, servers = address_of(hub_url), address_of(subdomain_host)
-    problems = [*_of_each_other(apps)]
+    problems = [*_conflicts(apps)]
     for app in apps:
-        problems += _of_name(app)
-        problems += _of_place(app, public_hub, servers, gate)
-        problems += _of_upstream(app, hubs, gate)
-        problems += _of_paths(app)
+        problems += _name_problems(app)
+        problems += _address_problems(app, public_hub, servers, gate)
+        problems += _upstream_problems(app, hubs, gate)
+        problems += _path_problems(app)
         problems += _unknown(app, "groups", app.groups, known_groups, "nobody has this group")
         problems += _unknown(app, "offers", app.offers, known_offers, "there is no such offer")
         if not app.groups:
@@ -160,7 +160,7 @@ def check_catalogue(
     return sorted(problems, key=lambda each: each.is_warning)
 
 
-def _of_each_other(apps: AppCatalogue) -> Iterator[AppProblem]:
+def _conflicts(apps: AppCatalogue) -> Iterator[AppProblem]:
     for place, app in enumerate(apps):
         mine = address_of(app.where)
         for other in apps[:place]:
@@ -177,7 +177,7 @@ def _of_each_other(apps: AppCatalogue) -> Iterator[AppProblem]:
                 yield AppProblem(app.name, "where", text)
 
 
-def _of_name(app: App) -> Iterator[AppProblem]:
+def _name_problems(app: App) -> Iterator[AppProblem]:
     if not NAME.fullmatch(app.name):
         text = "it has to be 1 to 40 small letters, digits and hyphens, with a letter first"
         yield AppProblem(app.name, "name", text)
@@ -188,7 +188,7 @@ def _of_name(app: App) -> Iterator[AppProblem]:
         yield AppProblem(app.name, "icon", text)
 
 
-def _of_place(
+def _address_problems(
     app: App, hub: WebAddress | None, servers: WebAddress | None, gate: WebAddress | None
 ) -> Iterator[AppProblem]:
     place = address_of(app.where)
@@ -216,7 +216,7 @@ def _of_place(
         yield AppProblem(app.name, "where", "it has to begin with https://: the session's cookie is not sent to http")
 
 
-def _of_upstream(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress | None) -> Iterator[AppProblem]:
+def _upstream_problems(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress | None) -> Iterator[AppProblem]:
     upstream, place = address_of(app.upstream), address_of(app.where)
     if upstream is None or upstream.path != "/":
         yield AppProblem(app.name, "upstream", "it has to be an address such as http://10.0.0.7:5000, without a path")
@@ -249,7 +249,7 @@ def _of_upstream(app: App, hubs: Collection[tuple[str, int]], gate: WebAddress |
         yield AppProblem(app.name, "upstream", text, is_warning=True)
 
 
-def _of_paths(app: App) -> Iterator[AppProblem]:
+def _path_problems(app: App) -> Iterator[AppProblem]:
     if app.health and not is_plain(app.health):
         yield AppProblem(app.name, "health", "it has to be a plain path, such as /health")
     for path in app.public:

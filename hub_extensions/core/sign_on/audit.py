@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Literal
 
 from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App, address_of
-from hub_extensions.core.sign_on.identity_headers import all_names, spellings
+from hub_extensions.core.sign_on.identity_headers import identity_header_names, spellings
 
 AuditCaller = Literal["stranger", "outsider", "member", "browser", "other-browser"]
 """Nobody; an account without the app's group; an account with it; and the browsers of both, signed in by cookie."""
@@ -126,12 +126,12 @@ KINDS: Mapping[str, tuple[str, tuple[tuple[str, str], ...]]] = {
 
 def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
     """Yield all probes of one app through the proxy. `path` is that of its public address, with a trailing slash."""
-    yield from _doors(app, path)
-    yield from _headers(app, path)
-    yield from _cookies(app, path, cookie_name)
-    yield from _tricks(app, path)
-    yield from _public(app, path)
-    yield from _check_route(app)
+    yield from _access_probes(app, path)
+    yield from _header_probes(app, path)
+    yield from _cookie_probes(app, path, cookie_name)
+    yield from _path_probes(app, path)
+    yield from _public_probes(app, path)
+    yield from _internal_route_probes(app)
     advice = "Let the check see Sec-Fetch-Dest and Sec-Fetch-Site, or the app say frame-ancestors 'self'."
     for site, headers in FRAMES.items():
         yield Probe(
@@ -139,7 +139,7 @@ def probes_of(app: App, path: str, cookie_name: str) -> Iterator[Probe]:
         )
 
 
-def borrowed(app: App, path: str, name: str, mine: str, other: str, expired: str) -> Iterator[Probe]:
+def real_cookie_probes(app: App, path: str, name: str, mine: str, other: str, expired: str) -> Iterator[Probe]:
     """Yield probes of case A4 with real cookies of the gate. An empty value skips its probe.
 
     Args:
@@ -161,7 +161,7 @@ def borrowed(app: App, path: str, name: str, mine: str, other: str, expired: str
             yield Probe("A4", app.name, "a cookie that is somebody else's", way, path, advice, Rule.ODD, headers=sent)
 
 
-def _doors(app: App, path: str) -> Iterator[Probe]:
+def _access_probes(app: App, path: str) -> Iterator[Probe]:
     advice = "Put the check of `jupyterhub-gpu gate config` before this address in the proxy."
     group = "Its check has to ask for this very app: the name stands in the path of the check."
     cross = "The check has to see Origin and Sec-Fetch-Site as the browser sent them."
@@ -175,10 +175,10 @@ def _doors(app: App, path: str) -> Iterator[Probe]:
         yield Probe("A11", app.name, "from another site", way, path, cross, Rule.REFUSED, "browser", method, sent)
 
 
-def _headers(app: App, path: str) -> Iterator[Probe]:
-    for name in all_names():
+def _header_probes(app: App, path: str) -> Iterator[Probe]:
+    for name in identity_header_names():
         for spelled in spellings(name):
-            for way, sent in forged(spelled):
+            for way, sent in forged_headers(spelled):
                 sent_too = (*PAGE, *sent)
                 yield Probe(
                     "A3",
@@ -194,7 +194,7 @@ def _headers(app: App, path: str) -> Iterator[Probe]:
                 yield Probe("A3", app.name, tried, way, path, HEADER_ADVICE, Rule.UNBELIEVED, "member", headers=sent)
 
 
-def forged(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+def forged_headers(name: str) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
     """Yield the ways in which the audit sends one forged identity header."""
     yield name, HEADER_FORMS["once"](name, CANARY)
     if "-" in name and name[0].isupper() and not name.isupper():
@@ -212,7 +212,7 @@ HEADER_FORMS: Mapping[str, Callable[[str, str], tuple[tuple[str, str], ...]]] = 
 """Ways to write a header to get past a proxy: form -> the headers to send for a name and a value."""
 
 
-def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
+def _cookie_probes(app: App, path: str, name: str) -> Iterator[Probe]:
     advice = "The gate answered a cookie that it never gave: ask for help, and stop it meanwhile."
     made_up = "A" * 43
     for way, value in (
@@ -227,7 +227,7 @@ def _cookies(app: App, path: str, name: str) -> Iterator[Probe]:
         yield Probe("A4", app.name, "a cookie that is nobody's", way, path, advice, Rule.ODD, headers=sent)
 
 
-def _tricks(app: App, path: str) -> Iterator[Probe]:
+def _path_probes(app: App, path: str) -> Iterator[Probe]:
     advice = "Let the proxy bring paths into one form before it decides."
     base = path.rstrip("/")
     encoded = (f"{base}/%2e%2e{path}", f"{base}/%252e%252e{path}", f"{base}%2f", f"{base}/..%2f..{path}", f"{base}%5c")
@@ -236,7 +236,7 @@ def _tricks(app: App, path: str) -> Iterator[Probe]:
         yield Probe("A8", app.name, "its path in other spellings", way, way, advice, Rule.ODD, headers=PAGE)
 
 
-def _public(app: App, path: str) -> Iterator[Probe]:
+def _public_probes(app: App, path: str) -> Iterator[Probe]:
     """Yield the public paths of the catalogue, and attempts to get from them to the rest of the app."""
     advice = "What is public leads to the rest: let the proxy pass paths on as they came, or take it out of `public`."
     for each in app.public:
@@ -257,7 +257,7 @@ def _public(app: App, path: str) -> Iterator[Probe]:
             yield Probe("A8", app.name, tried, way, way, advice, Rule.ODD, headers=PAGE)
 
 
-def _check_route(app: App) -> Iterator[Probe]:
+def _internal_route_probes(app: App) -> Iterator[Probe]:
     advice = "The proxy may not pass these paths on, and the gate has to listen where only the proxy reaches it."
     asked = (f"{RESERVED}/{each}/{app.name}" for each in ("answer", "away", "relay"))
     paths = (f"{CHECK_PATH}{app.name}", *asked, f"{RESERVED}/ended", AUDIT_PATH)
@@ -281,13 +281,13 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     if probe.rule is Rule.LISTED:
         return Outcome.SAFE
     if probe.rule is Rule.UNBELIEVED:
-        return _believed(answer, plain, owner)
+        return _judge_canary(answer, plain, owner)
     if probe.rule is Rule.HIDDEN:
         return Outcome.SAFE if status in (400, 403, 404, 405, 421) else Outcome.OPEN
     if status in (401, 403) or answer.leads_to_sign_in:
         return Outcome.SAFE
     if probe.rule is Rule.UNFRAMED:
-        return _framed(answer, plain)
+        return _judge_framing(answer, plain)
     if probe.rule is Rule.ODD and plain is not None and verdict(ANY_PAGE, plain) is Outcome.OPEN:
         return Outcome.NOT_TRIED  # it is open without the probe's additions, which case A1 reports
     # a redirect to another spelling of the same path reveals nothing
@@ -295,7 +295,7 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     return Outcome.SAFE if odd and probe.rule is Rule.ODD else Outcome.OPEN
 
 
-def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Outcome:
+def _judge_canary(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Outcome:
     """Decide about an app that got a forged header. An app that shows no user name proves nothing."""
     if CANARY in answer.text:
         return Outcome.OPEN
@@ -304,9 +304,9 @@ def _believed(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) -> Out
     return Outcome.SAFE if answer.status in (200, 400, 401, 403, 431) else Outcome.NOT_TRIED
 
 
-def _framed(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
+def _judge_framing(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
     """A page is safe if it restricts who may frame it. A page that is not shown proves nothing."""
-    if _names_some(answer.framing):
+    if _restricts_framing(answer.framing):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED
 
@@ -322,11 +322,11 @@ def framing_of(policies: Iterable[str], frame_options: str) -> str:
         words = [directive.split() for directive in policy.split(";")]
         named = [each[1:] for each in words if each and each[0].lower() == "frame-ancestors"]
         found += [" ".join(each) or "'none'" for each in named[:1]]
-    strict = [each for each in found if _names_some(each)]
+    strict = [each for each in found if _restricts_framing(each)]
     return (strict or found or [frame_options])[0]
 
 
-def _names_some(framing: str) -> bool:
+def _restricts_framing(framing: str) -> bool:
     allowed = framing.lower().split()
     return bool(allowed) and not _EVERYBODY & set(allowed)
 
@@ -413,7 +413,7 @@ def known_limits(apps: Sequence[App]) -> Iterator[AuditResult]:
         yield AuditResult("A3", app.name, "a login of its own", why, Outcome.NOT_TRIED, advice)
 
 
-def unmatched(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:
+def mismatched_apps(apps: Sequence[App], services: Mapping[str, bool]) -> Iterator[AuditResult]:
     """Yield the results of case A13: apps that are missing at the hub or in the catalogue.
 
     Args:

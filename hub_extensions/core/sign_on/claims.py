@@ -12,7 +12,7 @@ from hub_extensions.core.text.wording import about
 
 Claims = Mapping[str, Any]
 
-LONGEST_SUBJECT = 255
+MAX_SUBJECT_LENGTH = 255
 """OpenID Connect Core, section 2: at most 255 ASCII characters. A session's id has the same limit here."""
 SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 """Algorithms that a provider may sign with. Never add ``none``, or one whose key is the client's secret."""
@@ -64,7 +64,7 @@ def merged(claims: Claims, more: Claims) -> Claims:
 def text_of(claims: Claims, name: str) -> str:
     """Return a claim that is a text without control characters and not too long, or ""."""
     value = claims.get(name)
-    if not isinstance(value, str) or len(value) > LONGEST_SUBJECT or not value.isprintable():
+    if not isinstance(value, str) or len(value) > MAX_SUBJECT_LENGTH or not value.isprintable():
         return ""
     return value
 
@@ -95,14 +95,14 @@ def algorithm_problem(header: Claims, algorithms: tuple[str, ...]) -> SignOnRefu
     """Check that the header names an allowed algorithm."""
     name = header.get("alg")
     if not isinstance(name, str) or name.startswith(NEVER_ALGORITHMS) or name not in algorithms:
-        return SignOnRefusal("algorithm", f"It is signed with {shown(name)}, not with one of {', '.join(algorithms)}.")
+        return SignOnRefusal("algorithm", f"It is signed with {quoted(name)}, not with one of {', '.join(algorithms)}.")
     return None
 
 
 def issuer_problem(claims: Claims, issuer: str) -> SignOnRefusal | None:
     """Check that the issuer is exactly this provider."""
     if claims.get("iss") != issuer:
-        return SignOnRefusal("issuer", f"Its issuer is {shown(claims.get('iss'))}, not {issuer!r}.")
+        return SignOnRefusal("issuer", f"Its issuer is {quoted(claims.get('iss'))}, not {issuer!r}.")
     return None
 
 
@@ -110,7 +110,7 @@ def audience_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
     """Check that our client is in the audience."""
     audience = audience_of(claims)
     if audience is None or client_id not in audience:
-        return SignOnRefusal("audience", f"It is for {shown(claims.get('aud'))}, not for {client_id!r}.")
+        return SignOnRefusal("audience", f"It is for {quoted(claims.get('aud'))}, not for {client_id!r}.")
     return None
 
 
@@ -122,6 +122,6 @@ def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
     return SignOnRefusal("clock", sentence, {"off": f"{abs(ahead).total_seconds():g}", "where": where})
 
 
-def shown(value: Any) -> str:
+def quoted(value: Any) -> str:
     """Return a foreign value for a log: short, in ASCII and on one line."""
     return ascii(value)[:80]

@@ -20,13 +20,13 @@ from hub_extensions.core.sign_on.claims import (
     audience_problem,
     clock_refusal,
     issuer_problem,
-    shown,
+    quoted,
     text_of,
     time_of,
 )
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
-LARGEST_TOKEN = 64 * 1024
+MAX_TOKEN_BYTES = 64 * 1024
 """Maximum size of an encoded id token in bytes."""
 
 _HASHES = {"256": hashlib.sha256, "384": hashlib.sha384, "512": hashlib.sha512}
@@ -77,7 +77,7 @@ def judge_id_token(header: Claims, claims: Claims, expected: Expected, now: date
     sub = text_of(claims, "sub")
     if not sub:
         return SignOnRefusal("subject", "It does not say who signed in (sub).")
-    if expected.sub and not same(sub, expected.sub):
+    if expected.sub and not equal_in_constant_time(sub, expected.sub):
         return SignOnRefusal("subject", "It is about somebody else (sub) than the one it was asked for.")
     return IdToken(expected.issuer, sub, text_of(claims, "sid"), claims)
 
@@ -86,12 +86,12 @@ def userinfo_problem(claims: Claims, sub: str) -> SignOnRefusal | None:
     """Check that the user information is about this person."""
     if not text_of(claims, "sub"):
         return SignOnRefusal("no-subject", "The provider's user information does not say whom it is about (sub).")
-    if not same(text_of(claims, "sub"), sub):
+    if not equal_in_constant_time(text_of(claims, "sub"), sub):
         return SignOnRefusal("subject", "The provider's user information is about somebody else (sub).")
     return None
 
 
-def same(one: str, other: str) -> bool:
+def equal_in_constant_time(one: str, other: str) -> bool:
     """Compare in constant time. An empty text equals nothing."""
     return bool(one) and hmac.compare_digest(one.encode(), other.encode())
 
@@ -102,7 +102,7 @@ def _party_problem(claims: Claims, client_id: str) -> SignOnRefusal | None:
     if asked_by is None and len(audience_of(claims) or ()) == 1:
         return None
     if asked_by != client_id:
-        return SignOnRefusal("audience", f"It was made for {shown(asked_by)} (azp), not for {client_id!r}.")
+        return SignOnRefusal("audience", f"It was made for {quoted(asked_by)} (azp), not for {client_id!r}.")
     return None
 
 
@@ -123,7 +123,7 @@ def _time_problem(claims: Claims, leeway: timedelta, now: datetime) -> SignOnRef
 
 
 def _nonce_problem(claims: Claims, nonce: str | None) -> SignOnRefusal | None:
-    if nonce is not None and not same(text_of(claims, "nonce"), nonce):
+    if nonce is not None and not equal_in_constant_time(text_of(claims, "nonce"), nonce):
         return SignOnRefusal("nonce", "Its nonce is not the one of this login, or there is none.")
     return None
 
@@ -132,7 +132,7 @@ def _hash_problem(header: Claims, claims: Claims, access_token: str | None) -> S
     """Check ``at_hash``, which is optional in the code flow, against the access token."""
     if access_token is None or "at_hash" not in claims:
         return None
-    if not same(text_of(claims, "at_hash"), hash_of_token(str(header["alg"]), access_token)):
+    if not equal_in_constant_time(text_of(claims, "at_hash"), hash_of_token(str(header["alg"]), access_token)):
         return SignOnRefusal("at-hash", "It belongs to another access token (at_hash).")
     return None
 

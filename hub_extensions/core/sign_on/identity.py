@@ -38,12 +38,12 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any
 
-from hub_extensions.core.sign_on.claims import ABSENT, Claims, claim_at, shown
+from hub_extensions.core.sign_on.claims import ABSENT, Claims, claim_at, quoted
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
-LONGEST_NAME = 255
+MAX_NAME_LENGTH = 255
 """Maximum length of the name of a user or group: the width of the hub's columns."""
-MOST_GROUPS = 2_000
+MAX_GROUPS = 2_000
 MADE_BY_SIGN_IN = timedelta(minutes=1)
 """Time within which the hub creates the account after its first sign-in was pinned."""
 
@@ -97,7 +97,7 @@ def pin_of(
     )
 
 
-def was_there(created: datetime, pinned: datetime) -> bool:
+def existed_at_pin(created: datetime, pinned: datetime) -> bool:
     """Return whether a pin may belong to the account that has its name now.
 
     The account existed before, or was created by the sign-in that made the pin. An account that was created later may
@@ -119,7 +119,7 @@ def name_of(claims: Claims, path: str) -> str | SignOnRefusal:
     if name is None or name == "":
         return SignOnRefusal("no-name", f"The provider says no name ({path}).", {"claim": path})
     if not isinstance(name, str) or not _is_name(name) or "/" in name or name in (".", ".."):
-        problem = f"The hub takes no user of this name ({path}): {shown(name)}."
+        problem = f"The hub takes no user of this name ({path}): {quoted(name)}."
         return SignOnRefusal("bad-name", problem, {"claim": path})
     return name
 
@@ -198,9 +198,9 @@ def claimed_groups(
     if strange is not None or None in said:
         return _unreadable(f"a list with {_KINDS.get(type(strange), type(strange).__name__)} in it")
     if len(said) == 1 and (one := next(iter(said)).strip())[:1] + one[-1:] in ("[]", "{}"):
-        return _unreadable(f"a list with a text that looks like a list: {shown(one)}")
-    if len(said) > MOST_GROUPS:
-        return _unreadable(f"a list of {len(said)} groups, more than {MOST_GROUPS}")
+        return _unreadable(f"a list with a text that looks like a list: {quoted(one)}")
+    if len(said) > MAX_GROUPS:
+        return _unreadable(f"a list of {len(said)} groups, more than {MAX_GROUPS}")
     found = {names.get(one, one) for one in said}
     return ClaimedGroups(frozenset(one for one in found if _is_name(one) and (not kept or one in kept)))
 
@@ -224,9 +224,9 @@ def _names_several(text: str, known: Set[str]) -> str:
     if text in known:
         return ""
     if text[:1] in ("[", "{"):
-        return f"a text that looks like a list: {shown(text)}"
+        return f"a text that looks like a list: {quoted(text)}"
     if "=" not in text and _SEVERAL.fullmatch(text):
-        return f"a text that looks like several groups, which a function as groups_claim can take apart: {shown(text)}"
+        return f"a text that looks like several groups, which a function as groups_claim can take apart: {quoted(text)}"
     return ""
 
 
@@ -294,4 +294,4 @@ def judge_groups(
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text) <= LONGEST_NAME and text.isprintable() and text == text.strip()
+    return 0 < len(text) <= MAX_NAME_LENGTH and text.isprintable() and text == text.strip()

@@ -60,20 +60,20 @@ class CallerIdentity:
     name: str = ""
 
 
-def all_names() -> tuple[str, ...]:
+def identity_header_names() -> tuple[str, ...]:
     """Return every header that identifies a caller, of all families."""
     named = [header for family in FAMILIES.values() for header in family.values()]
     return (*named, *FOREIGN, ASSERTION)
 
 
-def copied_names() -> tuple[str, ...]:
+def copied_header_names() -> tuple[str, ...]:
     """Return the headers of the gate's 200 that replace those of the browser."""
-    return (*all_names(), COOKIE)
+    return (*identity_header_names(), COOKIE)
 
 
 def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
     """Return all identity headers. Those of other families are empty, so that a proxy that copies them clears them."""
-    found = dict.fromkeys(all_names(), "")
+    found = dict.fromkeys(identity_header_names(), "")
     if family is not None:
         values = {
             "user": _sendable(identity.user),

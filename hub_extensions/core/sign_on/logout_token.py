@@ -28,7 +28,7 @@ from hub_extensions.core.sign_on.claims import (
     audience_problem,
     clock_refusal,
     issuer_problem,
-    shown,
+    quoted,
     text_of,
     time_of,
 )
@@ -40,7 +40,7 @@ OLDEST = timedelta(days=1)
 """Maximum age of a logout token, and so the longest time for which its ``jti`` is remembered."""
 FRESH = timedelta(minutes=5)
 """Validity of a logout token without ``exp``, as sent by Keycloak 22 and 23.0.0 to 23.0.3 and Ory Hydra 2.2."""
-LARGEST_BODY = 16 * 1024
+MAX_BODY_BYTES = 16 * 1024
 """Maximum size in bytes of the request that delivers the token."""
 
 
@@ -100,7 +100,7 @@ def judge_logout_token(
     sub, sid, jti = (text_of(claims, name) for name in ("sub", "sid", "jti"))
     for name, text in (("sub", sub), ("sid", sid)):
         if name in claims and not text:
-            return SignOnRefusal("subject", f"Its {name} is no text: {shown(claims[name])}.")
+            return SignOnRefusal("subject", f"Its {name} is no text: {quoted(claims[name])}.")
     if not sub and not sid:
         return SignOnRefusal("subject", "It names neither a person (sub) nor a session (sid).")
     if not jti:
@@ -111,7 +111,7 @@ def judge_logout_token(
 def _type_problem(header: Claims) -> SignOnRefusal | None:
     kind = header.get("typ", "JWT")
     if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in TYPES:
-        return SignOnRefusal("type", f"It is of the type {shown(kind)}, not a logout token.")
+        return SignOnRefusal("type", f"It is of the type {quoted(kind)}, not a logout token.")
     return None
 
 

@@ -16,7 +16,7 @@ from hub_extensions.core.sign_on.apps import App
 
 HealthState = Literal["up", "down", "unknown"]
 HEALTH_EVERY = timedelta(seconds=30)
-HEALTH_FORGOTTEN = 4 * HEALTH_EVERY
+HEALTH_EXPIRES = 4 * HEALTH_EVERY
 """An older result of a health check counts as unknown."""
 SERVER_ERROR = 500
 
@@ -30,7 +30,7 @@ class AppHealth:
     asked: datetime | None = None
 
 
-NOT_ASKED = AppHealth()
+NOT_CHECKED = AppHealth()
 
 
 def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHealth:
@@ -43,7 +43,7 @@ def next_health(before: AppHealth, status: int | None, now: datetime) -> AppHeal
 
 def health_now(health: AppHealth, now: datetime) -> AppHealth:
     """Return the health, or unknown if the last check is too long ago."""
-    return health if health.asked is not None and now - health.asked <= HEALTH_FORGOTTEN else NOT_ASKED
+    return health if health.asked is not None and now - health.asked <= HEALTH_EXPIRES else NOT_CHECKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def portal_of(
     places = None if sources.tickets is None else tuple(each for each in sources.tickets if each.user in (None, user))
     return Portal(
         user,
-        tuple(_tile(app, health_now(health.get(app.name, NOT_ASKED), now)) for app in _shown(apps, sources)),
+        tuple(_tile(app, health_now(health.get(app.name, NOT_CHECKED), now)) for app in _shown(apps, sources)),
         _servers(user, sources),
         sources.gpu_service,
         places,
@@ -140,7 +140,7 @@ def _shown(apps: Sequence[App], sources: Sources) -> list[App]:
 def _tile(app: App, health: AppHealth) -> AppTile:
     picture = app.icon if app.icon.startswith("/") and not app.icon.startswith("//") else ""
     sign = app.icon if app.icon and len(app.icon) <= 8 and not picture else app.title[:1].upper()
-    return AppTile(app.name, app.title, app.where, sign, picture, health if app.health else NOT_ASKED)
+    return AppTile(app.name, app.title, app.where, sign, picture, health if app.health else NOT_CHECKED)
 
 
 def _servers(user: str, sources: Sources) -> tuple[ServerTile, ...] | None:

@@ -25,14 +25,14 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.sign_on.answers import MUST_ACT, Account, account_of_words
+from hub_extensions.core.sign_on.answers import MUST_ACT, Account, account_in_description
 from hub_extensions.core.sign_on.sessions import EndCause
 
-AT_ONCE = 5
+MIN_CONCURRENT = 5
 """Checks that run at the same time; more only if the sessions could not be checked in time otherwise."""
-PER_SECOND = 8.0
+MIN_PER_SECOND = 8.0
 """Checks that start per second; more only if the sessions could not be checked in time otherwise."""
-MOST_PER_SECOND = 40.0
+MAX_PER_SECOND = 40.0
 """Upper limit of that, to protect provider and hub: 9,600 sessions in five minutes."""
 RESERVE = 1.25
 ANSWER_SECONDS = 0.6
@@ -90,11 +90,11 @@ class ProviderLink:
         return None if self.checked is None or self.checked - now > AHEAD else self.checked
 
 
-def end_of_no(words: str, code: str = "") -> EndCause:
+def cause_of_error(words: str, code: str = "") -> EndCause:
     """Return the cause of an end from the provider's error description and code."""
     if code == MUST_ACT:
         return EndCause.MUST_ACT
-    found = account_of_words(words)
+    found = account_in_description(words)
     return EndCause.NOT_RENEWED if found is None else END_OF_ACCOUNT.get(found, EndCause.NOT_RENEWED)
 
 
@@ -152,7 +152,7 @@ class ProviderHealth:
         return ProviderHealth(True, answered, in_a_row)
 
 
-def due(
+def due_links(
     links: Iterable[ProviderLink],
     every: timedelta,
     now: datetime,
@@ -171,7 +171,7 @@ def due(
 
     def is_due(link: ProviderLink) -> bool:
         asked = link.last_asked(now)
-        return asked is None or (every > timedelta(0) and now - asked >= every * (1 - _early(link.session)))
+        return asked is None or (every > timedelta(0) and now - asked >= every * (1 - _jitter(link.session)))
 
     found = [each for each in links if is_due(each)]
     found = [each for each in found if each.session not in failed or steady >= failed[each.session].again_at]
@@ -183,15 +183,15 @@ def due(
     return sorted(found, key=order)
 
 
-def per_second(sessions: int, every: timedelta) -> float:
+def checks_per_second(sessions: int, every: timedelta) -> float:
     """Return how many checks may start per second, so that this number of sessions is checked within the interval."""
     needed = RESERVE * sessions / every.total_seconds() if every > timedelta(0) else 0.0
-    return min(MOST_PER_SECOND, max(PER_SECOND, needed))
+    return min(MAX_PER_SECOND, max(MIN_PER_SECOND, needed))
 
 
-def at_once(questions: float) -> int:
+def max_concurrent(questions: float) -> int:
     """Return how many checks may run at the same time if this many start per second."""
-    return max(AT_ONCE, math.ceil(questions * ANSWER_SECONDS))
+    return max(MIN_CONCURRENT, math.ceil(questions * ANSWER_SECONDS))
 
 
 def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> timedelta:
@@ -209,6 +209,6 @@ def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> t
     return max(timedelta(0), max(late, default=timedelta(0)))
 
 
-def _early(session: str) -> float:
+def _jitter(session: str) -> float:
     """Return a number between 0 and `JITTER` that is always the same for a session."""
     return JITTER * zlib.crc32(session.encode()) / 2**32

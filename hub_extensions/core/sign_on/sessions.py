@@ -75,7 +75,7 @@ def return_problem(sessions: Iterable[SignOnSession], config: SignOnConfig, now:
     return "" if any(limit_passed(each, config, now) is None for each in sessions) else SIGNED_OUT
 
 
-def over_number(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequence[SignOnSession]:
+def surplus_sessions(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequence[SignOnSession]:
     """Return the oldest of a person's sessions, by which the person has too many."""
     if config.max_sessions is None:
         return ()
@@ -136,7 +136,7 @@ _SYSTEMS = (
 )
 
 
-def browser_words(user_agent: str) -> str:
+def browser_name(user_agent: str) -> str:
     """Return a browser's name for its owner, such as ``Firefox on Linux``. Only known words of the header are used."""
     header = user_agent[:512]
     browser = next((name for name, sign in _BROWSERS if re.search(sign, header)), "")
@@ -147,7 +147,7 @@ def browser_words(user_agent: str) -> str:
 
 
 def browser_text(browser: str, t: Catalogue) -> str:
-    """Return the name of a browser, as `browser_words` made it, in the reader's language."""
+    """Return the name of a browser, as `browser_name` made it, in the reader's language."""
     name, on, system = browser.partition(" on ")
     name = {"A browser": t("A browser"), "Another program": t("Another program")}.get(name, name)
     return t("%1 on %2", name, system) if on else name
@@ -172,6 +172,6 @@ WORDS = {
 }
 
 
-def end_words(cause: str, t: Catalogue = ENGLISH) -> str:
+def end_sentence(cause: str, t: Catalogue = ENGLISH) -> str:
     """Return why a session ended, for its user; the name of an admin is left out."""
     return t(WORDS[EndCause(cause)]) if cause in set(EndCause) else t("This session ended.")

@@ -16,8 +16,8 @@ from hub_extensions.core.sign_on.identity_headers import (
     TO_THE_GATE,
     UPGRADE,
     URI,
-    all_names,
-    copied_names,
+    copied_header_names,
+    identity_header_names,
 )
 from hub_extensions.tools.gate_config.sites import ConfigRefused, HostAddress, PlacedApp, Site, address_of, sites_of
 
@@ -91,8 +91,8 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
         check=CHECK_PATH,
         answer="/_gate/answer/",
         public=PUBLIC,
-        identity=all_names(),
-        copied=copied_names(),
+        identity=identity_header_names(),
+        copied=copied_header_names(),
         to_the_gate=TO_THE_GATE,
         secret_header=PROXY_SECRET,
         method_header=METHOD,

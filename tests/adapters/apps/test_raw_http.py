@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.apps.raw_http import HttpPlace, certificate_fault
+from hub_extensions.adapters.apps.raw_http import HttpTarget, certificate_fault
 from tests.cluster.certificates import Authority
 from tests.patience import patient
 
@@ -30,7 +30,7 @@ async def test_a_certificate_is_judged_by_this_machines_authorities_and_for_its_
 ) -> None:
     async with tls_server(tmp_path) as port:
         places = [
-            HttpPlace.of(f"https://{name}", f"127.0.0.1:{port}")
+            HttpTarget.of(f"https://{name}", f"127.0.0.1:{port}")
             for name in ("apps.example.org", "hub.example.org:8443")
         ]
         monkeypatch.setenv("SSL_CERT_FILE", "/dev/null")

@@ -17,7 +17,7 @@ import requests
 from hub_extensions.adapters.provider.forged_assertions import forged_tokens
 from hub_extensions.adapters.provider.oidc import (
     FIRST_KEYS_SECONDS,
-    KEYS_ANEW_SECONDS,
+    KEY_RETRY_SECONDS,
     KEYS_SECONDS,
     Provider,
     ProviderAway,
@@ -189,7 +189,7 @@ async def test_while_it_is_away_the_last_document_is_good(op: OidcProvider, aske
     assert await asked.metadata() is first
     assert op.asked["openid-configuration"] == 2
     op.fault = WithDocument(userinfo_endpoint=None)
-    clock.now += KEYS_ANEW_SECONDS + 1
+    clock.now += KEY_RETRY_SECONDS + 1
     assert (await asked.metadata()).userinfo == ""
 
 
@@ -385,7 +385,7 @@ async def test_a_token_without_id_of_its_key_is_taken_where_only_one_fits(op: Oi
 async def test_twenty_unknown_keys_are_asked_for_once(op: OidcProvider, asked: Provider, clock: Clock) -> None:
     await verified(asked, op.logout_token(sub="u-1"))
     assert op.asked["keys"] == 1
-    clock.now += KEYS_ANEW_SECONDS + 1
+    clock.now += KEY_RETRY_SECONDS + 1
     for number in range(20):
         token = op.logout_token(sign=SignedWith(kid=f"unknown-{number}").signed)
         assert isinstance(await asked.verified(token), SignOnRefusal)
@@ -398,7 +398,7 @@ async def test_keys_that_were_changed_are_found_within_a_minute(
     await verified(asked, op.logout_token(sub="u-1"))
     op.key = "rotated"
     assert isinstance(await asked.verified(op.logout_token(sub="u-1")), SignOnRefusal)
-    clock.now += KEYS_ANEW_SECONDS
+    clock.now += KEY_RETRY_SECONDS
     await verified(asked, op.logout_token(sub="u-1"))
     assert op.asked["keys"] == 2
 
@@ -459,7 +459,7 @@ async def test_a_key_that_was_made_anew_under_its_old_id_is_read_again_once_a_mi
     assert op.asked["keys"] == 1
     op.fault = WithAnotherKeyOfTheSameId()
     token = (await asked.exchange(code_of(op), VERIFIER, BACK)).id_token
-    clock.now += KEYS_ANEW_SECONDS + 1
+    clock.now += KEY_RETRY_SECONDS + 1
     _, claims = await verified(asked, token)
     assert claims["sub"] == op.who and op.asked["keys"] == 2
     forged = SignedWith("third").signed({"alg": "RS256", "kid": "first"}, {"sub": "x"}, None)
@@ -467,7 +467,7 @@ async def test_a_key_that_was_made_anew_under_its_old_id_is_read_again_once_a_mi
         found = await asked.verified(forged)
         assert isinstance(found, SignOnRefusal) and found.code == "signature"
     assert op.asked["keys"] == 2, "not for each bad token"
-    clock.now += KEYS_ANEW_SECONDS + 1
+    clock.now += KEY_RETRY_SECONDS + 1
     await asked.verified(forged)
     assert op.asked["keys"] == 3
     await verified(asked, token)

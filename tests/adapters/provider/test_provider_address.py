@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hub_extensions.adapters.provider.provider_address import address_problem, issuer_wrong
+from hub_extensions.adapters.provider.provider_address import address_problem, issuer_setting_problem
 
 
 @pytest.mark.parametrize(
@@ -44,4 +44,4 @@ def test_a_secret_goes_over_tls_or_nowhere(address: str, fits: bool) -> None:
     ],
 )
 def test_an_issuer_is_an_address_of_tls_without_a_query(issuer: object, wrong: str) -> None:
-    assert issuer_wrong(issuer) == wrong
+    assert issuer_setting_problem(issuer) == wrong

@@ -20,7 +20,7 @@ from hub_extensions.adapters.store.sign_on import METADATA, SignOnStore
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.registry import SessionRegistry
 from hub_extensions.core.sign_on import EndCause, SignOnConfig
-from hub_extensions.core.sign_on.recheck import AT_ONCE, ProviderLink
+from hub_extensions.core.sign_on.recheck import MIN_CONCURRENT, ProviderLink
 from tests.patience import patient
 
 pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
@@ -142,14 +142,14 @@ class Place:
                 kept = await encrypted(KeptTokens(f"{name}:0"))
                 self.links.put([ProviderLink(name, 1, "https://op.example", "u-1", "", kept, long_ago)])
 
-    async def user_information(self, tokens: ProviderTokens, sub: str) -> dict[str, str]:
+    async def userinfo_claims(self, tokens: ProviderTokens, sub: str) -> dict[str, str]:
         from hub_extensions.authenticator.openid.failure import SignOnFailed
 
         if tokens.refresh.partition(":")[0] in self.provider.unclear:
             raise SignOnFailed("clock", "its clock is 5 min ahead")
         return {"sub": sub}
 
-    async def take_over(self, *_: object) -> bool:
+    async def apply_claims(self, *_: object) -> bool:
         return True
 
     def record(self, kind: str) -> None:
@@ -166,8 +166,8 @@ class _Users:
 
 def at_any_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is waited for between two questions; no more than five are open all the same."""
-    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.per_second", lambda *_: 1e9)
-    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.at_once", lambda _: AT_ONCE)
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.checks_per_second", lambda *_: 1e9)
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.max_concurrent", lambda _: MIN_CONCURRENT)
 
 
 @asynccontextmanager
@@ -213,11 +213,11 @@ async def test_a_request_has_a_session_asked_about_that_was_asked_about_before_t
     async with asking(1, monkeypatch) as (place, recheck):
         (name,) = place.names
         await until(lambda: place.provider.asked[name] and not recheck._asking)
-        await recheck.ask_user(1)
+        await recheck.check_user(1)
         assert place.provider.asked[name] == 1, "it was just now"
         recheck._work.cancel()
         place.sign_on_now = lambda: datetime.now(timezone.utc) - timedelta(hours=1)  # type: ignore[method-assign]
-        await recheck.ask_user(1)
+        await recheck.check_user(1)
         assert place.provider.asked[name] == 2
 
 
@@ -225,16 +225,16 @@ async def test_a_request_has_a_session_asked_about_that_was_asked_about_before_t
 async def test_a_request_does_not_wait_for_a_provider_that_hangs_and_its_answer_counts_when_it_comes(
     monkeypatch: pytest.MonkeyPatch, refused: str
 ) -> None:
-    from hub_extensions.authenticator.openid.recheck import REQUEST_WAITS_SECONDS
+    from hub_extensions.authenticator.openid.recheck import REQUEST_WAIT_SECONDS
 
-    assert REQUEST_WAITS_SECONDS == 2
-    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.REQUEST_WAITS_SECONDS", 0.05)
+    assert REQUEST_WAIT_SECONDS == 2
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.REQUEST_WAIT_SECONDS", 0.05)
     async with asking(1, monkeypatch) as (place, recheck):
         (name,) = place.names
         place.provider.answers.clear()
         place.provider.refused = refused
         for _ in range(2):  # the second one waits for the same question
-            await asyncio.wait_for(recheck.ask_user(1), patient(5))
+            await asyncio.wait_for(recheck.check_user(1), patient(5))
         assert place.provider.asked[name] == 1 and name in recheck._asking
         assert place.ends == []
         place.provider.answers.set()
@@ -359,7 +359,7 @@ async def test_a_session_stays_with_its_old_key_beside_the_new_one_and_without_a
         else:
             monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "fedcba9876543210" * 4 + ";" + "0123456789abcdef" * 4)
             CryptKeeper.clear_instance()
-        await recheck.ask_user(1)
+        await recheck.check_user(1)
         assert place.provider.asked[name] == (1 if kept == "old-beside-new" else 0)
         assert place.ends == [] and place.warnings == []
         link_now = place.links.of_session(name)
@@ -392,7 +392,7 @@ async def test_between_many_who_are_due_nothing_is_waited_for(monkeypatch: pytes
     async with asking(90, monkeypatch) as (place, _):
         await until(lambda: len(place.provider.asked) == 90)
         assert set(place.provider.asked.values()) == {1}
-        assert place.provider.most_at_once == AT_ONCE == 5
+        assert place.provider.most_at_once == MIN_CONCURRENT == 5
 
 
 async def test_where_eight_in_a_second_are_too_few_more_are_asked_about_at_a_time(
@@ -400,7 +400,7 @@ async def test_where_eight_in_a_second_are_too_few_more_are_asked_about_at_a_tim
 ) -> None:
     """8 a second are 2,400 sessions in five minutes; nobody was told that the last of more were asked about late."""
     monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.TICK_SECONDS", 3600.0)
-    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.per_second", lambda *_: 40.0)
+    monkeypatch.setattr("hub_extensions.authenticator.openid.recheck.checks_per_second", lambda *_: 40.0)
     async with asking(30, monkeypatch) as (place, recheck):
         assert recheck._apart == 1 / 8
         await until(lambda: len(place.provider.asked) == 30)

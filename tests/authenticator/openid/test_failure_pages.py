@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, Request, Response, expect
 
-from hub_extensions.core.sign_on import EndCause, end_words
+from hub_extensions.core.sign_on import EndCause, end_sentence
 from hub_extensions.core.sign_on.failures import FAILURES, FailureAction, failure_of
 from tests.authenticator.openid.provider_hub import CLOCKS, provider_hub, sign_in, turn
 from tests.authenticator.openid.test_bad_input import DELETED, DISABLED
@@ -324,7 +324,7 @@ def test_a_student_reads_who_ended_the_session_and_signs_in_by_hand(house: House
     ENDED[cause](house, student)
     student.goes_to(HOME)
     expect(student.page.get_by_role("heading", level=1)).to_have_text("Your session ended")
-    expect(student.page.get_by_role("main")).to_contain_text(end_words(cause))
+    expect(student.page.get_by_role("main")).to_contain_text(end_sentence(cause))
     assert findings(student.page) == []
     assert student.visited[LOGIN] == 0
     house.op.who = student.sub

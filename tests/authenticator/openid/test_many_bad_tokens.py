@@ -33,7 +33,7 @@ class Signatures:
 
 
 async def test_good_tokens_are_taken_however_many_bad_ones_an_address_sends() -> None:
-    from hub_extensions.authenticator.openid.backchannel import BAD_A_MINUTE, BackchannelLogout, LogoutTokens
+    from hub_extensions.authenticator.openid.backchannel import MAX_BAD_PER_MINUTE, BackchannelLogout, LogoutTokens
 
     taken: list[str] = []
     auth = SimpleNamespace(
@@ -61,8 +61,8 @@ async def test_good_tokens_are_taken_however_many_bad_ones_an_address_sends() ->
         request = HTTPRequest(f"http://127.0.0.1:{port}/", "POST", headers, urlencode({"logout_token": token}).encode())
         return (await AsyncHTTPClient().fetch(request, raise_error=False)).code
 
-    bad = [await send("bad") for _ in range(BAD_A_MINUTE + 2)]
-    assert bad == [400] * BAD_A_MINUTE + [429] * 2
+    bad = [await send("bad") for _ in range(MAX_BAD_PER_MINUTE + 2)]
+    assert bad == [400] * MAX_BAD_PER_MINUTE + [429] * 2
     assert await send("good-1") == 200
     assert taken == ["good-1"]
     server.stop()

@@ -15,7 +15,7 @@ from tornado.httpserver import HTTPServer
 from tornado.testing import bind_unused_port
 from tornado.web import Application, RequestHandler
 
-from hub_extensions.authenticator.login import on_this_host
+from hub_extensions.authenticator.login import allowed_next_url
 from tests.machine_needs import CHROMIUM_FLAGS
 from tests.patience import patient
 
@@ -55,7 +55,7 @@ def validated(next_url: str, host: str = "hub.site.example", protocol: str = "ht
     request = SimpleNamespace(host=host, protocol=protocol, headers={})
     handler = SimpleNamespace(settings={}, subdomain_host="", request=request, log=log, domain="")
     handler._validate_next_url = partial(BaseHandler._validate_next_url, handler)
-    return on_this_host(handler._validate_next_url, next_url) or "/hub/home"
+    return allowed_next_url(handler._validate_next_url, next_url) or "/hub/home"
 
 
 def led_to(next_url: str) -> str:

@@ -48,7 +48,7 @@ class SignIns:
 
     async def _sign_in(self, code: str) -> str:
         try:
-            await self._made._answer_to(code, LOGIN)
+            await self._made._redeem(code, LOGIN)
         except SignOnFailed as failure:
             return failure.code
         return "in"

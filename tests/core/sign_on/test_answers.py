@@ -10,10 +10,10 @@ from hub_extensions.core.sign_on.answers import (
     MUST_ACT,
     About,
     Account,
+    account_in_description,
     account_of_record,
-    account_of_words,
-    no_of_tokens,
-    no_of_userinfo,
+    judge_token_error,
+    judge_userinfo_error,
 )
 
 BOILERPLATE = (
@@ -78,7 +78,7 @@ BOILERPLATE = (
 def test_whom_an_answer_without_tokens_is_about(
     status: int, answered: dict[str, Any], about: About, code: str | None
 ) -> None:
-    found = no_of_tokens(status, answered)
+    found = judge_token_error(status, answered)
     assert found.about is about
     assert code is None or found.code == code
 
@@ -101,9 +101,9 @@ def test_whom_an_answer_without_tokens_is_about(
 def test_whom_a_no_of_the_user_information_is_about(
     status: int, answered: dict[str, Any], challenge: str, about: About, account: Account | None
 ) -> None:
-    found = no_of_userinfo(status, answered, challenge)
+    found = judge_userinfo_error(status, answered, challenge)
     assert found.about is about
-    assert about is not About.PERSON or account_of_words(found.words) is account
+    assert about is not About.PERSON or account_in_description(found.description) is account
 
 
 @pytest.mark.parametrize(

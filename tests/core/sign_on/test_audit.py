@@ -15,17 +15,17 @@ from hub_extensions.core.sign_on.audit import (
     Probe,
     ProbeAnswer,
     Rule,
-    borrowed,
     certificate_result,
     cookie_faults,
     framing_of,
     known_limits,
     merged,
+    mismatched_apps,
     probes_of,
-    unmatched,
+    real_cookie_probes,
     verdict,
 )
-from hub_extensions.core.sign_on.identity_headers import all_names
+from hub_extensions.core.sign_on.identity_headers import identity_header_names
 
 APP = App("mlflow", "MLflow", "https://apps.example.org/mlflow/", "http://10.0.0.7:5000")
 SAFE, OPEN, NOT_TRIED = Outcome.SAFE, Outcome.OPEN, Outcome.NOT_TRIED
@@ -133,16 +133,18 @@ def test_a_certificate_of_an_unknown_issuer_proves_nothing(code: int | None, wor
 
 def test_a_cookie_is_changed_cut_and_sent_beside_another_and_never_as_it_is() -> None:
     mine, other = "m" * 43, "o" * 43
-    sent = {each.way: dict(each.headers)["Cookie"] for each in borrowed(APP, "/mlflow/", "gate", mine, other, "")}
+    sent = {
+        each.way: dict(each.headers)["Cookie"] for each in real_cookie_probes(APP, "/mlflow/", "gate", mine, other, "")
+    }
     assert sent == {
         "changed": f"gate={'m' * 41}Am",
         "cut": f"gate={'m' * 42}",
         "beside one's own": f"gate={other}; gate={mine}",
     }
-    assert list(borrowed(APP, "/mlflow/", "gate", "", other, "")) == []
-    (old,) = borrowed(APP, "/mlflow/", "gate", "", other, "OLD")
+    assert list(real_cookie_probes(APP, "/mlflow/", "gate", "", other, "")) == []
+    (old,) = real_cookie_probes(APP, "/mlflow/", "gate", "", other, "OLD")
     assert (old.tried, dict(old.headers)["Cookie"]) == ("a cookie that expired", "gate=OLD")
-    assert {each.way for each in borrowed(APP, "/mlflow/", "gate", mine, "", "")} == {"changed", "cut"}
+    assert {each.way for each in real_cookie_probes(APP, "/mlflow/", "gate", mine, "", "")} == {"changed", "cut"}
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_an_app_that_shows_no_name_proves_nothing(text: str, plain: ProbeAnswer 
 def test_every_header_is_tried_in_every_spelling_by_a_stranger_and_by_somebody_signed_in() -> None:
     probes = [each for each in probes_of(APP, "/mlflow/", "__Host-gate") if each.case == "A3"]
     sent = {(each.caller, name) for each in probes for name, _ in each.headers}
-    for name in all_names():
+    for name in identity_header_names():
         for spelled in (name, name.replace("-", "_"), name.replace("-", ".").lower(), name.upper()):
             assert {("stranger", spelled), ("member", spelled)} <= sent
     assert {each.case for each in probes_of(APP, "/mlflow/", "x")} == {"A1", "A2", "A3", "A4", "A8", "A9", "A11", "A14"}
@@ -228,5 +230,5 @@ def test_apps_of_one_origin_and_a_login_that_is_not_the_hubs_are_never_called_sa
 
 
 def test_an_app_that_the_other_side_does_not_know_is_named() -> None:
-    lines = list(unmatched([APP], {"dask": True, "gpu": False}))
+    lines = list(mismatched_apps([APP], {"dask": True, "gpu": False}))
     assert [(each.app, each.outcome) for each in lines] == [("mlflow", OPEN), ("dask", OPEN)]

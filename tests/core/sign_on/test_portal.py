@@ -11,8 +11,8 @@ from hub_extensions.core.messages import FormState, TicketInfo
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.portal import (
-    HEALTH_FORGOTTEN,
-    NOT_ASKED,
+    HEALTH_EXPIRES,
+    NOT_CHECKED,
     AppHealth,
     RunningServer,
     Sources,
@@ -44,11 +44,11 @@ def a_ticket(user: str | None) -> TicketInfo:
 @pytest.mark.parametrize(
     ("before", "status", "after"),
     [
-        (NOT_ASKED, 200, AppHealth("up", None, NOW)),
-        (NOT_ASKED, 302, AppHealth("up", None, NOW)),
-        (NOT_ASKED, 401, AppHealth("up", None, NOW)),
-        (NOT_ASKED, None, AppHealth("down", NOW, NOW)),
-        (NOT_ASKED, 503, AppHealth("down", NOW, NOW)),
+        (NOT_CHECKED, 200, AppHealth("up", None, NOW)),
+        (NOT_CHECKED, 302, AppHealth("up", None, NOW)),
+        (NOT_CHECKED, 401, AppHealth("up", None, NOW)),
+        (NOT_CHECKED, None, AppHealth("down", NOW, NOW)),
+        (NOT_CHECKED, 503, AppHealth("down", NOW, NOW)),
         (AppHealth("up", None, NOW - SECOND), None, AppHealth("down", NOW, NOW)),
         (AppHealth("down", NOW - SECOND, NOW - SECOND), 500, AppHealth("down", NOW - SECOND, NOW)),
         (AppHealth("down", NOW - SECOND, NOW - SECOND), 200, AppHealth("up", NOW, NOW)),
@@ -61,9 +61,9 @@ def test_an_app_is_up_as_soon_as_it_answers_and_down_since_it_does_not(
 
 
 def test_an_answer_from_long_ago_is_not_known() -> None:
-    known = AppHealth("up", None, NOW - HEALTH_FORGOTTEN)
+    known = AppHealth("up", None, NOW - HEALTH_EXPIRES)
     assert health_now(known, NOW) == known
-    assert health_now(known, NOW + SECOND) == health_now(NOT_ASKED, NOW) == NOT_ASKED
+    assert health_now(known, NOW + SECOND) == health_now(NOT_CHECKED, NOW) == NOT_CHECKED
 
 
 def test_what_did_not_answer_is_not_known_and_never_none_of_them() -> None:
@@ -76,7 +76,7 @@ def test_what_did_not_answer_is_not_known_and_never_none_of_them() -> None:
 
 def test_an_app_without_an_address_of_its_health_is_neither_up_nor_down() -> None:
     known = {"mlflow": AppHealth("up", None, NOW)}
-    assert portal_of("ada", [an_app("mlflow", health="")], known, Sources(False), NOW).apps[0].health == NOT_ASKED
+    assert portal_of("ada", [an_app("mlflow", health="")], known, Sources(False), NOW).apps[0].health == NOT_CHECKED
 
 
 def test_an_app_for_some_offers_is_shown_to_who_may_choose_one_and_where_that_is_not_known() -> None:

@@ -12,11 +12,11 @@ from hub_extensions.core.sign_on.recheck import (
     ProviderHealth,
     ProviderLink,
     RecheckFailure,
-    at_once,
-    due,
-    end_of_no,
+    cause_of_error,
+    checks_per_second,
+    due_links,
+    max_concurrent,
     overdue,
-    per_second,
 )
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -31,7 +31,7 @@ def link(session: str, age: timedelta | None) -> ProviderLink:
 
 def test_those_to_be_asked_at_once_come_first_then_the_longest_unasked() -> None:
     links = [link("a", timedelta(minutes=6)), link("b", timedelta(minutes=9)), link("c", None), link("d", timedelta(0))]
-    assert [each.session for each in due(links, EVERY, NOW)] == ["c", "b", "a"]
+    assert [each.session for each in due_links(links, EVERY, NOW)] == ["c", "b", "a"]
 
 
 @pytest.mark.parametrize(
@@ -42,10 +42,10 @@ def test_who_was_asked_about_later_than_now_is_due_as_a_clock_that_was_set_back_
     ahead_seconds: int, is_due: bool
 ) -> None:
     ahead = link("a", -timedelta(seconds=ahead_seconds))
-    assert due([ahead], EVERY, NOW) == ([ahead] if is_due else [])
+    assert due_links([ahead], EVERY, NOW) == ([ahead] if is_due else [])
     assert overdue([ahead], EVERY, NOW) == timedelta(seconds=ahead_seconds if is_due else 0)
     both = [link("b", EVERY), ahead]
-    assert [each.session for each in due(both, EVERY, NOW)] == (["a", "b"] if is_due else ["b"])
+    assert [each.session for each in due_links(both, EVERY, NOW)] == (["a", "b"] if is_due else ["b"])
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_who_was_asked_about_later_than_now_is_due_as_a_clock_that_was_set_back_
 def test_as_many_are_asked_about_as_there_are_and_no_more_than_a_provider_takes(
     sessions: int, every: timedelta, questions: float, open_at_once: int
 ) -> None:
-    found = per_second(sessions, every)
-    assert (found, at_once(found)) == (questions, open_at_once)
+    found = checks_per_second(sessions, every)
+    assert (found, max_concurrent(found)) == (questions, open_at_once)
 
 
 @pytest.mark.parametrize(
@@ -85,22 +85,22 @@ def test_how_late_the_longest_unasked_is(ages: tuple[int | None, ...], every: ti
 def test_a_session_without_an_answer_comes_after_all_others_and_ever_more_seldom() -> None:
     links = [link("a", timedelta(minutes=20)), link("b", timedelta(minutes=9)), link("c", timedelta(minutes=8))]
     failed = {"a": RecheckFailure(100.0), "b": RecheckFailure(90.0)}
-    assert [each.session for each in due(links, EVERY, NOW, failed, 102.0)] == ["c", "b", "a"]
-    assert [each.session for each in due(links, EVERY, NOW, failed, 101.9)] == ["c", "b"]
+    assert [each.session for each in due_links(links, EVERY, NOW, failed, 102.0)] == ["c", "b", "a"]
+    assert [each.session for each in due_links(links, EVERY, NOW, failed, 101.9)] == ["c", "b"]
     pauses = [RecheckFailure(0.0, times).again_at for times in (1, 2, 3, 7, 5000)]
     assert pauses == [2, 4, 8, 120, 120]
 
 
 def test_without_an_interval_only_those_are_asked_about_that_have_to_be() -> None:
     links = [link("a", timedelta(days=1)), link("b", None)]
-    assert [each.session for each in due(links, timedelta(0), NOW)] == ["b"]
+    assert [each.session for each in due_links(links, timedelta(0), NOW)] == ["b"]
 
 
 def test_sessions_that_began_together_are_not_all_due_together_and_none_is_late() -> None:
     crowd = [link(f"session-{number}", EVERY * (1 - JITTER / 2)) for number in range(200)]
-    assert 60 < len(due(crowd, EVERY, NOW)) < 140
-    assert not due([link(each.session, EVERY * (1 - JITTER) * 0.99) for each in crowd], EVERY, NOW)
-    assert len(due([link(each.session, EVERY) for each in crowd], EVERY, NOW)) == 200
+    assert 60 < len(due_links(crowd, EVERY, NOW)) < 140
+    assert not due_links([link(each.session, EVERY * (1 - JITTER) * 0.99) for each in crowd], EVERY, NOW)
+    assert len(due_links([link(each.session, EVERY) for each in crowd], EVERY, NOW)) == 200
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_a_provider_is_away_or_back_and_not_by_turns(questions: str, away: str) 
     ],
 )
 def test_a_right_is_lost_only_where_the_provider_says_that_the_account_is(description: str, cause: EndCause) -> None:
-    assert end_of_no(description) is cause
+    assert cause_of_error(description) is cause

@@ -14,12 +14,12 @@ from hub_extensions.core.sign_on import (
     SignOnConfig,
     SignOnSession,
     address_of_browser,
-    browser_words,
-    end_words,
+    browser_name,
+    end_sentence,
     limit_passed,
-    over_number,
     return_problem,
     short_address,
+    surplus_sessions,
 )
 
 NOW = datetime(2026, 11, 24, 12, tzinfo=timezone.utc)
@@ -71,13 +71,13 @@ def test_a_server_comes_back_unasked_for_who_has_a_session(unused: list[timedelt
 @pytest.mark.parametrize(("most", "gone"), [(None, []), (3, []), (2, ["old"]), (1, ["old", "middle"])])
 def test_of_too_many_sessions_the_oldest_end(most: int | None, gone: list[str]) -> None:
     sessions = [a_session("new"), a_session("old", NOW - 3 * HOUR, NOW), a_session("middle", NOW - HOUR)]
-    assert [each.id for each in over_number(sessions, SignOnConfig(max_sessions=most))] == gone
+    assert [each.id for each in surplus_sessions(sessions, SignOnConfig(max_sessions=most))] == gone
 
 
 @given(st.integers(0, 12), st.integers(1, 12))
 def test_never_more_sessions_are_left_than_allowed_and_never_fewer_than_possible(have: int, most: int) -> None:
     sessions = [a_session(str(number), NOW - number * HOUR) for number in range(have)]
-    gone = over_number(sessions, SignOnConfig(max_sessions=most))
+    gone = surplus_sessions(sessions, SignOnConfig(max_sessions=most))
     assert have - len(gone) == min(have, most)
 
 
@@ -133,17 +133,17 @@ def test_where_a_browser_is_is_what_trusted_proxies_say(
     ],
 )
 def test_a_browser_is_named_as_its_owner_knows_it(header: str, words: str) -> None:
-    assert browser_words(header) == words
+    assert browser_name(header) == words
 
 
 @given(st.text())
 def test_nothing_of_the_header_itself_is_shown(header: str) -> None:
-    assert browser_words(header).replace(" ", "").isalpha()
+    assert browser_name(header).replace(" ", "").isalpha()
 
 
 def test_every_cause_has_a_sentence_of_its_own() -> None:
-    sentences = [end_words(cause.value) for cause in EndCause]
+    sentences = [end_sentence(cause.value) for cause in EndCause]
     assert all(sentence.endswith(".") for sentence in sentences)
     assert len(set(sentences)) == len(sentences)
-    assert end_words("of a later version") == "This session ended."
+    assert end_sentence("of a later version") == "This session ended."
     assert replace(a_session(), cause="idle").cause in {cause.value for cause in EndCause}

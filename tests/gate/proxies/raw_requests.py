@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hub_extensions.adapters.apps.raw_http import HttpPlace, send_raw
+from hub_extensions.adapters.apps.raw_http import HttpTarget, send_raw
 from tests.patience import patient
 
 NAVIGATION = ("Sec-Fetch-Mode: navigate", "Accept: text/html")
@@ -42,7 +42,7 @@ def send(
     port: int, data: bytes, seconds: float = 20, address: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> Answer:
     """Send bytes on a new connection, as the audit does, and read one answer, if one comes."""
-    place = HttpPlace(address, port, tls is not None, address)
+    place = HttpTarget(address, port, tls is not None, address)
     try:
         answer = asyncio.run(
             send_raw(place, data, patient(seconds), head=data.startswith(b"HEAD "), first_message=True, tls=tls)

@@ -13,7 +13,7 @@ import pytest
 
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.audit import HEADER_FORMS
-from hub_extensions.core.sign_on.identity_headers import FAMILIES, TO_THE_GATE, all_names, spellings
+from hub_extensions.core.sign_on.identity_headers import FAMILIES, TO_THE_GATE, identity_header_names, spellings
 from hub_extensions.tools.gate_config.render import ProxySettings, render
 from tests.cluster.certificates import Authority
 from tests.fakes.apps_host import ADA, ASSERTION_OF_ADA, GATE_COOKIE, SECRET, AppsHost, EchoApp
@@ -164,7 +164,7 @@ def forged(name: str, form: str, value: str) -> list[str]:
 
 def test_no_spelling_of_an_identity_header_comes_through(proxy: RealProxy) -> None:
     tried = 0
-    names = [*all_names(), *TO_THE_GATE]
+    names = [*identity_header_names(), *TO_THE_GATE]
     for name, form, kind in product(names, HEADER_FORMS, KINDS):
         written = [header for spelled in spellings(name) for header in forged(spelled, form, MARK)]
         tried += len(list(spellings(name)))
@@ -225,7 +225,7 @@ def test_a_familys_app_reads_its_names_and_no_other_familys(proxy: RealProxy) ->
             found = [value for name in headers.values() for value in answer.has(name) if value]
             assert found == (["ada", "lab"] if each == family else []), (app, each)
     own = request(proxy.own_port, "/anything", (SIGNED_IN,), host=proxy.own)
-    assert [value for name in all_names() for value in own.has(name) if value] == [ASSERTION_OF_ADA]
+    assert [value for name in identity_header_names() for value in own.has(name) if value] == [ASSERTION_OF_ADA]
 
 
 def test_the_apps_own_cookies_pass_and_the_gates_does_not_nor_does_a_token(proxy: RealProxy) -> None:
@@ -308,7 +308,7 @@ def test_what_is_public_is_open_without_a_name_and_no_spelling_leads_from_it_to_
     for who in ([], [SIGNED_IN], [EVE], [f"X-Auth-Request-User: {MARK}", f"Remote_User: {MARK}"]):
         answer = request(proxy.port, "/apps/echo/open/a.js?b=1", (*NAVIGATION, *who))
         assert (answer.status, answer.json["uri"]) == (200, "/apps/echo/open/a.js?b=1")
-        assert [value for name in all_names() for value in answer.has(name) if value] == []
+        assert [value for name in identity_header_names() for value in answer.has(name) if value] == []
         assert [value for value in answer.has("Cookie") if value] == []
     EchoApp.seen.clear()
     lies = [
