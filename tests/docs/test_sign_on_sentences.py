@@ -50,6 +50,6 @@ def test_every_code_of_the_log_and_of_the_metrics_is_there() -> None:
 
 
 def test_the_table_of_settings_that_are_left_over_is_the_codes() -> None:
-    table = HOWTO.split("\n| left over | what is there instead |\n| --- | --- |\n")[1].split("\n\n")[0]
+    table = HOWTO.split("\n| without effect | what replaces it |\n| --- | --- |\n")[1].split("\n\n")[0]
     rows = re.findall(r"^\| (.+) \| (.+) \|$", table, re.MULTILINE)
     assert {name: words for names, words in rows for name in re.findall(r"`(\w+)`", names)} == LEFT_OVER

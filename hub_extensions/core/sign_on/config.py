@@ -12,10 +12,10 @@ ServerPolicy = Literal["keep", "stop", "stop-gpu", "drain"]
 TokenPolicy = Literal["session", "all"]
 
 _POLICIES = (
-    "keep: they run on. stop: all of them stop at once (with a GPU: once notebooks are saved). stop-gpu: those with a "
-    "GPU stop at once. drain: all of them stop after drain_minutes."
+    "keep: they keep running. stop: all of them stop at once (with a GPU: once notebooks are saved). stop-gpu: those "
+    "with a GPU stop at once. drain: all of them stop after drain_minutes."
 )
-_TOKENS = "session: those that the hub gave out to the ended sessions. all: also the person's own API tokens."
+_TOKENS = "session: those that the hub issued to the ended sessions. all: also the person's own API tokens."
 
 
 @dataclass(frozen=True)
@@ -26,14 +26,14 @@ class SignOnConfig:
 
     enabled: bool = setting(
         False,
-        "True gives each sign-in a session of its own, which can be ended: by its user, an admin, or a limit. The "
-        "authenticator stays the one that c.JupyterHub.authenticator_class names above this line.",
+        "True gives each sign-in a session of its own, which its user, an admin or a limit can end. The authenticator "
+        "stays the one that c.JupyterHub.authenticator_class names above this line.",
     )
     idle: timedelta | None = setting(
         timedelta(hours=24),
-        "A session that was not used for this long ends. Use is a request of its browser to the hub, or one to a "
-        "server that asks the hub about its token. JupyterLab on a visible page asks by itself and counts; a hidden "
-        "page and the GPU panel do not. None: no such limit.",
+        "A session that was not used for this long ends. A session is used by a request of its browser to the hub, or "
+        "to a server that checks the browser's token with the hub. JupyterLab on a visible page sends such requests "
+        "by itself; a hidden page and the GPU panel do not. None: no such limit.",
         name="idle_hours",
         least=0.1,
     )
@@ -44,44 +44,43 @@ class SignOnConfig:
         least=0.1,
     )
     max_sessions: int | None = setting(
-        10, "So many sessions a person may have. At one more the oldest ends. None: no such limit.", least=1
+        10, "Maximum number of sessions of a person. One more ends the oldest. None: no such limit.", least=1
     )
     recheck: timedelta = setting(
         timedelta(minutes=5),
-        "With single-sign-on the provider is asked about each session so often. 0: only when its browser asks for "
-        "something.",
+        "Interval at which single-sign-on checks each session at the provider. 0: only when its browser sends a "
+        "request.",
         name="recheck_seconds",
         least=0,
     )
     servers_at_sign_out: ServerPolicy = setting(
-        "keep", f"What becomes of the servers of who has signed out of the last session. {_POLICIES}"
+        "keep", f"Servers of a person who signed out of the last session. {_POLICIES}"
     )
     servers_at_lost_right: ServerPolicy = setting(
-        "drain", f"What becomes of the servers of who may not sign in any more. {_POLICIES}"
+        "drain", f"Servers of a person who may not sign in any more. {_POLICIES}"
     )
     drain: timedelta = setting(
-        timedelta(minutes=10), "How long a drained server still runs.", name="drain_minutes", least=0
+        timedelta(minutes=10), "Time that a drained server keeps running.", name="drain_minutes", least=0
     )
     orphan: timedelta | None = setting(
         None,
-        "Where the provider refuses to renew a person's last session and nobody knows whether the account is still "
-        "there, the person's servers stop this long after, once their GPU, kernels and terminals are idle. None: they "
-        "run until something else stops them.",
+        "If the provider refuses to renew a person's last session and it is unknown whether the account still exists, "
+        "the person's servers stop after this time, once their GPU, kernels and terminals are idle. None: they run "
+        "until something else stops them.",
         name="orphan_hours",
         least=0,
     )
-    tokens_at_sign_out: TokenPolicy = setting("session", f"Which tokens end at a sign-out. {_TOKENS}")
+    tokens_at_sign_out: TokenPolicy = setting("session", f"Tokens that end at a sign-out. {_TOKENS}")
     tokens_at_lost_right: TokenPolicy = setting(
         "all",
-        f"Which tokens end with the right to sign in, or "
-        f"while nobody knows whether the account is still there. {_TOKENS}",
+        f"Tokens that end with the right to sign in, or while it is unknown whether the account exists. {_TOKENS}",
     )
-    events_days: int = setting(90, "The audit log keeps an event for so many days.", least=1)
+    events_days: int = setting(90, "Number of days that the audit log keeps an event.", least=1)
     server_cache_seconds: int | None = setting(
         10,
-        "So long a server believes what the hub said about a token (HubOAuth.cache_max_age); JupyterHub's own "
-        "default is 300. Servers with our extension are told at once. Never 0, which a server reads as for ever. None: "
-        "servers get no such argument.",
+        "Time in seconds for which a server caches the hub's answer about a token (HubOAuth.cache_max_age); "
+        "JupyterHub's own default is 300. Servers with our extension check again at once. Never 0, which a server "
+        "reads as for ever. None: servers get no such argument.",
         least=1,
         most=300,
     )

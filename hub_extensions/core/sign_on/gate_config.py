@@ -25,30 +25,30 @@ class GateConfig:
 
     enabled: bool = setting(
         False,
-        "True makes the hub start the gate, knows each app of `apps` as a service of the hub, and gives the groups of "
+        "True makes the hub start the gate, adds each app of `apps` as a service of the hub, and gives the groups of "
         "an app the right to open it.",
     )
     url: str = setting(
         "",
-        "Public address of the apps' host, https://apps.example.org. Another host than the hub's, and not one below "
+        "Public address of the apps' host, https://apps.example.org. It must not be the hub's host or one below "
         "c.JupyterHub.subdomain_host: cookies of the hub's host go to every user's server.",
     )
-    host: str = setting("127.0.0.1", "Address that the gate listens on. Only the proxy has to reach it.")
+    host: str = setting("127.0.0.1", "Address that the gate listens on. Only the proxy needs to reach it.")
     port: int = setting(8192, "Port that the gate listens on.", least=1, most=65535)
     apps: Any = setting(
-        {}, "The apps: a dict of name and what is known of the app, or the path of a YAML file with the same."
+        {}, "The apps: a dict of names and keys of the apps, or the path of a YAML file with the same content."
     )
     cache: timedelta = setting(
         timedelta(seconds=5),
-        "So long the gate believes what the hub said about a session. It is told of a sign-out at once where c.SignOn "
-        "is enabled.",
+        "Time for which the gate caches the hub's answer about a session. If c.SignOn is enabled, the hub reports a "
+        "sign-out at once.",
         name="cache_seconds",
         least=0,
         most=60,
     )
     assertion: timedelta = setting(
         timedelta(seconds=60),
-        "So long an assertion, the signed statement to the app of who is calling, holds.",
+        "Validity of an assertion, the signed token that identifies the caller to an app.",
         name="assertion_seconds",
         least=40,
         most=600,
@@ -67,32 +67,32 @@ class GateConfig:
     )
     trusted_proxies: tuple[str, ...] = setting(
         (),
-        "Addresses and networks of proxies, whose X-Forwarded-For is believed, for the log alone: 10.0.0.0/8. Without "
-        "them the log has the address that asked the gate, which is the proxy's.",
+        "Addresses and networks of proxies whose X-Forwarded-For is trusted, for the log only: 10.0.0.0/8. Without "
+        "them the log has the address of the proxy.",
     )
-    portal: bool = setting(True, "The front page of the apps' host shows the apps that its reader may open.")
+    portal: bool = setting(True, "The front page of the apps' host shows the apps that its user may open.")
     audit: timedelta = setting(
         timedelta(minutes=60),
-        "So often the gate tries by itself whether an app is open to strangers. 0: only by hand.",
+        "Interval at which the gate itself tries whether an app is open to strangers. 0: only by hand.",
         name="audit_minutes",
         least=0,
     )
     started_by_hub: bool = setting(
         True,
-        "The hub starts the gate. False: it is a Deployment of its own, and its service `gate` at the hub needs a "
-        "token that both know.",
+        "True: the hub starts the gate. False: the gate is a Deployment of its own, and its service `gate` at the hub "
+        "needs a token that both know.",
     )
     connect_url: str = setting(
         "",
-        "Where the hub reaches the gate to tell it of a sign-out, http://gate:8192. Empty: host and port. Needed where "
+        "Address at which the hub reports sign-outs to the gate, http://gate:8192. Empty: host and port. Required if "
         "started_by_hub is False.",
     )
     database_url: str = setting(
         "",
-        "The gate's sessions are kept there: an address of PostgreSQL, which several gates may share. Empty: what the "
-        "environment variable JUPYTERHUB_GPU_GATE_DATABASE_URL of the gate says, else a file of SQLite in its own "
-        "folder, for one gate alone.",
+        "Database of the gate's sessions: a PostgreSQL address, which several gates may share. Empty: the gate's "
+        "environment variable JUPYTERHUB_GPU_GATE_DATABASE_URL, otherwise an SQLite file in the gate's folder, for a "
+        "single gate.",
         variable="JUPYTERHUB_GPU_GATE_DATABASE_URL",
         secret=True,
     )
-    contact: str = setting("", "Whom to ask for the right to open an app: a few words on the page that refuses.")
+    contact: str = setting("", "Whom users may ask for the right to open an app; shown on the page of a refusal.")
