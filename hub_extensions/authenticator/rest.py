@@ -12,7 +12,7 @@ from tornado import web
 from hub_extensions.adapters.bounded_body import BoundedBody
 from hub_extensions.authenticator.requests import as_row, has_scope, is_own, requester_name, sign_on_of, user_named
 from hub_extensions.authenticator.scopes import END_SCOPE, LIST_SCOPE
-from hub_extensions.core.sign_on import EndCause, EndReport, SignOnSession
+from hub_extensions.core.sign_on import EndCause, SignOnSession
 
 MAX_EVENTS = 1000
 
@@ -68,12 +68,8 @@ async def _end(handler: Any, user: Any, sessions: list[SignOnSession]) -> None:
         by="" if own and not lost_right else requester_name(handler),
         lost_right=lost_right,
     )
-    _answer(handler, as_answer(report))
-
-
-def as_answer(report: EndReport) -> dict[str, Any]:
-    """Return the report as a JSON object."""
-    return {**asdict(report), "stops_at": report.stops_at and report.stops_at.isoformat(timespec="seconds")}
+    stops_at = report.stops_at and report.stops_at.isoformat(timespec="seconds")
+    _answer(handler, {**asdict(report), "stops_at": stops_at})
 
 
 def _answer(handler: Any, value: object) -> None:

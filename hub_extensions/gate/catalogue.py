@@ -13,7 +13,7 @@ from hub_extensions.gate.settings import GateSettings
 
 log = logging.getLogger("hub_extensions.gate")
 
-EVERY = 5.0
+CHECK_SECONDS = 5.0
 """Interval in seconds at which the file is checked for changes."""
 
 
@@ -43,7 +43,7 @@ async def follow_catalogue(settings: GateSettings, use: Callable[[AppCatalogue],
         if watched.problem and watched.problem != reported:
             log.error("the catalogue cannot be used, so the apps of before stay: %s", watched.problem)
         reported = watched.problem
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(CHECK_SECONDS)
         if await asyncio.to_thread(watched.refresh):
             log.info("the catalogue was read: there are %d apps", len(watched.apps))
             change()
@@ -65,4 +65,4 @@ async def _watched(settings: GateSettings, file: str) -> WatchedCatalogue:
             if str(problem) != reported:
                 log.error("the catalogue cannot be used, so there are no apps: %s", problem)
             reported = str(problem)
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(CHECK_SECONDS)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import time
 from collections import Counter
@@ -31,9 +32,17 @@ from hub_extensions.core.sign_on.access import (
     judge_session,
     judge_token,
 )
-from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App, AppCatalogue
-from hub_extensions.core.sign_on.identity_headers import COOKIE, METHOD, UPGRADE, URI, CallerIdentity, headers_of
+from hub_extensions.core.sign_on.identity_headers import (
+    COOKIE,
+    METHOD,
+    PROXY_SECRET,
+    UPGRADE,
+    URI,
+    CallerIdentity,
+    cookies_without,
+    headers_of,
+)
 from hub_extensions.core.sign_on.return_address import origin_of, return_path
 from hub_extensions.core.sign_on.sessions import address_of_browser
 from hub_extensions.gate.audit_loop import PeriodicAudit
@@ -149,6 +158,11 @@ class Gate:
         self._origins: Mapping[str, str] = {}
         self.use_catalogue(settings.catalogue)
 
+    def is_from_proxy(self, headers: HTTPHeaders) -> bool:
+        """Return whether a request contains the proxy's secret. Compares in constant time."""
+        sent, expected = headers.get_list(PROXY_SECRET), self.settings.proxy_secret
+        return bool(expected) and len(sent) == 1 and hmac.compare_digest(sent[0].encode(), expected.encode())
+
     def use_catalogue(self, apps: AppCatalogue) -> None:
         """Use these apps from now on."""
         self.apps = {app.name: app for app in apps}
@@ -196,16 +210,16 @@ class Gate:
         if app is None:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
         if app.public and is_public(request.facts, app, request.uri):
-            return self._of_nobody(request, app)
+            return self._answer_public(request, app)
         if "Authorization" in request.headers and _bearer(request.headers) is not None:
             return None
         cookie = cookie_in(request.headers.get_list("Cookie"), self.cookie_name)
         session = self.sessions.find(cookie)
         if session is None or session.is_over:
             shared = bool(cookie) and self.sessions.is_shared
-            return None if shared else self._judged(request, app, session)
+            return None if shared else self._judge(request, app, session)
         if self.answers.is_fresh(session.known) and not session.known.is_void:
-            return self._judged(request, app, session)
+            return self._judge(request, app, session)
         return None
 
     async def answer(self, request: CheckedRequest) -> CheckAnswer:
@@ -215,13 +229,13 @@ class Gate:
             return self._refused(request, PassageVerdict(Passage.FORBID, "unknown-app"))
         token = _bearer(request.headers)
         if token is not None:
-            return await self._of_program(request, app, token)
+            return await self._answer_program(request, app, token)
         session = await self.sessions.find_anywhere(cookie_in(request.headers.get_list("Cookie"), self.cookie_name))
         if session is None or session.is_over:
-            return self._judged(request, app, session)
+            return self._judge(request, app, session)
         answered = await self.answers.refresh(session.known)
         await self._is_over(session)
-        return self._judged(request, app, session, answered)
+        return self._judge(request, app, session, answered)
 
     async def _is_over(self, session: GateSession) -> bool:
         """Return whether the session is over. End it if its token became invalid or now belongs to another user."""
@@ -230,7 +244,7 @@ class Gate:
             await self.sessions.end([session])
         return session.is_over
 
-    def _judged(
+    def _judge(
         self, request: CheckedRequest, app: App, session: GateSession | None, answered: bool = True
     ) -> CheckAnswer:
         facts, now, who = request.facts, self.now(), None
@@ -245,10 +259,10 @@ class Gate:
             session.last_use = now
         return self._passed(request, verdict, owner, session.known.identities)
 
-    async def _of_program(self, request: CheckedRequest, app: App, token: str) -> CheckAnswer:
+    async def _answer_program(self, request: CheckedRequest, app: App, token: str) -> CheckAnswer:
         forwarded = ",".join(request.headers.get_list("X-Forwarded-For"))
         address = address_of_browser(request.peer, forwarded, self.settings.trusted_proxies)
-        known = await self.answers.of_program(token, address) if token else KnownToken("")
+        known = await self.answers.check_token(token, address) if token else KnownToken("")
         if known is None:
             return self._refused(request, PassageVerdict(Passage.AWAY, "many-unknown-tokens"))
         if known.has_failed:
@@ -259,7 +273,7 @@ class Gate:
             return self._refused(request, verdict)
         return self._passed(request, verdict, owner, known.identities)
 
-    def _of_nobody(self, request: CheckedRequest, app: App) -> CheckAnswer:
+    def _answer_public(self, request: CheckedRequest, app: App) -> CheckAnswer:
         """Answer a request for a public path, always without an identity."""
         self.passages[Passage.PASS] += 1
         headers = headers_of(CallerIdentity(""), app.header_family, "")
@@ -293,10 +307,10 @@ class Gate:
 
 def _cookies_for(request: CheckedRequest) -> str:
     """Return the Cookie header for the app, without the gate's cookies."""
-    return without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
+    return cookies_without("; ".join(request.headers.get_list("Cookie")), OWN_COOKIES)
 
 
-def limits_of(settings: GateSettings) -> SessionLimits:
+def session_limits(settings: GateSettings) -> SessionLimits:
     """Return the limits of sessions."""
     return SessionLimits(settings.idle, settings.lifetime)
 

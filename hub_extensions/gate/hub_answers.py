@@ -73,7 +73,7 @@ class HubAnswers:
     def __init__(self, hub: HubSignIn, seconds: float, now: Callable[[], datetime]) -> None:
         self._hub, self._seconds, self._now = hub, seconds, now
         self._tokens: dict[bytes, KnownToken] = {}
-        self._strange: dict[bytes, KnownToken] = {}
+        self._invalid: dict[bytes, KnownToken] = {}
         self._asked_now = 0
         self._queue: FairQueue[asyncio.Future[bool]] = FairQueue()
         self.away_since: datetime | None = None
@@ -94,7 +94,7 @@ class HubAnswers:
         await asyncio.wait({known.asking})
         return not known.has_failed
 
-    async def of_program(self, token: str, address: str = "") -> KnownToken | None:
+    async def check_token(self, token: str, address: str = "") -> KnownToken | None:
         """Return what is known of a program's token; `has_failed` is True if the hub is away.
 
         A token that was valid before does not wait for others. Unknown tokens take turns by address and prefix.
@@ -109,7 +109,7 @@ class HubAnswers:
         known = self._tokens.get(digest)
         if known is not None:
             return await self._asked(digest, known)
-        known = self._strange.get(digest)
+        known = self._invalid.get(digest)
         if known is not None and known.is_void and time.monotonic() - known.asked_at >= self._seconds:
             known.is_void = False  # the hub may have issued this token since
         if known is not None and self.is_fresh(known):
@@ -117,10 +117,10 @@ class HubAnswers:
         if not await self._wait_for_turn(address, token):
             return None
         try:
-            known = self._tokens.get(digest) or self._strange.get(digest)
+            known = self._tokens.get(digest) or self._invalid.get(digest)
             if known is None:
                 known = KnownToken(token)
-                _put(self._strange, digest, known, MAX_INVALID_TOKENS)
+                _put(self._invalid, digest, known, MAX_INVALID_TOKENS)
             return await self._asked(digest, known)
         finally:
             self._pass_turn()
@@ -154,7 +154,7 @@ class HubAnswers:
     async def _asked(self, digest: bytes, known: KnownToken) -> KnownToken:
         """Refresh a token, and keep it as the last used in the cache of valid or invalid tokens."""
         await self.refresh(known)
-        mine, other, most = self._tokens, self._strange, MAX_TOKENS
+        mine, other, most = self._tokens, self._invalid, MAX_TOKENS
         if known.owner is None:
             mine, other, most = other, mine, MAX_INVALID_TOKENS
         other.pop(digest, None)
@@ -163,7 +163,7 @@ class HubAnswers:
 
     def invalidate_user(self, user: str) -> None:
         """Invalidate the answers about a user's tokens after a sign-out, which may have deleted some."""
-        for known in (*self._tokens.values(), *self._strange.values()):
+        for known in (*self._tokens.values(), *self._invalid.values()):
             if known.owner is None or known.owner.name == user:
                 known.forget()
 

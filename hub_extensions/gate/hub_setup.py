@@ -22,7 +22,7 @@ from hub_extensions.adapters.apps.app_catalogue import CatalogueError, WatchedCa
 from hub_extensions.adapters.files.settings_file import SettingsError
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.core.sign_on import SignOnConfig
-from hub_extensions.core.sign_on.apps import App, AppCatalogue, address_of
+from hub_extensions.core.sign_on.apps import AppCatalogue, address_of
 from hub_extensions.core.sign_on.gate_config import GateAddress, GateConfig
 from hub_extensions.core.sign_on.provider_settings import is_single_sign_on
 from hub_extensions.core.tokens import SHORTEST_TOKEN
@@ -74,7 +74,7 @@ def add_gate(
     c: Any,
     config: GateConfig,
     sign_on: SignOnConfig,
-    around: GateContext,
+    context: GateContext,
     notes: list[str],
     *,
     may_write: bool = True,
@@ -97,17 +97,17 @@ def add_gate(
         return None
     has_sessions = sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
     sign_on = replace(sign_on, enabled=has_sessions)
-    hub_url = _public_hub(c, around.base_url)
+    hub_url = _public_hub(c, context.base_url)
     _check_apps_host(c, config, hub_url)
     _check_networks(config.trusted_proxies)
     limited = _limited(c, config, sign_on, notes)
-    settings = _settings(c, limited, sign_on, around, hub_url, may_write=may_write)
-    apps, doubts = _apps(c, settings, around, may_write=may_write)
+    settings = _settings(c, limited, sign_on, context, hub_url, may_write=may_write)
+    apps, doubts = _apps(c, settings, context, may_write=may_write)
     # a separate gate does not have the hub's file
     is_elsewhere = isinstance(settings.apps, str) and not settings.started_by_hub
     settings = replace(settings, catalogue=apps, apps={} if is_elsewhere else settings.apps)
     notes += doubts
-    _add_services(c, settings, around, notes)
+    _add_services(c, settings, context, notes)
     _add_roles(c, apps, notes)
     if not sign_on.enabled:
         notes.append(
@@ -115,7 +115,7 @@ def add_gate(
             "hub ends the token then."
         )
     if may_write:
-        _write(settings, around.state_dir)
+        _write(settings, context.state_dir)
     return GateAddress(settings.connect_url, settings.ended_secret) if settings.ended_secret else None
 
 
@@ -210,7 +210,7 @@ def _limited(c: Any, config: GateConfig, sign_on: SignOnConfig, notes: list[str]
 
 
 def _settings(
-    c: Any, config: GateConfig, sign_on: SignOnConfig, around: GateContext, hub_url: str, *, may_write: bool
+    c: Any, config: GateConfig, sign_on: SignOnConfig, context: GateContext, hub_url: str, *, may_write: bool
 ) -> GateSettings:
     apart = not config.started_by_hub
     token = str(_entry(c, SERVICE).get("api_token") or "")
@@ -225,19 +225,19 @@ def _settings(
             "c.SignOnGate.connect_url has to be the address at which the hub reaches the gate, such as "
             "http://gate:8192, as c.SignOnGate.started_by_hub is False."
         )
-    key = around.hub_secret
+    key = context.hub_secret
     apps = str(Path(config.apps).expanduser().absolute()) if isinstance(config.apps, str) else config.apps
-    reached = _reached_at(config, around.namespace)
+    reached = _reached_at(config, context.namespace)
     return GateSettings(
         **{**vars(config), "apps": apps, "url": config.url.rstrip("/"), "connect_url": reached},
-        state_dir="/srv/gate" if apart else str(around.state_dir / "gate"),
-        hub_api_url=(around.hub_api_url if not apart else "") or _inner_hub(c, around.base_url),
+        state_dir="/srv/gate" if apart else str(context.state_dir / "gate"),
+        hub_api_url=(context.hub_api_url if not apart else "") or _inner_hub(c, context.base_url),
         hub_url=hub_url,
         client_secret=token or _derived(key, "client"),
         proxy_secret=_derived(key, "proxy"),
         ended_secret=_derived(key, "ended") if sign_on.enabled else "",
         client_id=CLIENT_ID,
-        gpu_service_url=around.gpu_servers_url if apart else around.gpu_service_url,
+        gpu_service_url=context.gpu_servers_url if apart else context.gpu_service_url,
         subdomain_host=str(value_of(c, "JupyterHub", "subdomain_host") or ""),
     )
 
@@ -271,14 +271,14 @@ def _derived(secret: str, name: str) -> str:
     return hmac.new(secret.encode(), f"jupyterhub-gpu gate: {name}".encode(), hashlib.sha256).hexdigest()
 
 
-def _apps(c: Any, settings: GateSettings, around: GateContext, *, may_write: bool) -> tuple[AppCatalogue, list[str]]:
+def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bool) -> tuple[AppCatalogue, list[str]]:
     """Return the apps and the warnings about them. If the file has errors, the apps of the last start stay."""
     source = settings.apps
     if isinstance(source, str) and not may_write and not Path(source).exists():
         return (), []
     groups = value_of(c, "JupyterHub", "load_groups")
     check = check_for(settings, set(groups) if groups else None, str(value_of(c, "JupyterHub", "bind_url") or ""))
-    before = _apps_of_before(around.state_dir / SETTINGS_FILE) if isinstance(source, str) else ()
+    before = _apps_of_before(context.state_dir / SETTINGS_FILE) if isinstance(source, str) else ()
     try:
         watched = WatchedCatalogue(source, check, before)
     except CatalogueError as problem:
@@ -315,10 +315,11 @@ def _write(settings: GateSettings, folder: Path) -> None:
 # ------------------------------------------------------------------ services and roles of the hub
 
 
-def _add_services(c: Any, settings: GateSettings, around: GateContext, notes: list[str]) -> None:
+def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
     services = [dict(each) for each in value_of(c, "JupyterHub", "services", [])]
     by_name = {str(each.get("name")): each for each in services}
-    for ours in (_gate_service(settings, around), *map(_app_service, settings.catalogue)):
+    apps = ({"name": app.name, "info": {"title": app.title, "href": app.where}} for app in settings.catalogue)
+    for ours in (_gate_service(settings, context), *apps):
         theirs = by_name.get(ours["name"])
         if theirs is None:
             services.append(ours)
@@ -338,7 +339,7 @@ def _add_services(c: Any, settings: GateSettings, around: GateContext, notes: li
     c.JupyterHub.services = services
 
 
-def _gate_service(settings: GateSettings, around: GateContext) -> dict[str, Any]:
+def _gate_service(settings: GateSettings, context: GateContext) -> dict[str, Any]:
     """Return the gate's service, without ``url``: otherwise the hub's own proxy would serve the gate
     on the hub's host.
     """
@@ -351,14 +352,10 @@ def _gate_service(settings: GateSettings, around: GateContext) -> dict[str, Any]
         "oauth_client_allowed_scopes": list(SCOPES),
     }
     if settings.started_by_hub:
-        entry["command"] = [sys.executable, *COMMAND, "--config", str(around.state_dir / SETTINGS_FILE)]
-        if around.environment:
-            entry["environment"] = dict(around.environment)
+        entry["command"] = [sys.executable, *COMMAND, "--config", str(context.state_dir / SETTINGS_FILE)]
+        if context.environment:
+            entry["environment"] = dict(context.environment)
     return entry
-
-
-def _app_service(app: App) -> dict[str, Any]:
-    return {"name": app.name, "info": {"title": app.title, "href": app.where}}
 
 
 def _is_our_process(entry: Mapping[str, Any]) -> bool:

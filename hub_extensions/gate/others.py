@@ -49,7 +49,7 @@ async def apply_news(gate: Gate, news: News) -> None:
     """Apply what another gate did."""
     if news.user:
         gate.answers.invalidate_user(news.user)
-    gate.sessions.hear(news.ended)
+    gate.sessions.note_ended(news.ended)
     try:
         if news.missed:
             await gate.sessions.catch_up()

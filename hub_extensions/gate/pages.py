@@ -15,7 +15,7 @@ from hub_extensions.core.sign_on.access import REASONS, Passage
 from hub_extensions.core.text.translation import Catalogue, halves
 from hub_extensions.gate.gate import CheckAnswer
 
-FAILED = {
+FAILURE_TEXTS = {
     "sign-in-over": "This sign-in is over, or was used already. Open the app again.",
     "other-browser": "This sign-in was begun in another browser. Open the app again.",
     "hub-refused": "The hub did not let you in.",
@@ -28,7 +28,7 @@ PAGE = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
 }
 JSON = {"Content-Type": "application/json"}
-EVERY = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
+COMMON_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 RETRY_SECONDS = "5"
 """Value of ``Retry-After`` with a 503."""
 _STYLE = (
@@ -56,7 +56,7 @@ class PageFacts:
 
 def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
     """Render a page in the reader's language."""
-    text = REASONS.get(reason) or FAILED[reason]
+    text = REASONS.get(reason) or FAILURE_TEXTS[reason]
     parts = [f"<p>{escape(t(text))}</p>"]
     if reason == "not-allowed":
         asked = t("Ask %1 for it.", facts.contact) if facts.contact else t("Ask an administrator of this hub for it.")
@@ -78,7 +78,11 @@ def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
 
 def message(reason: str, status: int, since: datetime | None = None) -> bytes:
     """Return the same as JSON for a program."""
-    found: dict[str, object] = {"status": status, "reason": reason, "message": REASONS.get(reason) or FAILED[reason]}
+    found: dict[str, object] = {
+        "status": status,
+        "reason": reason,
+        "message": REASONS.get(reason) or FAILURE_TEXTS[reason],
+    }
     if reason == "hub-away" and since is not None:
         found["since"] = since.isoformat(timespec="seconds")
     return json.dumps(found).encode()

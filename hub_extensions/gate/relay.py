@@ -22,8 +22,7 @@ from hub_extensions.core.sign_on.access import Passage
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import URI
 from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
-from hub_extensions.gate.pages import EVERY
-from hub_extensions.gate.proxy_secret import is_from_proxy
+from hub_extensions.gate.pages import COMMON_HEADERS
 
 log = logging.getLogger("hub_extensions.gate")
 
@@ -32,7 +31,7 @@ POLL_SECONDS = 0.5
 """Interval at which the relay looks whether the session is over. This asks nobody."""
 CONNECT_SECONDS = 10.0
 LARGEST_MESSAGE = 64 * 1024 * 1024
-OVER = 4401
+SESSION_OVER = 4401
 """Close code of a WebSocket that means: sign in again."""
 FORWARDED_HEADERS = (
     "Origin",
@@ -54,7 +53,7 @@ class RelaySocket(WebSocketHandler):
 
     def set_default_headers(self) -> None:
         self.clear_header("Server")
-        for name, value in EVERY.items():
+        for name, value in COMMON_HEADERS.items():
             self.set_header(name, value)
 
     def check_origin(self, origin: str) -> bool:
@@ -72,7 +71,7 @@ class RelaySocket(WebSocketHandler):
             self.gate.apps.get(args[0]), headers, "GET", self._tail, peer=self.request.remote_ip or ""
         )
         app = self._asked.app
-        if not is_from_proxy(self.gate, headers) or app is None or not app.relay:
+        if not self.gate.is_from_proxy(headers) or app is None or not app.relay:
             self._end(404)
             return
         answer = await self.gate.answer(self._asked)
@@ -154,7 +153,7 @@ class RelaySocket(WebSocketHandler):
         while True:
             if rest <= 0 or (session is not None and session.is_over):
                 if not await self._may_stay():
-                    self.close(OVER, "sign in again")
+                    self.close(SESSION_OVER, "sign in again")
                     return
                 rest = max(1.0, self.gate.settings.cache.total_seconds())
             await asyncio.sleep(POLL_SECONDS)

@@ -23,11 +23,10 @@ from hub_extensions.core.sign_on.return_address import origin_of
 from hub_extensions.core.sign_on.sessions import address_of_browser, short_address
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN, hash_of
 from hub_extensions.gate.gate import Gate
-from hub_extensions.gate.pages import EVERY, JSON, PAGE, RETRY_SECONDS, PageFacts, message, page
-from hub_extensions.gate.proxy_secret import is_from_proxy
+from hub_extensions.gate.pages import COMMON_HEADERS, JSON, PAGE, RETRY_SECONDS, PageFacts, message, page
 from hub_extensions.gate.relay import RelaySocket
 from hub_extensions.gate.sessions import COOKIE_LETTERS, cookie_in
-from hub_extensions.gate.sign_in import LONGEST, SignInFailed, SignIns
+from hub_extensions.gate.sign_in import MAX_SIGN_IN, SignInFailed, SignIns
 
 log = logging.getLogger("hub_extensions.gate")
 
@@ -64,7 +63,7 @@ class GatePage(RequestHandler):
     def set_default_headers(self) -> None:
         """Forbid caching, content sniffing and referrers."""
         self.clear_header("Server")
-        for name, value in EVERY.items():
+        for name, value in COMMON_HEADERS.items():
             self.set_header(name, value)
 
     def write_error(self, status_code: int, **_: Any) -> None:
@@ -139,7 +138,7 @@ class StartPage(GatePage):
         except SignInFailed as problem:
             self.refuse(problem.reason, problem.status)
             return
-        self.give_cookie(self.gate.browser_cookie, browser, int(LONGEST.total_seconds()))
+        self.give_cookie(self.gate.browser_cookie, browser, int(MAX_SIGN_IN.total_seconds()))
         self.redirect(address)
 
 
@@ -262,7 +261,7 @@ class AwayPage(GatePage):
 
     def get(self, name: str) -> None:
         """Answer any method. Only a proxy learns the app's title."""
-        app = self.gate.apps.get(name) if is_from_proxy(self.gate, self.request.headers) else None
+        app = self.gate.apps.get(name) if self.gate.is_from_proxy(self.request.headers) else None
         self.refuse("app-away", 502, app.title if app is not None else "")
 
     post = put = patch = delete = options = head = get
@@ -289,7 +288,7 @@ class GateMetricsRoute(GatePage):
 
     async def get(self) -> None:
         scheme, _, token = self.request.headers.get("Authorization", "").partition(" ")
-        known = await self.gate.answers.of_program(token) if scheme.lower() == "bearer" and token else None
+        known = await self.gate.answers.check_token(token) if scheme.lower() == "bearer" and token else None
         if known is None or known.owner is None or METRICS_SCOPE not in known.owner.scopes:
             self.refuse("token-without-scope", 403)
             return

@@ -19,7 +19,7 @@ from hub_extensions.adapters.provider.assertions import AssertionSigner
 from hub_extensions.adapters.store.errors import StoreUnavailable
 from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.gate.background import background_of
-from hub_extensions.gate.gate import Gate, limits_of
+from hub_extensions.gate.gate import Gate, session_limits
 from hub_extensions.gate.keys import keys_of
 from hub_extensions.gate.server import make_server
 from hub_extensions.gate.sessions import GateSessions
@@ -40,7 +40,7 @@ def open_gate(settings: GateSettings) -> Gate:
     addresses = HubAddresses(settings.hub_api_url, settings.hub_url)
     hub = HubSignIn(addresses, settings.client_id, settings.client_secret, settings.callback_url)
     signer = AssertionSigner(keys_of(settings, store), settings.origin, settings.assertion)
-    return Gate(settings, GateSessions(store, limits_of(settings), _now), hub, signer, _now)
+    return Gate(settings, GateSessions(store, session_limits(settings), _now), hub, signer, _now)
 
 
 async def serve(settings: GateSettings, parent: int | None = None) -> int:
@@ -63,7 +63,7 @@ async def serve(settings: GateSettings, parent: int | None = None) -> int:
         task.add_done_callback(log_end)
     if sockets:
         log.info("the gate answers at %s port %d, for %d apps", settings.host, settings.port, len(gate.apps))
-    while not await _passed(TIDY_SECONDS, stopping, parent):
+    while not await _wait(TIDY_SECONDS, stopping, parent):
         await tidy(gate)
     server.stop()
     for task in tasks:
@@ -104,11 +104,11 @@ async def _sockets(settings: GateSettings, stopping: asyncio.Event, parent: int 
         if not logged:
             log.warning("port %d of %s is taken: waiting for it", settings.port, settings.host)
             logged = True
-        if await _passed(TRY_AGAIN_SECONDS, stopping, parent):
+        if await _wait(TRY_AGAIN_SECONDS, stopping, parent):
             return []
 
 
-async def _passed(seconds: float, stopping: asyncio.Event, parent: int | None) -> bool:
+async def _wait(seconds: float, stopping: asyncio.Event, parent: int | None) -> bool:
     """Wait. Return False if the time has passed, True if the gate has to stop."""
     rest = seconds
     while rest > 0 and not stopping.is_set():

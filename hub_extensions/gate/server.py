@@ -28,8 +28,7 @@ from hub_extensions.core.sign_on.access import Passage
 from hub_extensions.core.sign_on.apps import CHECK_PATH
 from hub_extensions.core.sign_on.identity_headers import SIGN_IN
 from hub_extensions.gate.gate import CheckAnswer, CheckedRequest, Gate
-from hub_extensions.gate.pages import EVERY, JSON, RETRY_SECONDS, PageFacts, message, refusal
-from hub_extensions.gate.proxy_secret import is_from_proxy
+from hub_extensions.gate.pages import COMMON_HEADERS, JSON, RETRY_SECONDS, PageFacts, message, refusal
 from hub_extensions.gate.relay import LARGEST_MESSAGE
 from hub_extensions.gate.routes import routes_of
 
@@ -52,7 +51,7 @@ def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
         websocket_ping_interval=30.0,
     )
     return HTTPServer(
-        _Door(gate, routes),
+        _ConnectionDelegate(gate, routes),
         xheaders=False,
         max_header_size=LARGEST_HEADERS,
         max_body_size=LARGEST_BODY,
@@ -61,15 +60,15 @@ def make_server(gate: Gate, portal: Sequence[Any] = ()) -> HTTPServer:
     )
 
 
-class _Door(HTTPServerConnectionDelegate):
+class _ConnectionDelegate(HTTPServerConnectionDelegate):
     def __init__(self, gate: Gate, routes: Application) -> None:
         self._gate, self._routes = gate, routes
 
     def start_request(self, server_conn: object, request_conn: HTTPConnection) -> HTTPMessageDelegate:
-        return _Caller(self._gate, request_conn, lambda: self._routes.start_request(server_conn, request_conn))
+        return _RequestDelegate(self._gate, request_conn, lambda: self._routes.start_request(server_conn, request_conn))
 
 
-class _Caller(HTTPMessageDelegate):
+class _RequestDelegate(HTTPMessageDelegate):
     """A request: either a check, or one that is forwarded to tornado's handlers."""
 
     def __init__(self, gate: Gate, connection: HTTPConnection, usual: Callable[[], HTTPMessageDelegate]) -> None:
@@ -91,7 +90,7 @@ class _Caller(HTTPMessageDelegate):
         for prefix in (CHECK_PATH, ANSWER_PATH):
             if path.startswith(prefix):
                 self._redirects = prefix is ANSWER_PATH
-                self._is_known = is_from_proxy(self._gate, headers)
+                self._is_known = self._gate.is_from_proxy(headers)
                 name, slash, tail = path[len(prefix) :].partition("/")
                 app = self._gate.apps.get(name.partition("?")[0] if self._redirects else name)
                 context: Any = getattr(self._connection, "context", None)
@@ -121,7 +120,7 @@ class _Caller(HTTPMessageDelegate):
             self._fail(problem, check)
             return
         if answer is None:
-            self._work = asyncio.ensure_future(self._asked(check))
+            self._work = asyncio.ensure_future(self._answer(check))
 
     def on_connection_close(self) -> None:
         if self._inner is not None:
@@ -129,7 +128,7 @@ class _Caller(HTTPMessageDelegate):
         elif self._work is not None:
             self._work.cancel()
 
-    async def _asked(self, check: CheckedRequest) -> None:
+    async def _answer(self, check: CheckedRequest) -> None:
         try:
             self._finish_with(await self._gate.answer(check), check)
         except Exception as problem:  # noqa: BLE001  # no error may let a request pass
@@ -163,7 +162,7 @@ class _Caller(HTTPMessageDelegate):
     def _write(
         self, status: int, headers: Mapping[str, str] | Sequence[tuple[str, str]], body: bytes, method: str
     ) -> None:
-        found = HTTPHeaders(EVERY)
+        found = HTTPHeaders(COMMON_HEADERS)
         for name, value in headers.items() if isinstance(headers, Mapping) else headers:
             found.add(name, value)
         found.add("Content-Length", str(len(body)))

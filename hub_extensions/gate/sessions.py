@@ -101,7 +101,7 @@ class GateSessions:
         self._writer = ThreadPoolExecutor(1, "gate-store")
         self._all = {stored.id: GateSession(stored) for stored in store.sessions()}
         self._to_remove: set[str] = set()
-        self._starts = self._times_heard = 0
+        self._starts = self._remote_ends = 0
 
     def __len__(self) -> int:
         return len(self._all)
@@ -125,9 +125,9 @@ class GateSessions:
         session = self.find(cookie)
         if not cookie or not self._store.is_shared or (session is not None and not session.is_over):
             return session
-        heard = None
-        while heard != self._times_heard:  # read again if another gate ended sessions during the read
-            heard = self._times_heard
+        ends_before = None
+        while ends_before != self._remote_ends:  # read again if another gate ended sessions during the read
+            ends_before = self._remote_ends
             stored = await self._in_store(self._store.session, hash_of_secret(cookie))
         if stored is None or stored.id in self._to_remove:
             return session
@@ -189,9 +189,9 @@ class GateSessions:
             self._to_remove.difference_update(removed)
         return len(ids)
 
-    def hear(self, ended: Collection[str]) -> None:
+    def note_ended(self, ended: Collection[str]) -> None:
         """Apply that another gate has ended these sessions."""
-        self._times_heard += 1
+        self._remote_ends += 1
         for id in ended:
             if id in self._all:
                 self._drop(self._all[id])
@@ -227,7 +227,7 @@ class GateSessions:
         for session in known:
             if session.id in uses:
                 session.used(uses[session.id])
-        self.hear([session.id for session in known if session.id not in uses])
+        self.note_ended([session.id for session in known if session.id not in uses])
 
     async def begin_sign_in(self, sign_in: StoredSignIn, over: datetime) -> None:
         """Store a sign-in; see `GateStore.begin`. Raises TooManyStarts."""

@@ -25,7 +25,7 @@ from hub_extensions.gate.gate import Gate
 from hub_extensions.gate.sessions import COOKIE_LETTERS, GateSession, TooManyStarts, hash_of_secret
 from hub_extensions.gate.settings import CALLBACK_PATH
 
-LONGEST = timedelta(minutes=15)
+MAX_SIGN_IN = timedelta(minutes=15)
 """Time within which a sign-in has to be completed."""
 MAX_CODE_LENGTH = 512
 
@@ -81,7 +81,7 @@ class SignIns:
         now = self._gate.now()
         kept = StoredSignIn(hash_of_secret(state), hash_of_secret(browser), app_name, path, now)
         try:
-            await self._gate.sessions.begin_sign_in(kept, now - LONGEST)
+            await self._gate.sessions.begin_sign_in(kept, now - MAX_SIGN_IN)
         except TooManyStarts:
             raise SignInFailed("hub-away", 503) from None
         return self._gate.hub.authorize_url(state, verifier_of(state, browser))
@@ -89,7 +89,7 @@ class SignIns:
     async def finish(self, code: str, state: str, browser: str, origin: str, before: GateSession | None) -> SignedIn:
         """Complete a sign-in at `origin`. `before` is the browser's current session. Raises SignInFailed."""
         kept = await self._gate.sessions.find_sign_in(hash_of_secret(state))
-        if kept is None or not 0 < len(code) <= MAX_CODE_LENGTH or self._gate.now() - kept.begun >= LONGEST:
+        if kept is None or not 0 < len(code) <= MAX_CODE_LENGTH or self._gate.now() - kept.begun >= MAX_SIGN_IN:
             raise SignInFailed("sign-in-over", 400)
         app = self._gate.apps.get(kept.app)
         if app is None and kept.app:

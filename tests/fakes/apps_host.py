@@ -18,7 +18,6 @@ from tornado.web import Application, RequestHandler
 from tornado.websocket import WebSocketHandler
 
 from hub_extensions.core.sign_on.access import is_public
-from hub_extensions.core.sign_on.app_cookies import without
 from hub_extensions.core.sign_on.apps import App
 from hub_extensions.core.sign_on.identity_headers import (
     COOKIE,
@@ -26,6 +25,7 @@ from hub_extensions.core.sign_on.identity_headers import (
     SIGN_IN,
     URI,
     CallerIdentity,
+    cookies_without,
     headers_of,
 )
 from hub_extensions.gate.gate import CheckedRequest
@@ -82,7 +82,7 @@ class FakeGate(RequestHandler):
     def _pass(self, app: App, identity: CallerIdentity, assertion: str) -> None:
         for name, value in headers_of(identity, app.header_family, assertion).items():
             self.set_header(name, value)
-        self.set_header(COOKIE, without("; ".join(self.request.headers.get_list("Cookie")), (GATE_COOKIE,)))
+        self.set_header(COOKIE, cookies_without("; ".join(self.request.headers.get_list("Cookie")), (GATE_COOKIE,)))
         self._end(200, {})
 
     def _end(self, status: int, answer: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from hub_extensions.adapters.hub.hub_sign_in import HubAddresses, HubSignIn
 from hub_extensions.adapters.provider.assertions import AssertionSigner
 from hub_extensions.adapters.store.gate import GateStore
 from hub_extensions.core.sign_on.apps import App
-from hub_extensions.gate.gate import SECURE_COOKIE, Gate, limits_of
+from hub_extensions.gate.gate import SECURE_COOKIE, Gate, session_limits
 from hub_extensions.gate.keys import keys_of
 from hub_extensions.gate.server import make_server
 from hub_extensions.gate.sessions import GateSessions
@@ -192,7 +192,7 @@ async def a_gate(folder: Path, hub: GateHub, **more: Any) -> AsyncIterator[Stand
         settings.callback_url,
     )
     signer = AssertionSigner(keys_of(settings, store), settings.origin, settings.assertion)
-    gate = Gate(settings, GateSessions(store, limits_of(settings), now), at_hub, signer, now)
+    gate = Gate(settings, GateSessions(store, session_limits(settings), now), at_hub, signer, now)
     found.append(Standing(gate, hub, port))
     server = make_server(gate)
     server.add_socket(socket)

@@ -34,7 +34,7 @@ def settings(apps: object, known: AppCatalogue = ()) -> GateSettings:
 async def test_the_file_is_followed_and_a_bad_one_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(catalogue, "EVERY", 0.01)
+    monkeypatch.setattr(catalogue, "CHECK_SECONDS", 0.01)
     caplog.set_level("INFO", logger="hub_extensions.gate")
     file = tmp_path / "apps.yaml"
 
@@ -71,7 +71,7 @@ async def test_a_catalogue_in_the_configuration_does_not_change() -> None:
 async def test_a_gate_that_begins_with_no_apps_waits_for_a_good_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(catalogue, "EVERY", 0.01)
+    monkeypatch.setattr(catalogue, "CHECK_SECONDS", 0.01)
     file, used = tmp_path / "apps.yaml", list[AppCatalogue]()
     file.write_text("board: {upsteam: x}\n")
     following = asyncio.ensure_future(catalogue.follow_catalogue(settings(str(file)), used.append))

@@ -267,15 +267,15 @@ async def test_a_flood_of_made_up_tokens_takes_no_good_ones_place(
     monkeypatch.setattr(hub_answers, "MAX_TOKENS", 3)
     monkeypatch.setattr(hub_answers, "MAX_INVALID_TOKENS", 2)
     answers, token = standing.gate.answers, hub.token_for("ada")
-    known = await answers.of_program(token)
+    known = await answers.check_token(token)
     assert known is not None and known.owner is not None
     for number in range(6):
-        made_up = await answers.of_program(f"made-up-{number}")
+        made_up = await answers.check_token(f"made-up-{number}")
         assert made_up is not None and made_up.is_void
     monkeypatch.setattr(hub_answers, "MAX_UNKNOWN_WAITING", 0)
-    assert await answers.of_program(token) is known, "it is no stranger's"
-    assert [await answers.of_program(f"new-{number}") for number in range(9)] == [None] * 9
-    assert await answers.of_program(token) is known
+    assert await answers.check_token(token) is known, "it is no stranger's"
+    assert [await answers.check_token(f"new-{number}") for number in range(9)] == [None] * 9
+    assert await answers.check_token(token) is known
 
 
 async def test_a_flood_of_made_up_tokens_locks_nobody_out(tmp_path: Path, hub: GateHub) -> None:

@@ -149,8 +149,8 @@ class Provider:
         self._metadata_at = 0.0
         self._keys: list[Mapping[str, Any]] = []
         self._keys_at: float | None = None
-        self._asked_keys_at: float | None = None
-        self._asking = asyncio.Lock()
+        self._keys_tried_at: float | None = None
+        self._keys_lock = asyncio.Lock()
         self._own_token, self._own_token_until = "", 0.0
         self._client: HttpClient | None = None
         self._tls: ssl.SSLContext | None = None
@@ -238,7 +238,7 @@ class Provider:
             return {}
         answer = await self._fetch(address, headers={"Authorization": f"Bearer {access_token}"})
         if answer.code == 200:
-            return _object(answer.body)
+            return _json_object(answer.body)
         no = judge_userinfo_error(answer.code, _json_of(answer), answer.headers.get("WWW-Authenticate", ""))
         if no.about is About.CLIENT:
             raise ProviderUnusable(
@@ -297,9 +297,9 @@ class Provider:
             pair = ":".join(quote(each, safe="") for each in (self.client_id, secret))
             headers["Authorization"] = "Basic " + base64.b64encode(pair.encode()).decode()
         answer = await self._fetch(metadata.token, headers=headers, body=urlencode(body))
-        if answer.code == 200 and "error" not in (said := _object(answer.body)):
-            return _tokens_of(said)
-        raise _no_tokens(answer)  # GitHub's errors come with 200
+        if answer.code == 200 and "error" not in (answered := _json_object(answer.body)):
+            return _tokens_of(answered)
+        raise _token_error(answer)  # GitHub's errors come with 200
 
     # ------------------------------------------------------------------ signatures
 
@@ -325,7 +325,7 @@ class Provider:
                 "key", f"It is signed with a key that the provider does not name: {quoted(header.get('kid'))}."
             )
         claims = _signed_by(keys, token, header)
-        if claims is None and await self._ask_keys(since=self._keys_at):
+        if claims is None and await self._fetch_keys(since=self._keys_at):
             # a provider may have made another key with the same id
             claims = _signed_by(self._known_keys(header), token, header)
         if claims is None:
@@ -337,9 +337,9 @@ class Provider:
         algorithm.
         """
         if self._keys_at is None or self._clock() - self._keys_at >= KEYS_SECONDS:
-            await self._ask_keys(since=self._keys_at)
+            await self._fetch_keys(since=self._keys_at)
         found = self._known_keys(header)
-        if not found and await self._ask_keys(since=self._keys_at):
+        if not found and await self._fetch_keys(since=self._keys_at):
             found = self._known_keys(header)
         return found
 
@@ -350,22 +350,22 @@ class Provider:
             return fitting if len(fitting) == 1 else ()
         return [key for key in fitting if key.get("kid") == kid]
 
-    async def _ask_keys(self, since: float | None) -> bool:
+    async def _fetch_keys(self, since: float | None) -> bool:
         """Fetch the keys, at most once a minute. Return whether they are newer than `since`."""
-        async with self._asking:
+        async with self._keys_lock:
             if self._keys_at != since:
                 return True  # another task has fetched them in the meantime
-            last = self._asked_keys_at
+            last = self._keys_tried_at
             pause = FIRST_KEYS_SECONDS if self._keys_at is None else KEY_RETRY_SECONDS
             if last is not None and self._clock() - last < pause:
                 if self._keys_at is None:
                     raise ProviderAway("The provider's keys could not be read a moment ago.")
                 return False
-            self._asked_keys_at = self._clock()
+            self._keys_tried_at = self._clock()
             try:
                 document = await self._document((await self.metadata()).keys)
                 self._keys = _read_keys(document)
-                self._keys_at = self._asked_keys_at
+                self._keys_at = self._keys_tried_at
             except (ProviderAway, ProviderUnusable):
                 if self._keys_at is None:
                     raise
@@ -382,7 +382,7 @@ class Provider:
             raise ProviderUnusable("no-document", f"{address} is not there: the issuer is another.")
         if answer.code != 200:
             raise ProviderAway(f"{address} answers with {answer.code}.")
-        return _object(answer.body)
+        return _json_object(answer.body)
 
     async def _fetch(self, address: str, *, headers: Mapping[str, str] = {}, body: str | None = None) -> HTTPResponse:
         host = urlsplit(address).hostname
@@ -396,24 +396,24 @@ class Provider:
                 request_timeout=self._seconds,
                 follow_redirects=False,
                 decompress_response=False,
-                ssl_options=self._trusted(),
+                ssl_options=self._ssl_context(),
             )
-            return await self._open().fetch(request, raise_error=False)
+            return await self._http().fetch(request, raise_error=False)
         except (HTTPClientError, HTTPInputError, HTTPOutputError, OSError, ValueError, asyncio.TimeoutError) as error:
             kind = ProviderUnreachable if _is_unreachable(error) else ProviderAway
-            raise kind(f"{host} does not answer ({self._why(error)}).") from error
+            raise kind(f"{host} does not answer ({self._reason(error)}).") from error
 
-    def _open(self) -> HttpClient:
+    def _http(self) -> HttpClient:
         if self._client is None:
             self._client = http_client(at_once=32, most_bytes=DOCUMENT_BYTES)
         return self._client
 
-    def _trusted(self) -> ssl.SSLContext | None:
+    def _ssl_context(self) -> ssl.SSLContext | None:
         if self._ca_file and self._tls is None:
             self._tls = ssl.create_default_context(cafile=self._ca_file)
         return self._tls
 
-    def _why(self, error: Exception) -> str:
+    def _reason(self, error: Exception) -> str:
         if isinstance(error, asyncio.TimeoutError) or "Timeout" in str(error):
             return f"nothing within {self._seconds:g} s"
         return getattr(error, "strerror", None) or str(error)[:200] or type(error).__name__
@@ -444,12 +444,12 @@ def _is_unreachable(error: Exception) -> bool:
 def _json_of(answer: HTTPResponse) -> Mapping[str, Any]:
     """Return the JSON object of an answer; {} if it has another body."""
     try:
-        return _object(answer.body)
+        return _json_object(answer.body)
     except ProviderAway:
         return {}
 
 
-def _no_tokens(answer: HTTPResponse) -> Exception:
+def _token_error(answer: HTTPResponse) -> Exception:
     """Return the exception for an answer without tokens."""
     no = judge_token_error(answer.code, _json_of(answer))
     if no.about is About.PERSON:
@@ -467,7 +467,7 @@ def _tokens_of(answered: Mapping[str, Any]) -> ProviderTokens:
     return ProviderTokens(texts["access_token"], texts["id_token"], texts["refresh_token"], texts["scope"])
 
 
-def _object(body: bytes | None) -> Mapping[str, Any]:
+def _json_object(body: bytes | None) -> Mapping[str, Any]:
     try:
         found = json.loads(body or b"")
     except (ValueError, RecursionError):

@@ -39,7 +39,6 @@ from hub_extensions.authenticator.openid.failure import SignOnFailed, failure_fo
 from hub_extensions.authenticator.openid.links import KeptTokens, ProviderLinks, encrypted
 from hub_extensions.authenticator.openid.login import OpenIdCallback, OpenIdLogin, OpenIdLogout
 from hub_extensions.authenticator.openid.login_state import PendingLogin, UsedLogins
-from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
 from hub_extensions.authenticator.openid.recheck import ProviderRecheck
 from hub_extensions.authenticator.openid.sign_in_places import SignInPlaces
 from hub_extensions.core.sign_on import EndCause, SignOnEvent
@@ -96,82 +95,87 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     issuer = Unicode(
         config=True,
-        help="The provider's name, letter by letter as its document has it: https://login.site.example/realms/uni",
+        help="The provider's issuer, exactly as in its document: https://login.site.example/realms/uni",
     )
     client_secret = Union(
         [Unicode(), List(Unicode())],
         config=True,
-        help=f"The client's secret; better in the environment variable {SECRET_VARIABLE}. While it is changed, two of "
-        "them: a list, or a line each in the variable.",
+        help=f"The client's secret; better in the environment variable {SECRET_VARIABLE}. While it is changed, two "
+        "secrets: a list, or one per line in the variable.",
     )
     username_claim = Union(
         [Unicode("preferred_username"), Callable()],
         default_value="preferred_username",
         config=True,
-        help="The claim with a person's name; a dotted path leads into an object. It does not say who somebody is.",
+        help="The claim with a person's name; a dotted path leads into an object. iss and sub identify "
+        "the person, not the name.",
     )
     groups_claim = Union(
         [Unicode("groups"), Callable()],
         default_value="groups",
         config=True,
         help="The claim with a person's groups, a list or one text; a dotted path leads into an object. For any other "
-        "shape: a function that gets all claims and returns a list of names, or None where there are none.",
+        "form: a function that gets all claims and returns a list of names, or None without groups.",
     )
     missing_groups = Enum(
         [each.value for each in MissingGroups],
         None,
         allow_none=True,
         config=True,
-        help="What it means that the groups claim is missing. none: no groups, as for providers that leave an empty "
-        "claim out. unknown: nothing, and the groups stay for groups_keep_hours. None: no groups at a sign-in, and "
-        "unknown when the provider is asked again. A claim that is left out as too large is always unknown.",
+        help="Meaning of a missing groups claim. none: no groups, for providers that omit an empty claim. unknown: the "
+        "groups are unknown and stay for groups_keep_hours. None: no groups at a sign-in, unknown at a re-check. A "
+        "claim that was omitted as too large is always unknown.",
     )
     groups_keep_hours = Float(
         24.0,
         min=0.0,
         config=True,
-        help="Groups that are unknown end this long after the provider last named them. Administrator rights by a "
-        "group end at once.",
+        help="Unknown groups end this long after the provider last reported them. Administrator rights by a group end "
+        "at once.",
     )
     ask_userinfo = Bool(
         True,
         config=True,
-        help="False: the provider's user information is never asked, where it refuses or has nothing more. The id "
-        "token has to have all claims then.",
+        help="False: the userinfo endpoint is never called, for providers where it refuses or adds nothing. Then the "
+        "id token has to contain all claims.",
     )
     reached_at = Unicode(
         config=True,
-        help="Where the hub itself reaches the provider, if not at issuer: http://keycloak.auth.svc:8080/realms/uni. "
-        'Browsers, and what tokens say of themselves, stay with issuer. "": at issuer.',
+        help="Address at which the hub itself reaches the provider, if not at issuer: "
+        'http://keycloak.auth.svc:8080/realms/uni. Browsers and tokens keep using issuer. "": issuer.',
     )
     account_url = Unicode(
         config=True,
-        help="Where the provider's administration has the record of one person, with {sub} or another claim of the id "
-        "token: https://login.site.example/admin/realms/uni/users/{sub}. Asked where a session is not renewed, with a "
-        'token of the hub\'s own client (client_credentials), which needs the right to read it. "": nobody is asked.',
+        help="URL of a person's record in the provider's administration API, with {sub} or another claim of the id "
+        "token: https://login.site.example/admin/realms/uni/users/{sub}. Called if a session is not renewed, with a token "
+        'of the hub\'s own client (client_credentials), which needs the right to read it. "": not called.',
     )
-    account_scope = Unicode(config=True, help="The scope of that token, where the provider wants one.")
+    account_scope = Unicode(config=True, help="Scope of that token, if the provider requires one.")
     group_names = Dict(
         key_trait=Unicode(),
         value_trait=Unicode(),
         config=True,
-        help="The provider's name of a group -> the hub's. Others keep theirs.",
+        help="The provider's name of a group -> the hub's. Other groups keep their names.",
     )
     groups_kept = List(
-        Unicode(), config=True, help="The hub's names of the groups that are taken over. Empty: all that the claim has."
+        Unicode(), config=True, help="The hub's names of the groups to use. Empty: all groups in the claim."
     )
     adopt_existing_users = Enum(
         [each.value for each in Adoption],
         Adoption.FIRST.value,
         config=True,
-        help="Users from before this sign-on. first: who comes first with a name gets it. none: an admin gives it.",
+        help="Users who existed before this sign-on. first: the first person with a name gets it. none: an admin "
+        "assigns it.",
     )
     signing_algorithms = List(
-        Unicode(), list(SIGNING_ALGORITHMS), config=True, help="With which algorithms the provider may sign."
+        Unicode(), list(SIGNING_ALGORITHMS), config=True, help="Algorithms that the provider may sign with."
     )
-    leeway_seconds = Integer(60, min=0, max=600, config=True, help="So far the provider's clock may be off.")
+    leeway_seconds = Integer(
+        60, min=0, max=600, config=True, help="Tolerated difference between the provider's clock and the hub's."
+    )
     ca_file = Unicode(
-        config=True, help="A file with the certificates that the provider's is signed with. \"\": the system's."
+        config=True,
+        help='File with the certificates of the authorities to trust for the provider. "": those of the system.',
     )
     manage_groups = Bool(True, config=True, help=GenericOAuthenticator.class_traits()["manage_groups"].help)
 
@@ -682,10 +686,6 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         if taken:
             said.append(t("Other accounts of the sign-in service came with these names, and were refused: %1", taken))
         return said
-
-    def note_failure(self, code: str) -> None:
-        """Count a failed sign-in."""
-        LOGINS_REFUSED.labels(code).inc()
 
     def record(self, kind: Any, user: str | None = None, cause: str = "") -> None:
         """Write an event to the audit log."""

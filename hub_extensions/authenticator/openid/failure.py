@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from tornado import web
 
 from hub_extensions.adapters.provider.oidc import ProviderAway, ProviderRefused, ProviderUnusable
+from hub_extensions.authenticator.openid.metrics import LOGINS_REFUSED
 from hub_extensions.authenticator.requests import language_of
 from hub_extensions.core.sign_on.failures import failure_of
 from hub_extensions.core.sign_on.recheck import RIGHT_LOST, cause_of_error
@@ -47,7 +48,7 @@ class FailurePageMixin:
         """Show the page, and log a line with its number."""
         number = secrets.token_hex(4)
         self.log.warning("sign-on refused (%s) %s: %s", number, failure.code, failure.sentence)
-        self.authenticator.note_failure(failure.code)
+        LOGINS_REFUSED.labels(failure.code).inc()
         t = language_of(self)
         page = failure_of(failure.code, failure.parameters, t)
         self.set_status(page.status)

@@ -87,7 +87,7 @@ class ProviderRecheck:
         waiting = {session for session, last in self._unanswered.items() if steady < last.again_at}
         links = [each for each in links if each.session not in waiting]
         if links and steady >= self._pause_until:
-            await asyncio.wait(self._begin(links), timeout=REQUEST_WAIT_SECONDS)
+            await asyncio.wait(self._start_checks(links), timeout=REQUEST_WAIT_SECONDS)
 
     async def _run(self) -> None:
         await self._app._start_future
@@ -95,7 +95,7 @@ class ProviderRecheck:
             more = False
             try:
                 self._write_unwritten()
-                self._forget()
+                self._remove_links()
                 more = await self._round()
             except Exception:
                 # a locked or full database signs nobody out; the next round tries again
@@ -131,7 +131,7 @@ class ProviderRecheck:
             return False
         # while the provider is silent, one check is enough to detect its return
         asked = links[:1] if self._pause else links[: 8 * self._most]
-        await asyncio.wait(self._begin(asked))
+        await asyncio.wait(self._start_checks(asked))
         return len(asked) < len(links)
 
     def _set_pace(self, sessions: int, every: timedelta) -> None:
@@ -142,21 +142,21 @@ class ProviderRecheck:
             self._places.release()
             self._most += 1
 
-    def _begin(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
+    def _start_checks(self, links: Iterable[ProviderLink]) -> list[asyncio.Task[None]]:
         """Start checks, one per session at a time: a second use of a one-time refresh token would be refused."""
         tasks = []
         for link in links:
             if link.session not in self._asking:
-                task = asyncio.create_task(self._ask(link.session))
+                task = asyncio.create_task(self._check(link.session))
                 self._asking[link.session] = task
-                task.add_done_callback(partial(self._asked, link.session))
+                task.add_done_callback(partial(self._check_done, link.session))
             tasks.append(self._asking[link.session])
         return tasks
 
-    def _asked(self, session: str, _: asyncio.Task[None]) -> None:
+    def _check_done(self, session: str, _: asyncio.Task[None]) -> None:
         self._asking.pop(session, None)
 
-    async def _ask(self, session: str) -> None:
+    async def _check(self, session: str) -> None:
         async with self._places:
             start = self._next_start = max(time.monotonic(), self._next_start + self._apart)
             await asyncio.sleep(start - time.monotonic())
@@ -165,7 +165,7 @@ class ProviderRecheck:
                 return
             self._asked_last = time.monotonic()
             try:
-                outcome = await self._answer(link)
+                outcome = await self._check_session(link)
             except (ProviderAway, ProviderUnusable, SignOnFailed) as problem:
                 self._note_unanswered(session)
                 self._set_pause(answers=isinstance(problem, SignOnFailed))
@@ -180,7 +180,7 @@ class ProviderRecheck:
         self._note_answer(session)
         RECHECKS.labels(outcome.value).inc()
 
-    async def _answer(self, link: ProviderLink) -> RecheckOutcome:
+    async def _check_session(self, link: ProviderLink) -> RecheckOutcome:
         """Check a session at the provider and carry out the result."""
         auth = self._auth
         kept = await auth.links.tokens_of(link)
@@ -191,8 +191,8 @@ class ProviderRecheck:
             return await self._without_token(link, kept)
         try:
             tokens = await auth.provider.refresh(kept.refresh)
-        except ProviderRefused as no:
-            return await self._refused(link, kept, no)
+        except ProviderRefused as refusal:
+            return await self._refused(link, kept, refusal)
         # store the new refresh token first: the old one may be invalid already
         fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token, tokens.access)
         before, link = link.checked, replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
@@ -208,8 +208,8 @@ class ProviderRecheck:
                 _, claims = await auth.claims_of(tokens, nonce=None, sub=link.sub)
             else:
                 claims = await auth.userinfo_claims(tokens, link.sub)
-        except ProviderRefused as no:
-            return await self._refused(link, kept, no)
+        except ProviderRefused as refusal:
+            return await self._refused(link, kept, refusal)
         if not await auth.apply_claims(user, link, claims, tokens):
             self._drop(link)
             return RecheckOutcome.RIGHT_LOST
@@ -217,13 +217,13 @@ class ProviderRecheck:
         account = None if auth.links.store.has_seen_account(_person(link)) else await self._account(link, fresh)
         return RecheckOutcome.STAYS if account not in END_OF_ACCOUNT else self._ends(link, END_OF_ACCOUNT[account])
 
-    async def _refused(self, link: ProviderLink, kept: KeptTokens, no: ProviderRefused) -> RecheckOutcome:
+    async def _refused(self, link: ProviderLink, kept: KeptTokens, refusal: ProviderRefused) -> RecheckOutcome:
         """Handle a session that the provider does not renew. Other endpoints may show whether the account still exists.
 
         Raises:
             ProviderAway, ProviderUnusable: the userinfo endpoint is not available.
         """
-        cause = cause_of_error(no.description, no.code)
+        cause = cause_of_error(refusal.description, refusal.code)
         if cause is not EndCause.NOT_RENEWED or self._auth.sign_on.registry.cause_of(link.session) in EXPECTED:
             return self._ends(link, cause)
         with suppress(ProviderAway, ProviderUnusable):
@@ -325,7 +325,7 @@ class ProviderRecheck:
                 links.put(unwritten)
             links.note_written(unwritten)
 
-    def _forget(self) -> None:
+    def _remove_links(self) -> None:
         """Remove the links of sessions that are over.
 
         If a user has a server but no session, the last link stays, so that the account can still be checked.

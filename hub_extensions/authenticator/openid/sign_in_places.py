@@ -42,7 +42,8 @@ class SignInPlaces:
             self._answers += 1
         except ProviderUnreachable as problem:
             if self._answers == before:
-                self._fail_all(str(problem))
+                while self._waiting:
+                    _fail(self._waiting.popleft(), str(problem))
             raise
         except Exception:
             self._answers += 1  # a refusal is an answer
@@ -75,10 +76,6 @@ class SignInPlaces:
                 turn.set_result(None)
                 return
         self._free += 1
-
-    def _fail_all(self, because: str) -> None:
-        while self._waiting:
-            _fail(self._waiting.popleft(), because)
 
 
 def _fail(turn: asyncio.Future[None], because: str) -> None:

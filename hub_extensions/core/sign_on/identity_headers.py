@@ -1,8 +1,8 @@
-"""The headers that identify the caller to an app, and every spelling in which a stranger might send them."""
+"""The headers that an app receives: those that identify the caller, and the browser's cookies without the gate's."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from hub_extensions.core.sign_on.apps import HeaderFamily
@@ -19,7 +19,7 @@ request."""
 SIGN_IN = "X-Gate-Sign-In"
 """Address of the sign-in; sent with a 401 to a page load."""
 COOKIE = "Cookie"
-"""Sent with a 200: the browser's cookies without the gate's own (``app_cookies.py``). The proxy sends these to the app.
+"""Sent with a 200: the browser's cookies without the gate's own (`cookies_without`). The proxy sends these to the app.
 """
 
 FAMILIES: Mapping[HeaderFamily, Mapping[str, str]] = {
@@ -99,3 +99,22 @@ def spellings(name: str) -> Iterator[str]:
     for mark in "-_.":
         spelled = name.replace("-", mark)
         yield from dict.fromkeys((spelled, spelled.lower(), spelled.upper()))
+
+
+_AROUND = " \t\r\n\0"
+
+
+def cookies_without(header: str, names: Collection[str]) -> str:
+    """Return the ``Cookie`` header without the cookies of these names.
+
+    A pair is removed if any parser might read one of these names: in quotes, in another case, with control characters
+    around it, or after a comma, which some programs take for a separator. All other pairs stay unchanged.
+    """
+    unwanted = {name.casefold() for name in names}
+    pairs = [pair.strip(" \t") for pair in header.split(";") if pair.strip(" \t")]
+    return "; ".join(pair for pair in pairs if not _possible_names(pair) & unwanted)
+
+
+def _possible_names(pair: str) -> set[str]:
+    """Return each name by which a parser may read this part of the header: its own, and those after a comma."""
+    return {part.partition("=")[0].strip(_AROUND).strip('"').strip(_AROUND).casefold() for part in pair.split(",")}

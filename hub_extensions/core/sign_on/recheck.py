@@ -171,7 +171,8 @@ def due_links(
 
     def is_due(link: ProviderLink) -> bool:
         asked = link.last_asked(now)
-        return asked is None or (every > timedelta(0) and now - asked >= every * (1 - _jitter(link.session)))
+        early = JITTER * zlib.crc32(link.session.encode()) / 2**32  # always the same for a session
+        return asked is None or (every > timedelta(0) and now - asked >= every * (1 - early))
 
     found = [each for each in links if is_due(each)]
     found = [each for each in found if each.session not in failed or steady >= failed[each.session].again_at]
@@ -207,8 +208,3 @@ def overdue(links: Iterable[ProviderLink], every: timedelta, now: datetime) -> t
         if each.checked is not None
     )
     return max(timedelta(0), max(late, default=timedelta(0)))
-
-
-def _jitter(session: str) -> float:
-    """Return a number between 0 and `JITTER` that is always the same for a session."""
-    return JITTER * zlib.crc32(session.encode()) / 2**32

@@ -10,7 +10,7 @@ import re
 
 from hub_extensions.core.sign_on.apps import RESERVED, App
 
-LONGEST = 2048
+MAX_LENGTH = 2048
 _PLAIN = re.compile(r"/[!-~]*")
 """Printable ASCII: no space, no control character, and no letter that browsers convert to a slash or a dot."""
 _ODD = re.compile(r"//|\\|%2f|%5c|%2e|%00|%25|#", re.IGNORECASE)
@@ -32,7 +32,7 @@ def origin_of(app: App) -> str:
 def return_path(app: App, wanted: str) -> str:
     """Return `wanted`, a path with its query, if it surely lies below the app; otherwise the app's front page."""
     front = front_path(app)
-    if len(wanted) > LONGEST or not _PLAIN.fullmatch(wanted) or "#" in wanted:
+    if len(wanted) > MAX_LENGTH or not _PLAIN.fullmatch(wanted) or "#" in wanted:
         return front
     path, _, query = wanted.partition("?")
     if _ODD.search(path) or not f"{path}/".startswith(front) or "\\" in query:

@@ -6,7 +6,7 @@ All texts that become part of another program's configuration are checked here, 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hub_extensions.core.sign_on.apps import PORTS, RESERVED, App, AppProblem, WebAddress
@@ -87,12 +87,10 @@ def sites_of(apps: Sequence[App], portal: str) -> tuple[Site, ...]:
         if any(each.path == other.path for other in placed.get(public, ())):
             raise ConfigRefused(str(AppProblem(app.name, "where", f"another app is at {public.origin}{each.path} too")))
         placed.setdefault(public, []).append(each)
-    return tuple(_sites(placed, home))
-
-
-def _sites(placed: dict[HostAddress, list[PlacedApp]], home: HostAddress) -> Iterator[Site]:
-    for public, found in placed.items():
-        yield Site(public, tuple(sorted(found, key=lambda each: (-len(each.path), each.path))), public == home)
+    longest_first = {
+        public: sorted(found, key=lambda each: (-len(each.path), each.path)) for public, found in placed.items()
+    }
+    return tuple(Site(public, tuple(found), public == home) for public, found in longest_first.items())
 
 
 def address_of(url: str, key: str) -> HostAddress:
