@@ -147,8 +147,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
     account_url = Unicode(
         config=True,
         help="URL of a person's record in the provider's administration API, with {sub} or another claim of the id "
-        "token: https://login.site.example/admin/realms/uni/users/{sub}. Called if a session is not renewed, with a token "
-        'of the hub\'s own client (client_credentials), which needs the right to read it. "": not called.',
+        "token: https://login.site.example/admin/realms/uni/users/{sub}. Called if a session is not renewed, with a "
+        'token of the hub\'s own client (client_credentials), which needs the right to read it. "": not called.',
     )
     account_scope = Unicode(config=True, help="Scope of that token, if the provider requires one.")
     group_names = Dict(
