@@ -7,7 +7,8 @@ out by itself after ``server_cache_seconds``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -20,15 +21,17 @@ from tornado.httpclient import HTTPRequest
 from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.adapters.service.gpu_service import ServiceRefused, gpu_service
 from hub_extensions.adapters.service.signer import Signer
-from hub_extensions.core.messages import DrainState, SignedOut, WithoutSession, WithoutSessions
+from hub_extensions.core.messages import DrainState, SignedOut, Stopped, WithoutSession, WithoutSessions
 from hub_extensions.core.sign_on import ServerFact
 from hub_extensions.core.sign_on.server_key import server_key
 from hub_extensions.core.sign_on.session_end import TokenFact, server_scopes, server_token
+from hub_extensions.core.stops import Cause
 
 RECHECK = "gpu/sign-on/recheck"
 CONNECT_SECONDS, ANSWER_SECONDS = 1.0, 5.0
 CANCEL_SECONDS = 1.0
 """Time that a cancelled spawn has to end by itself, as in the hub's own stop."""
+StopReport = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,23 @@ class UserServers:
         except ServiceRefused:  # an older service, which lacks the route
             return None
         return None if state.left_seconds is None else state
+
+    def stop_report(self, spawner: Any) -> StopReport | None:
+        """Return what reports to the GPU service that the hub has stopped this server for a session's end.
+
+        Made before the stop, because the spawner forgets the lease with it. The report raises ServiceAway if the
+        service does not answer. `None` if the server holds no lease, or no service is configured.
+        """
+        if not _lease(spawner) or not getattr(spawner, "gpu_service_url", ""):
+            return None
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        message = Stopped(spawner.user.name, spawner.name, reason=Cause.SIGNED_OUT.value, asked=True)
+
+        async def report() -> None:
+            with suppress(ServiceRefused):
+                await service.stopped(message)
+
+        return report
 
     async def report_without_session(self, people: Mapping[str, datetime], drain_after: timedelta | None) -> bool:
         """Report to the GPU service the users who have servers but no session.

@@ -22,7 +22,7 @@ from hub_extensions.adapters.service.gpu_service import ServiceAway
 from hub_extensions.adapters.store.sign_on import PendingStop
 from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
 from hub_extensions.authenticator.registry import SessionRegistry
-from hub_extensions.authenticator.servers import UserServers
+from hub_extensions.authenticator.servers import StopReport, UserServers
 from hub_extensions.core.messages import DrainState
 from hub_extensions.core.sign_on import (
     EndCause,
@@ -45,8 +45,14 @@ REPORTED_AGAIN_SECONDS = (0.2, 1.0, 3.0, 10.0, 30.0, 60.0)
 AGAIN_SECONDS = 5.0
 """A server that cannot be stopped now is tried again after this."""
 ASK_SERVICE_SECONDS = 15.0
+ACKNOWLEDGES = timedelta(seconds=30)
+"""How long the GPU service has to take over a stop; then the hub stops the server itself, without a drain."""
+ASK_DUE_SECONDS = 2.0
+"""Pause between two attempts to hand over a stop that is due, or almost."""
 SERVICE_STOPS = timedelta(seconds=60)
-"""So long a GPU service has for a stop that it has taken over, and of which it says no more."""
+"""How long the GPU service has for a stop that it has taken over, if it does not answer any more."""
+REPORT_FOR = timedelta(hours=1)
+"""How long the hub tries to report a stop of its own to a service that does not answer."""
 MOVED = timedelta(seconds=1)
 LEFT_SECONDS = 5.0
 """So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
@@ -306,14 +312,21 @@ class SessionEnder:
             self._report_end(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
-        """Stop this run of a server at its time; whatever fails is tried again, until there is nothing to stop."""
-        await self._wait_until_due(stop)
+        """Stop this run of a server at its time. What fails is tried again until the run is over.
+
+        A stop that the GPU service has never taken over is reported to it afterwards, and stays in the database until
+        the service has the report.
+        """
+        taken_over = await self._wait_until_due(stop)
+        report: StopReport | None = None
         while True:
             try:
                 spawner = self._spawner(stop)
                 if spawner is None:
                     break
                 if spawner.active and spawner.pending != "check":
+                    if stop.started is not None and not taken_over:
+                        report = self._servers.stop_report(spawner)
                     await self._servers.stop(spawner.user, stop.server)
                     break
             except Exception:
@@ -322,22 +335,39 @@ class SessionEnder:
             await asyncio.sleep(AGAIN_SECONDS)
         if stop.started is None:
             await asyncio.sleep(LEFT_SECONDS)
+        if report is not None:
+            await self._report_stop(stop, report)
         with self._registry.store.transaction():
             self._registry.store.remove_stop(stop)
 
-    async def _wait_until_due(self, stop: PendingStop) -> None:
-        """Until the hub itself is to stop a server. What the GPU service takes over it stops, with its lease.
+    async def _report_stop(self, stop: PendingStop, report: StopReport) -> None:
+        """Report a finished stop until the service has taken the report, or the server runs again."""
+        until = self._now() + REPORT_FOR
+        while self._now() < until:
+            user = self._user(stop.user_id)
+            if user is None or (stop.server in user.spawners and user.spawners[stop.server].active):
+                return  # the report would be about the next run
+            try:
+                await report()
+                return
+            except ServiceAway:
+                await asyncio.sleep(AGAIN_SECONDS)
 
-        It is asked again and again, as it may have been away, or have moved the time by its own absence. Where it does
-        not stop the server at its time the hub does, a little later.
+    async def _wait_until_due(self, stop: PendingStop) -> bool:
+        """Wait until the hub itself has to stop a server, and return whether the GPU service had taken the stop over.
+
+        The service drains and stops a server that holds a lease. It is asked repeatedly, because it may have been away,
+        or may have moved the time by its own absence. The hub stops the server itself if the service does not know its
+        lease, has not taken the stop over by its time and for `ACKNOWLEDGES`, or has not stopped the server in time.
         """
         handed_over: datetime | None = None
+        asked_first = self._now()
         while True:
             until = stop.at
             try:
                 spawner = self._spawner(stop)
                 if spawner is None:
-                    return
+                    return handed_over is not None
                 state = None if stop.started is None else await self._hand_over(spawner, stop)
                 if state is not None and state.left_seconds is not None:
                     handed_over = handed_over or self._now()
@@ -346,14 +376,16 @@ class SessionEnder:
                         stop = self._moved(stop, begins)
                     until = max(stop.at, handed_over) + timedelta(seconds=state.takes_seconds)
             except ServiceAway:
-                until = stop.at + SERVICE_STOPS if handed_over else stop.at
+                until = stop.at + SERVICE_STOPS if handed_over else max(stop.at, asked_first + ACKNOWLEDGES)
             except Exception:
                 self._app.log.exception("The stop of a server is ordered again")
                 self._roll_back()
             rest = (until - self._now()).total_seconds()
             if rest <= 0:
-                return
-            await asyncio.sleep(min(rest, ASK_SERVICE_SECONDS))
+                return handed_over is not None
+            due = (stop.at - self._now()).total_seconds()
+            pause = ASK_SERVICE_SECONDS if handed_over or due > ASK_SERVICE_SECONDS else max(due, ASK_DUE_SECONDS)
+            await asyncio.sleep(min(rest, pause))
 
     def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
         """The order with a later time, as the service was away; where another order is written by now that stays."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -31,6 +31,7 @@ class Servers:
         self.answers = list(answers)
         self.asked: list[tuple[float, str]] = []
         self.stopped: list[str] = []
+        self.reported: list[str] = []
         self.now = NOON
 
     async def hand_over(self, spawner: Any, left: timedelta, cause: str) -> DrainState:
@@ -46,8 +47,22 @@ class Servers:
             return DrainState(None)
         return DrainState((NOON + timedelta(minutes=answer) - self.now).total_seconds())
 
+    def stop_report(self, spawner: Any) -> Callable[[], Awaitable[None]] | None:
+        if NOT_OURS in self.answers:
+            return None
+
+        async def report() -> None:
+            from hub_extensions.adapters.service.gpu_service import ServiceAway
+
+            if self.answers[0] == AWAY:
+                raise ServiceAway("silent", NOON)
+            self.reported.append(spawner.name)
+
+        return report
+
     async def stop(self, user: Any, name: str) -> None:
         self.stopped.append(name)
+        user.spawners[name].active = False
 
 
 @pytest.mark.parametrize(
@@ -93,9 +108,59 @@ async def test_the_hub_stops_what_the_service_does_not(
         await asyncio.wait_for(settled(), patient(10))
         found.append(bool(servers.stopped))
     assert found == stopped
+    servers.answers = [10.0]
+    if not turns[-1].done():
+        turns[-1].set_result(None)  # the service answers again, and hears of the stop
     await asyncio.wait_for(task, patient(10))
     assert servers.asked[0] == (10.0, "disabled")
     assert [each.at for each in written] == ([NOON + timedelta(minutes=12)] if 12.0 in answers else [])
+
+
+@pytest.mark.parametrize(
+    ("minutes", "answers", "stopped", "reported"),
+    [
+        ([0, 0.2, 0.49, 0.5, 0.6], [AWAY], [False, False, False, True, True], []),  # silent for 30 s
+        ([0, 0.2, 0.3, 0.4], [AWAY, AWAY, AWAY, NOT_OURS], [False, False, False, True], []),  # it knows no such lease
+        ([0, 0.2, 0.4, 0.6, 1.0], [AWAY, AWAY, 0.4, 0.4, 0.4], [False] * 5, []),  # it took the stop over in time
+        ([0, 0.5, 0.7], [AWAY, AWAY, 9.0], [False, True, True], [""]),  # back later: the stop is reported
+    ],
+)
+async def test_a_stop_that_is_due_waits_thirty_seconds_for_a_service_that_is_away(
+    monkeypatch: pytest.MonkeyPatch,
+    minutes: list[float],
+    answers: list[object],
+    stopped: list[bool],
+    reported: list[str],
+) -> None:
+    import hub_extensions.authenticator.session_ender as ending
+
+    turns: list[asyncio.Future[None]] = []
+
+    async def sleep(seconds: float) -> None:
+        turns.append(asyncio.get_running_loop().create_future())
+        await turns[-1]
+
+    servers = Servers(*answers)
+    ender = an_ender(ending, servers, [], lambda: servers.now)
+    real_sleep = asyncio.sleep
+    monkeypatch.setattr(ending.asyncio, "sleep", sleep)
+    task = asyncio.ensure_future(ender._stop(replace(TEN, at=NOON, cause="sign-out")))
+
+    async def settled() -> None:
+        while not task.done() and not (turns and not turns[-1].done()):
+            await real_sleep(0)
+
+    found = []
+    for minute in minutes:
+        servers.now = NOON + timedelta(minutes=minute)
+        if turns and not turns[-1].done():
+            turns[-1].set_result(None)
+            await real_sleep(0)
+        await asyncio.wait_for(settled(), patient(10))
+        found.append(bool(servers.stopped))
+    task.cancel()
+    assert (found, servers.reported) == (stopped, reported)
+    assert len(servers.stopped) <= 1, "never twice"
 
 
 async def test_what_the_service_has_stopped_is_over_for_the_hub() -> None:

@@ -12,7 +12,7 @@ from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import DrainState, SignedOut, Stopped, WithoutSessions
-from hub_extensions.core.stops import earliest
+from hub_extensions.core.stops import Cause, earliest
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.state.errors import Refused
@@ -75,7 +75,13 @@ def _takes(state: State, facts: ServerFacts) -> timedelta:
 
 
 def end_of_report(state: State, report: Stopped) -> UseEnd:
-    """How a server ended whose stop the hub reports: where its time had come by our order, by the sign-out."""
+    """Return how a server ended whose stop the hub reports.
+
+    The hub names the cause of a stop that it carried out itself because this service did not answer. A stop that was
+    ordered here, and whose time has come, is the end of that order.
+    """
+    if report.reason == Cause.SIGNED_OUT.value:
+        return end_of_cull(Cause.SIGNED_OUT)
     end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
     first = None if facts is None else earliest(facts.orders)
     if first is None or first.at > state.clock.now() or end is not UseEnd.USER:

@@ -56,6 +56,23 @@ async def test_a_record_says_who_waited_for_what_how_long_and_who_ended_it(tmp_p
 
 
 @pytest.mark.programs
+@pytest.mark.parametrize("seen_first", [True, False])
+async def test_a_stop_that_the_hub_carried_out_for_a_sign_out_is_recorded_as_that(
+    tmp_path: Path, seen_first: bool
+) -> None:
+    """The service was away, so the hub stopped the server by itself and reports that."""
+    async with room(tmp_path, small(0)) as r:
+        await r.engine.reconciler.reconcile()
+        _, child = await r.run("ada", SMALL)
+        child.kill()
+        child.wait()
+        if seen_first:
+            assert (await over(r, "ada")).end == "unknown"
+        await r.engine.stopped(Stopped("ada", "", reason="signed-out", asked=True))
+        assert (await over(r, "ada")).end == "signed-out"
+
+
+@pytest.mark.programs
 async def test_a_use_whose_stop_failed_has_no_end_and_one_that_ends_says_why(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.engine.reconciler.reconcile()
