@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Any
 
 from hub_extensions.core.messages import ServerState
+from hub_extensions.core.stops import INTERRUPTED
 
 HOOK = "gpu-before-stop"
 OUTPUT = "gpu-before-stop.log"
@@ -28,10 +29,6 @@ MOST_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
 """Interrupted cells may go on for this long before the pages save, including the time to list and interrupt them."""
 ANSWER_SECONDS = 3.0  # reserved for the report to the service that everything is done
-INTERRUPTED = frozenset({"lifetime", "signed-out", "given-back", "admin"})
-"""Causes of a stop that comes whatever runs. For any other cause, a cell that starts in the last moment keeps the
-server.
-"""
 PAGES_SECONDS = 10.0  # how long a page may take to save: the 8 s of ``save.ts`` and its report
 OTHER_PAGES_SECONDS = 3.0  # ``OTHER_PAGES`` of the service: time for the other pages after the first one has saved
 STEP_SECONDS = 0.1

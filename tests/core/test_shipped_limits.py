@@ -11,7 +11,7 @@ from hub_extensions.core import signing
 from hub_extensions.core.cluster.model import ClusterConfig
 from hub_extensions.core.cluster.pod_status import IMAGE_AFTER, MOST_RESTARTS, OUTSIDE_AFTER
 from hub_extensions.core.cluster.pools import AHEAD, SLUG_LENGTH
-from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy, evidence, stops
+from hub_extensions.core.culling import DAY, SHOWN_AFTER, CullPolicy, evidence
 from hub_extensions.core.forecast import curves, durations, episodes, inputs, progress, results, simulate, wait_model
 from hub_extensions.core.gpu import dcgm
 from hub_extensions.core.notices import NoticeConfig, delivery
@@ -30,6 +30,7 @@ from hub_extensions.core.sign_on import (
     logout_token,
     recheck,
 )
+from hub_extensions.core.stops import turns
 from hub_extensions.core.text import translation
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.core.usage import course, measurement
@@ -145,7 +146,7 @@ def test_a_setting_takes_what_its_unit_allows_and_no_less(
         (SLUG_LENGTH, 48),
         (AHEAD, 100),
         (evidence.SAME_CLOCK, timedelta(minutes=1)),
-        (stops.LONGEST_WISH, timedelta(hours=1)),
+        (turns.LONGEST_WISH, timedelta(hours=1)),
         (dcgm.FRESH, timedelta(minutes=1)),
         (tuple(pause.total_seconds() for pause in delivery.PAUSES), (5, 15, 45, 135, 300, 300, 300)),
         ((signing.SIGN_AGAIN, signing.WINDOW, signing.SAME_CLOCK), (401, timedelta(minutes=5), timedelta(minutes=1))),

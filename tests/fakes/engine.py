@@ -292,7 +292,7 @@ class EngineInMemory:
         del self.queue[ticket]
         self.ended_by.append("" if user is not None else ": ".join(filter(None, [admin, why])))
 
-    def server_state(self, user: str, server: str) -> messages.ServerState | None:
+    async def tell_server(self, user: str, server: str) -> messages.ServerState | None:
         return self.servers.get((user, server))
 
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:

@@ -13,7 +13,7 @@ import sys
 import time
 from datetime import datetime
 
-from hub_extensions.core.culling import drain_time
+from hub_extensions.core.stops import drain
 from hub_extensions.hub_service.engine import engine
 from hub_extensions.hub_service.engine.line import reconcile, rights
 from hub_extensions.hub_service.engine.state import inventory, state
@@ -45,7 +45,7 @@ LOOKS = ((culler, "EVERY"), (engine, "ASK_EVERY"), (notifier, "EVERY"), (reconci
 """Pauses of the machine's time between two looks at what the running clock decides."""
 AGES = (
     (server_evidence, "SAMPLES_LAST"), (server_evidence, "REPORTS_LAST"), (culler, "REPORTS_LAST"),
-    (drain_time, "SAVING"), (drain_time, "HEARD"), (drain_time, "OTHER_PAGES"),
+    (drain, "SAVING"), (drain, "HEARD"), (drain, "OTHER_PAGES"),
     (inventory, "INVENTORY_GOES_STALE"), (rights, "LAST"), (reconcile, "MISSING"),
 )  # fmt: skip
 """Lengths of running time that stand for a length of the machine's."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.core.culling import ORDERED, Cause
-from hub_extensions.core.culling.drain_time import OTHER_PAGES
+from hub_extensions.core.stops import ORDERED, Cause
+from hub_extensions.core.stops.drain import OTHER_PAGES
 from hub_extensions.server_extension import before_stop
 from hub_extensions.server_extension.before_stop import (
     HOOK,

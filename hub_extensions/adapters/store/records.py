@@ -14,6 +14,7 @@ from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
+from hub_extensions.core.stops import StopKey, StopRecord
 from hub_extensions.core.text.reasons import Reason, as_text
 from hub_extensions.core.usage import Minute, OpenUse, UseEnd
 
@@ -142,6 +143,8 @@ class Changes:
         gone_uses: keys of open uses to remove, which are over.
         end: how what ends by these changes ends; None: as the engine sees it (``engine/usage.py``).
         delivered: (id, channel) of deliveries to remove: taken, given up, or not true any more.
+        stops, gone_stops: stops of servers to keep, and to remove, by `StopRecord.key`. The state writes all stops that
+            are left as one note, so the store itself does not read these two.
     """
 
     tickets: tuple[TicketRow, ...] = ()
@@ -159,6 +162,8 @@ class Changes:
     delivered: tuple[tuple[str, str], ...] = ()
     forecasts: tuple[Given, ...] = ()
     meta: Mapping[str, str] = field(default_factory=dict)
+    stops: tuple[StopRecord, ...] = ()
+    gone_stops: tuple[StopKey, ...] = ()
 
     @property
     def empty(self) -> bool:

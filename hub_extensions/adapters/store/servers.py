@@ -99,6 +99,7 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
 def _facts(row: Any) -> ServerFacts:
     values = dict(row)
     at, why = values.pop("drain_at"), values.pop("drain_why")
+    del values["stopping"]  # older versions noted here that a stop had begun
     values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
     values["reached"] = tuple(values["reached"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])

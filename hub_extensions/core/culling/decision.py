@@ -115,25 +115,23 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
     return _as_promised(_due(found, policy, now, facts.warned, facts.cause), facts.promised, now).at
 
 
-def settle(facts: ServerFacts, decision: CullDecision, now: datetime) -> ServerFacts:
-    """The facts after a decision: when it was warned or stopped, and why; the ends that its user is shown are kept.
+def settle(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
+    """The facts after a decision: since when its user is warned, and why; the ends that its user is shown are kept.
 
     A countdown that goes away was a promise all the same: the next one is not shorter. An order that comes sooner takes
-    no promise back: once it is withdrawn the others come at the times that were shown.
+    no promise back: once it is withdrawn the others come at the times that were shown. The facts of a server whose stop
+    has begun (`StopRecord.begun`) are not settled: the stop is carried out, whatever is sampled meanwhile.
     """
-    if facts.stopping is not None:
-        return facts  # a stop that was decided is carried out, whatever is sampled meanwhile
     promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
         sooner = decision.cause in ORDERED and promised is not None and promised > decision.stops_at
         promised, cause = promised if sooner else decision.stops_at, decision.cause
     if decision.ends_at is not None and (ends_at is None or decision.ends_at > ends_at):
         ends_at = decision.ends_at
-    stopping = now if decision.action is Action.STOP else None
-    after = (promised, cause, ends_at, decision.warned, stopping)
-    if after == (facts.promised, facts.cause, facts.ends_at, facts.warned, None):
+    after = (promised, cause, ends_at, decision.warned)
+    if after == (facts.promised, facts.cause, facts.ends_at, facts.warned):
         return facts  # of thousands hardly one changes
-    return replace(facts, promised=promised, cause=cause, ends_at=ends_at, warned=decision.warned, stopping=stopping)
+    return replace(facts, promised=promised, cause=cause, ends_at=ends_at, warned=decision.warned)
 
 
 def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[StopCause]:

@@ -37,11 +37,12 @@ def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime, words:
 def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Reason:
     """The facts with its user's own order to stop now; with `cpu` it comes back without a GPU.
 
-    Refused, with the reason, where no GPU is held, and where it stops anyway.
+    Refused, with the reason, where no GPU is held, and where another order stops it anyway. Whether its stop has begun
+    already says its `StopRecord`.
     """
     if facts.lease is None:
         return explain("give-back-no-gpu")
-    if facts.stopping is not None or any(each.cause is not Cause.ADMIN or each.at <= now for each in facts.orders):
+    if any(each.cause is not Cause.ADMIN or each.at <= now for each in facts.orders):
         return explain("keep-stopping")
     return replace(facts, orders=(*facts.orders, Order(now, GIVEN_BACK_FOR_CPU if cpu else GIVEN_BACK)))
 
@@ -49,10 +50,8 @@ def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Rea
 def undo(facts: ServerFacts) -> ServerFacts | Reason:
     """The facts without the administrators' order to stop, and without what it promised; every other cause stands.
 
-    Refused, with the reason, once the stop has begun, and where there is no such order.
+    Refused, with the reason, where there is no such order.
     """
-    if facts.stopping is not None:
-        return explain("keep-stopping")
     left = without(facts.orders, Cause.ADMIN)
     if left is facts.orders:
         return explain("no-stop-ordered")

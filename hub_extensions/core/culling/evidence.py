@@ -85,8 +85,7 @@ class ServerFacts:
         lease: None for a CPU-only server.
         keeps: when *keep* was pressed for this run of it (in the last 24 hours).
         warned: a warning was shown for the present countdown since.
-        stopping: the stop was decided (and journaled) then; None: it runs.
-        cause: what the countdown, the warning or the stop is for, or was last; None: there was none.
+        cause: what the countdown or the warning is for, or was last; `None` if there was none.
         promised: the end that the countdown shows, or showed last; nothing takes it back.
         busy_since: its GPU works, or worked last, since then. run_ended: as in `Evidence`.
         unknown_since: since then samples are missed of a window that is idle. missed: how many were before, as a time.
@@ -109,7 +108,6 @@ class ServerFacts:
     kept_until: datetime | None = None
     keeps: tuple[datetime, ...] = ()
     warned: datetime | None = None
-    stopping: datetime | None = None
     cause: Cause | None = None
     promised: datetime | None = None
     orders: tuple[Order, ...] = ()

@@ -30,8 +30,6 @@ def keep(
     Args:
         evidence: what is known of the server just now. pressed: when its user pressed *keep*, for whatever server.
     """
-    if facts.stopping is not None:
-        return explain("keep-stopping")
     if evidence.no_session:
         return explain("keep-no-session")
     if not policy.enabled:
@@ -71,7 +69,7 @@ def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
     It uses up none of its user's keeps, and moves no end to the front. A lost right stops it all the same.
     """
     causes = {each.cause for each in facts.orders}
-    if facts.stopping is not None or Cause.GIVEN_BACK in causes:
+    if Cause.GIVEN_BACK in causes:
         return explain("keep-stopping")
     if Cause.SIGNED_OUT in causes:
         return explain("keep-signed-out")

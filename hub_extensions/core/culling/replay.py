@@ -113,7 +113,7 @@ def play(
         )
         decision = decide(evidence, policy, now, facts.warned, facts.cause, facts.promised)
         warnings += decision.warned is not None and facts.warned is None
-        facts = settle(facts, decision, now)
+        facts = settle(facts, decision)
         if decision.action is Action.STOP:
             back = any(now < at <= now + CAME_BACK and use.used[at] >= policy.idle_below_percent for at in use.used)
             freed = (use.ended - now) * use.share / 1000

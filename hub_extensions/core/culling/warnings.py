@@ -52,9 +52,9 @@ def reached(facts: ServerFacts, way: str) -> ServerFacts:
 def begun_again(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, now: datetime) -> ServerFacts | None:
     """The facts with a countdown that begins again, because nobody has heard of the stop that is due; None: it stops.
 
-    An end that was ordered waits for nobody.
+    An end that was ordered waits for nobody, and a stop that has begun is not asked about.
     """
-    due = decision.action is Action.STOP and facts.stopping is None and decision.cause not in ORDERED
+    due = decision.action is Action.STOP and decision.cause not in ORDERED
     if not due or facts.reached or facts.unheard:
         return None
     end = now + policy.warn

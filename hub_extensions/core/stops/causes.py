@@ -48,6 +48,8 @@ ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN})
 """Ends that somebody ordered: they wait for no warning to be heard."""
 FIXED = frozenset({Cause.LIFETIME, *ORDERED})
 """Ends that nothing which the server's user does there withdraws: the server ends by then at the latest."""
+INTERRUPTED = frozenset(each.value for each in FIXED)
+"""The causes for which a server interrupts its kernels; for another one a cell that begins late keeps the server."""
 _ORDERED_BY: Mapping[Cause, Orderer] = {
     Cause.SIGNED_OUT: Orderer.HUB,
     Cause.GIVEN_BACK: Orderer.USER,

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.stops import INTERRUPTED
 from hub_extensions.hub_service.engine.forecasts.forecast_record import lost
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
 from hub_extensions.hub_service.engine.forecasts.forecaster import Forecaster
@@ -127,9 +129,7 @@ class Engine:
             unproved=lambda: self.watcher.unproved,
         )
         self.usage_days = UsageDays(state, store)
-        self.admin_orders = AdminOrders(
-            state, transaction, self.admin_view.cards, self.culler.decide_soon, self.admin_view.drains
-        )
+        self.admin_orders = AdminOrders(state, transaction, self.admin_view.cards, self.culler, self.admin_view.drains)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
 
@@ -407,6 +407,22 @@ class Engine:
         trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
         return self.servers.server_state(user, server, trespassed)
 
+    async def tell_server(self, user: str, server: str) -> messages.ServerState | None:
+        """What a server's own extension is told, which begins to drain once it is told to: no way back from then on.
+
+        `None` if the server is not known here.
+        """
+        state = self.server_state(user, server)
+        cause = "" if state is None or not state.save or state.countdown is None else state.countdown.cause
+        if state is None or cause not in INTERRUPTED:
+            return state
+        try:
+            if await self.culler.note_interrupt(user, server):
+                return state
+        except Refused:  # nothing can be written, so nothing is interrupted
+            return replace(state, save=False)
+        return self.server_state(user, server)
+
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
         """This user's running servers, CPU only included, the default one first."""
         known = {key for key in self.state.facts if key[0] == user}
@@ -422,21 +438,21 @@ class Engine:
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
         """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
         await self.servers.take_report(user, server, report)
-        return self._state_of(user, server)
+        return await self._state_of(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:
         """Keep a server for a while. Raises Refused: nothing to keep, or the budget is used up."""
         await self.servers.keep(user, server)
-        return self._state_of(user, server)
+        return await self._state_of(user, server)
 
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
         """Its user gives the GPU back: it stops, or comes back without one. See `drains.give_back`."""
         await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
         self.culler.decide_soon()
-        return self._state_of(user, server)
+        return await self._state_of(user, server)
 
-    def _state_of(self, user: str, server: str) -> messages.ServerState:
-        state = self.server_state(user, server)
+    async def _state_of(self, user: str, server: str) -> messages.ServerState:
+        state = await self.tell_server(user, server)
         if state is None:
             raise Refused(404, "This server is not known to the GPU service yet.", "server", "unknown-server")
         return state

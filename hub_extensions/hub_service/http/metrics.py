@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from hub_extensions.core.culling import StopFault
 from hub_extensions.core.messages import OfferState
 from hub_extensions.core.offers.offer_id import CPU, OfferId
+from hub_extensions.core.stops import StopFault
 from hub_extensions.hub_service.engine.engine import Engine
 
 PREFIX = "jupyterhub_gpu_"

@@ -63,7 +63,7 @@ LEASES = (
 FACTS = (
     ServerFacts("bea", "", SMALL, at(2), "l-1", opened=at(3), opened_known=True, idle_since=at(4), kept_until=at(20),
                 keeps=(at(4), at(5)), warned=at(22), cause=Cause.IDLE),
-    ServerFacts("cid", "", SMALL, at(3), "l-2", warned=at(23), stopping=at(33), cause=Cause.LIFETIME),
+    ServerFacts("cid", "", SMALL, at(3), "l-2", warned=at(23), cause=Cause.LIFETIME),
     ServerFacts("dan", "", SMALL, at(3), "l-3", adopted=True),
     ServerFacts("lea", "half", "gpu-0.5@tesla-t4", at(6), "l-5", opened_known=True, warned=at(8),
                 cause=Cause.UNOPENED),

@@ -82,7 +82,7 @@ FACTS = st.builds(
     adopted=st.booleans(),
     opened_known=st.booleans(),
     started=TIMES,
-    **dict.fromkeys(("opened", "idle_since", "kept_until", "warned", "stopping", "promised"), st.none() | TIMES),
+    **dict.fromkeys(("opened", "idle_since", "kept_until", "warned", "promised"), st.none() | TIMES),
     keeps=st.lists(TIMES, max_size=3).map(tuple),
     cause=st.none() | st.sampled_from(Cause),
 )

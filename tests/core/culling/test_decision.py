@@ -126,7 +126,7 @@ def test_an_end_that_a_countdown_showed_does_not_come_sooner_by_other_limits(
 ) -> None:
     shown = decide(evidence, ON, minute(at))
     assert (shown.cause, shown.stops_at) == (promised[0], minute(promised[1]))
-    facts = settle(replace(FACTS, offer=evidence.offer), shown, minute(at))
+    facts = settle(replace(FACTS, offer=evidence.offer), shown)
     forgotten = decide(then, SHORTER, minute(at_then), facts.warned, facts.cause)
     assert forgotten.stops_at == minute(without)
     kept = decide(then, SHORTER, minute(at_then), facts.warned, facts.cause, facts.promised)
@@ -287,7 +287,7 @@ def test_a_dry_run_stops_nothing_and_says_nothing_but_logs_what_it_would_do() ->
 
 
 def test_switching_culling_on_warns_everybody_first() -> None:
-    facts = settle(replace(FACTS, idle_since=minute(60)), decide(GPU, CullPolicy(), minute(300)), minute(300))
+    facts = settle(replace(FACTS, idle_since=minute(60)), decide(GPU, CullPolicy(), minute(300)))
     decision = decide(GPU, ON, minute(301), facts.warned, facts.cause)
     assert told(decision) == (Action.WARN, Cause.IDLE, minute(311))
 
@@ -355,7 +355,6 @@ def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
 @pytest.mark.parametrize(
     ("changed", "word"),
     [
-        ({"stopping": minute(80)}, "keep-stopping"),
         ({"offer": "cpu", "lease": None}, "keep-cpu"),
         ({"idle_since": None}, "keep-no-countdown"),
         ({"idle_since": minute(80.5)}, "keep-no-countdown"),
@@ -376,11 +375,6 @@ def test_a_keep_that_would_move_nothing_is_refused_in_words(changed: dict[str, o
 def test_without_keeps_keeping_is_not_offered() -> None:
     refused = kept_by(replace(FACTS, idle_since=minute(60)), replace(ON, keeps_per_day=0), minute(81))
     assert refused == explain("keep-not-offered")
-
-
-def test_a_stop_that_was_decided_is_carried_out() -> None:
-    stopping = replace(FACTS, stopping=minute(90), cause=Cause.IDLE)
-    assert settle(stopping, decide(replace(GPU, idle_since=None), ON, minute(91)), minute(91)) == stopping
 
 
 def test_the_form_says_when_a_server_stops() -> None:
@@ -502,16 +496,14 @@ def test_a_countdown_that_is_not_warned_of_takes_the_warning_back_and_stays_prom
     warned = replace(FACTS, warned=minute(5), cause=Cause.IDLE, promised=minute(30))
     ahead = CullDecision(Action.KEEP, minute(40) if shown else None, shown, "", can_keep=True, ends_at=None)
     promised = minute(40) if shown else minute(30)
-    assert settle(warned, ahead, minute(6)) == replace(FACTS, cause=Cause.IDLE, promised=promised)
-    stopping = replace(warned, stopping=minute(5))
-    assert settle(stopping, ahead, minute(6)) == stopping
+    assert settle(warned, ahead) == replace(FACTS, cause=Cause.IDLE, promised=promised)
 
 
-@pytest.mark.parametrize(("action", "stopping"), [(Action.WARN, None), (Action.STOP, minute(6))])
-def test_a_warning_and_a_stop_are_remembered_with_their_cause(action: Action, stopping: datetime | None) -> None:
+@pytest.mark.parametrize("action", [Action.WARN, Action.STOP])
+def test_a_warning_and_a_stop_are_remembered_with_their_cause(action: Action) -> None:
     decided = CullDecision(action, minute(6), Cause.LIFETIME, "", can_keep=False, ends_at=minute(6), warned=minute(3))
-    after = settle(FACTS, decided, minute(6))
-    assert (after.warned, after.cause, after.stopping) == (minute(3), Cause.LIFETIME, stopping)
+    after = settle(FACTS, decided)
+    assert (after.warned, after.cause) == (minute(3), Cause.LIFETIME)
 
 
 DRAINED = drain(FACTS, timedelta(minutes=10), "disabled", minute(75))

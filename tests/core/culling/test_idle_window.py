@@ -68,7 +68,7 @@ def test_with_one_scrape_in_twelve_missed_an_idle_server_is_stopped() -> None:
         percent = None if turn % 12 == 0 else 0.0
         facts = observe(facts, percent, ON, now)
         decision = decide(evidence_of(facts, use_known=percent is not None), ON, now, facts.warned, facts.cause)
-        facts = settle(facts, decision, now)
+        facts = settle(facts, decision)
         if decision.action is Action.STOP:
             stopped = now
             break
@@ -153,11 +153,11 @@ def test_a_shorter_limit_while_somebody_waits_is_shown_with_the_wait(at: int, wa
 
 def test_the_shorter_limit_ends_with_the_wait_and_takes_no_promise_back() -> None:
     wanted = decide(replace(GPU, wanted=True), WANTED, minute(66))
-    facts = settle(IDLE, wanted, minute(66))
+    facts = settle(IDLE, wanted)
     assert (facts.warned, facts.promised) == (minute(66), minute(76))
     alone = decide(evidence_of(facts, use_known=True), WANTED, minute(70), facts.warned, facts.cause, facts.promised)
     assert (alone.action, alone.stops_at) == (Action.KEEP, None)
-    last = settle(facts, decide(GPU, WANTED, minute(81)), minute(81))
+    last = settle(facts, decide(GPU, WANTED, minute(81)))
     again = decide(replace(GPU, wanted=True), WANTED, minute(82), last.warned, last.cause, last.promised)
     assert again.stops_at == minute(91), "the promise of the longer limit"
 
@@ -198,14 +198,12 @@ def test_an_extension_that_is_not_to_be_had_says_why(
 
 
 def test_the_end_of_the_lifetime_that_was_shown_does_not_come_sooner() -> None:
-    facts = settle(FACTS, decide(BUSY, ON, minute(5)), minute(5))
+    facts = settle(FACTS, decide(BUSY, ON, minute(5)))
     assert facts.ends_at == minute(720)
     shorter = replace(ON, lifetime=HOUR)
     decision = decide(replace(BUSY, ends_at=facts.ends_at), shorter, minute(100), promised=facts.promised)
     assert (decision.stops_at, decision.ends_at) == (None, minute(720))
-    longer = settle(
-        facts, decide(replace(BUSY, ends_at=facts.ends_at), replace(ON, lifetime=20 * HOUR), minute(9)), minute(9)
-    )
+    longer = settle(facts, decide(replace(BUSY, ends_at=facts.ends_at), replace(ON, lifetime=20 * HOUR), minute(9)))
     assert longer.ends_at == minute(1200)
 
 

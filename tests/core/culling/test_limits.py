@@ -226,14 +226,13 @@ def test_a_use_at_the_limit_is_no_idleness(percent: float, idle: bool) -> None:
 def test_what_a_decision_leaves_in_the_facts() -> None:
     idle = replace(FACTS, idle_since=minute(60))
     warn = decide(GPU, replace(ON, lifetime=None), minute(81))
-    after = settle(idle, warn, minute(81))
-    assert (after.warned, after.cause, after.stopping) == (minute(81), Cause.IDLE, None)
+    after = settle(idle, warn)
+    assert (after.warned, after.cause) == (minute(81), Cause.IDLE)
     stop = decide(GPU, replace(ON, lifetime=None), minute(91), minute(81), Cause.IDLE)
-    ended = settle(after, stop, minute(91))
-    assert (ended.warned, ended.cause, ended.stopping) == (minute(81), Cause.IDLE, minute(91))
-    assert settle(ended, warn, minute(99)) == ended
-    kept = settle(after, decide(replace(GPU, idle_since=None), ON, minute(82)), minute(82))
-    assert (kept.warned, kept.cause, kept.stopping) == (None, Cause.IDLE, None)
+    ended = settle(after, stop)
+    assert (ended.warned, ended.cause) == (minute(81), Cause.IDLE)
+    kept = settle(after, decide(replace(GPU, idle_since=None), ON, minute(82)))
+    assert (kept.warned, kept.cause) == (None, Cause.IDLE)
     assert kept.promised == warn.stops_at
 
 

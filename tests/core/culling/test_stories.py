@@ -105,7 +105,7 @@ class Story:
             self.facts = self.facts if isinstance(kept, Reason) else kept
         facts = self.facts
         decision = decide(self.evidence, self.policy, self.now, facts.warned, facts.cause, facts.promised)
-        self.facts = settle(facts, decision, self.now)
+        self.facts = settle(facts, decision)
         return decision
 
     @property
@@ -217,7 +217,7 @@ class CpuStory(Story):
             self.busy = dict.fromkeys(self.busy, 0)
         facts = self.facts
         decision = decide(self.evidence, self.policy, self.now, facts.warned, facts.cause, facts.promised)
-        self.facts = settle(facts, decision, self.now)
+        self.facts = settle(facts, decision)
         return decision
 
     @property

@@ -13,11 +13,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from hub_extensions.adapters.linux import procfs
-from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.culling import CullPolicy, ServerFacts
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Ask, Ended, Started, TicketStatus
-from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.stops import Cause
+from hub_extensions.core.stops.lifecycle import begin
+from hub_extensions.core.text.reasons import explain
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
@@ -142,3 +145,16 @@ async def room(
             if child.poll() is None:
                 child.kill()
             child.wait()
+
+
+def is_stopped(r: Room, user: str = "ada") -> bool:
+    """Whether the user's default server is being stopped now."""
+    return r.engine.state.is_being_stopped(user, "")
+
+
+def begin_stop(r: Room, user: str, *, saves: bool = True) -> None:
+    """The drain of the user's default server has begun, or not yet."""
+    state, now = r.engine.state, r.engine.state.clock.now()
+    facts = state.facts.setdefault((user, ""), ServerFacts(user, "", CPU, now))
+    key = (user, "", facts.lease or "")
+    state.stops = {key: begin(None, key, facts.started, Cause.IDLE, explain("left"), now)} if saves else {}

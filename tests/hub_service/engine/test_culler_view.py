@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -9,15 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.core.culling import Cause, CullDecision, DueStop, StopPause
+from hub_extensions.core.culling import CullDecision
 from hub_extensions.core.culling.decision import Action
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Report, ServerState
 from hub_extensions.core.queue.model import LeaseState
+from hub_extensions.core.stops import Cause, DueStop, StopPause
+from hub_extensions.core.stops.lifecycle import put_off
 from hub_extensions.core.text.reasons import as_text, explain
 from hub_extensions.hub_service.engine.stops.server_evidence import REPORTS_LAST
-from tests.hub_service.engine.room import Room
+from tests.hub_service.engine.room import Room, begin_stop
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
@@ -86,7 +89,7 @@ async def test_a_server_is_warned_of_a_lost_device_and_of_a_stranger_on_it(tmp_p
         assert shown(r, "ada").warnings == (explain("gpu-lost"),)
         assert shown(r, "ada", True).warnings == (explain("gpu-lost"), explain("other-program"))
         assert shown(r, "ben").warnings == ()
-        state.saving["ada", ""] = state.clock.now()
+        begin_stop(r, "ada")
         assert shown(r, "ada").save and not shown(r, "ben").save
 
 
@@ -141,21 +144,21 @@ async def test_stops_begin_that_are_due_and_not_under_way(
     async with four(tmp_path) as r:
         state, culler, now = r.engine.state, r.engine.culler, r.engine.state.clock.now()
         stopping = changes.get("stopping", ("ada", "ben"))
-        for user in stopping:  # type: ignore[attr-defined]
-            state.facts[user, ""] = replace(state.facts[user, ""], stopping=now, cause=Cause.IDLE)
         for user in changes.get("saving", ()):  # type: ignore[attr-defined]
-            state.saving[user, ""] = now
+            lease_of = state.facts[user, ""].lease if (user, "") in state.facts else None
+            culler._tries[user, "", lease_of or ""] = asyncio.ensure_future(asyncio.sleep(0))
         state.policies.base = replace(state.policy, stops_per_minute=1, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
         state.hub_back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
         if "begun" in changes:
             culler._begun.append(now - changes["begun"])  # type: ignore[operator]
-        culler._pauses["gone", ""] = StopPause(1, now + MINUTE)
         if "pause" in changes:
-            culler._pauses["ada", ""] = StopPause(1, now + changes["pause"])  # type: ignore[operator]
-        decision = stop(now)
-        judged = [(facts, facts, decision) for facts in state.facts.values()]
+            begin_stop(r, "ada")
+            pause = StopPause(1, now + changes["pause"])  # type: ignore[operator]
+            state.stops = {key: put_off(each, pause) for key, each in state.stops.items()}
+        due, kept = stop(now), replace(stop(now), action=Action.WARN)
+        judged = [(each, each, due if user in stopping else kept) for (user, _), each in state.facts.items()]  # type: ignore[operator]
         assert {user for user, _ in culler._stops_to_begin(judged, now)} == begins
-        assert set(culler._pauses) == ({("ada", "")} if "pause" in changes else set())
+        assert culler._calm_stops(judged, now) == (), "its pause lasts while it is due"
         kept = 1 if changes.get("begun", 2 * MINUTE) != 2 * MINUTE else 0
         assert len(culler._begun) == kept + len(begins)
 

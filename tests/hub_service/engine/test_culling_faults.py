@@ -101,7 +101,7 @@ async def about_to_stop(lab: Pods) -> None:
     lab.measures("ada", 0.0)
     await lab.turn(OPEN)
     await lab.minutes(3, OPEN)
-    assert ("ada", "") in lab.engine.state.saving
+    assert lab.engine.state.is_being_stopped("ada", "")
 
 
 async def test_whoever_comes_back_to_a_pod_between_decision_and_stop_keeps_it(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ async def test_whoever_comes_back_to_a_pod_between_decision_and_stop_keeps_it(tm
         lab.measures("ada", 0.7)
         await stops_finish(lab.room)  # type: ignore[arg-type]
         assert lab.room.hub.stopped == []
-        assert lab.engine.state.facts["ada", ""].stopping is None
+        assert not lab.engine.state.is_being_stopped("ada", "")
 
 
 async def test_a_pod_that_was_started_anew_between_decision_and_stop_is_not_stopped(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.store import Changes, StoreUnavailable, TicketRow
-from hub_extensions.core.culling import Cause, ServerFacts
+from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
+from hub_extensions.core.stops import Cause, StopRecord, StopState
 from hub_extensions.core.usage import Figure, OpenUse, UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
@@ -127,12 +128,13 @@ async def test_how_a_running_server_ended_follows_from_who_is_there_to_say_it(
         state.listed = None if away == "no list" else state.listed
         state.gone_unseen = frozenset({("ada", "")} if away == "unseen" else {("eve", "")})
         stopping = {
-            "stopping": (now, Cause.IDLE),
-            "stopping, no cause": (now, None),
-            "a cause of before": (None, Cause.IDLE),
+            "stopping": (StopState.DRAINING, Cause.IDLE),
+            "stopping, no cause": (StopState.DRAINING, None),
+            "a cause of before": (StopState.WAITING, Cause.IDLE),
         }
         if away in stopping:
-            state.facts["ada", ""] = replace(facts, stopping=stopping[away][0], cause=stopping[away][1])
+            stop = StopRecord("ada", "", held.id, stopping[away][0], facts.started, stopping[away][1], began=now)
+            state.stops = {stop.key: stop}
         assert ended(followed(state, Changes(leases=(replace(held, state=LeaseState.ENDED),), end=end))) == [
             ("ada", known)
         ]

@@ -28,7 +28,7 @@ from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.fakes.machine import small
 from tests.fakes.reasons import because
 from tests.hub_service.engine.pod_room import SMALL, pod_room
-from tests.hub_service.engine.room import room
+from tests.hub_service.engine.room import begin_stop, room
 from tests.patience import soon
 
 SECOND = timedelta(seconds=1)
@@ -154,7 +154,7 @@ async def test_the_hubs_activity_is_kept_on_the_running_clock_and_never_in_the_f
         for user, server in (ADA, BEN):
             r.hub.running[(user, server)] = HubServer(user, server, True, None, at, at)
         saved = r.engine.state.activity[BEN] = r.engine.state.clock.now() - timedelta(hours=1)
-        r.engine.state.saving[BEN] = r.engine.state.clock.now()
+        begin_stop(r, BEN[0])
         await r.engine.reconciler.reconcile()
         now = r.engine.state.clock.now()
         fresh = {} if known is None else {ADA: now + timedelta(minutes=known)}

@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
-from hub_extensions.core.culling import CullPolicy, drain_time
+from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.sign_on.config import SignOnConfig
 from hub_extensions.core.sign_on.gate_config import GateConfig
+from hub_extensions.core.stops import drain
 from hub_extensions.hub_service.engine import engine
 from hub_extensions.hub_service.engine.forecasts import forecaster, foresight
 from hub_extensions.hub_service.engine.line import (
@@ -32,7 +33,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
     ("limit", "value"),
     [
         ((cluster_leases.GONE_FOR, cluster_leases.SETTLES), (1.0, 30 * SECOND)),
-        ((culler.EVERY, drain_time.SAVING, drain_time.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
+        ((culler.EVERY, drain.SAVING, drain.OTHER_PAGES), (5.0, 10 * SECOND, 3 * SECOND)),
         ((server_evidence.REPORTS_LAST, server_evidence.SAMPLES_LAST), (45 * SECOND, 30 * SECOND)),
         ((dcgm.EVERY, dcgm.KINDS_EVERY), (10.0, 60.0)),
         (engine.PRUNE_EVERY, 21_600.0),

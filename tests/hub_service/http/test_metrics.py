@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from hub_extensions.core.culling import StopFault
 from hub_extensions.core.messages import ForecastRecord, ForecastReport
+from hub_extensions.core.stops import StopFault
 from hub_extensions.hub_service.http.metrics import COUNTERS
 from tests.fakes.engine import NOON
 from tests.hub_service.conftest import METRICS, SECRET, Running

@@ -18,8 +18,8 @@ import requests
 import yaml
 
 from hub_extensions.core import messages
-from hub_extensions.core.culling import StopFault
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Health
+from hub_extensions.core.stops import StopFault
 from tests.fakes.admin_site import served
 from tests.fakes.engine import NOON, EngineInMemory
 from tests.fakes.real_prometheus import RealPrometheus

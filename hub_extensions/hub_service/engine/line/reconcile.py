@@ -207,7 +207,7 @@ class Reconciler:
         counts = self._compare_clocks()
         active = {key: item.last_activity for key, item in servers.items() if item.last_activity and counts}
         fresh = await self._last_uses({key: self._running(at) for key, at in active.items()}, transaction)
-        saving = {key: at for key, at in self.state.activity.items() if key in self.state.saving}
+        saving = {key: at for key, at in self.state.activity.items() if self.state.is_being_stopped(*key)}
         self.state.activity = {**fresh, **saving}
         listed = {item.user: (item.groups, item.admin) for item in servers.values()}
         in_line = {ticket.user for ticket in self.state.tickets.values()}

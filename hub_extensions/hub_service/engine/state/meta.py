@@ -5,16 +5,17 @@ What another version of ours wrote otherwise counts as not kept. Not here: when 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from pydantic import TypeAdapter, ValidationError
 
-from hub_extensions.core.culling import RoutesRenewed, ServerReturn
+from hub_extensions.core.culling import RoutesRenewed
 from hub_extensions.core.messages import WithoutSessions
 from hub_extensions.core.notices import AdminLetter, Sending
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.cordons import Cordon
 from hub_extensions.core.queue.failed_starts import KeptFailure
+from hub_extensions.core.stops import StopRecord
 
 CLOCK = "clock"
 POOL_NAMES = "pool-names"
@@ -22,7 +23,7 @@ OFFERS = "offers"
 TOKEN_NAME = "token-name"
 SENDINGS = "sendings"
 POOL_SIZES = "pool-sizes"
-RETURNS = "returns"
+STOPS = "stops"
 ROUTES_RENEWED = "routes-renewed"
 FAILED_STARTS = "failed-starts"
 CORDONS = "cordons"
@@ -33,7 +34,7 @@ _LETTERS: TypeAdapter[tuple[AdminLetter, ...]] = TypeAdapter(tuple[AdminLetter, 
 _CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
 _WITHOUT_SESSION: TypeAdapter[WithoutSessions] = TypeAdapter(WithoutSessions)
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
-_RETURNS: TypeAdapter[tuple[ServerReturn, ...]] = TypeAdapter(tuple[ServerReturn, ...])
+_STOPS: TypeAdapter[tuple[StopRecord, ...]] = TypeAdapter(tuple[StopRecord, ...])
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
 _FAILURES: TypeAdapter[tuple[KeptFailure, ...]] = TypeAdapter(tuple[KeptFailure, ...])
 _LANGUAGES: TypeAdapter[Mapping[str, str]] = TypeAdapter(Mapping[str, str])
@@ -53,17 +54,17 @@ def write_sendings(sendings: Mapping[str, Sending]) -> str:
     return _SENDINGS.dump_json(sendings).decode()
 
 
-def read_returns(kept: str) -> tuple[ServerReturn, ...]:
-    """The servers that come back without a GPU; none where another version wrote them otherwise."""
+def read_stops(kept: str) -> tuple[StopRecord, ...]:
+    """Read the stops that have begun; none if another version wrote them differently."""
     try:
-        return _RETURNS.validate_json(kept)
+        return _STOPS.validate_json(kept)
     except ValidationError:
         return ()
 
 
-def write_returns(returns: tuple[ServerReturn, ...]) -> str:
-    """As `read_returns` reads them."""
-    return _RETURNS.dump_json(returns).decode()
+def write_stops(stops: Iterable[StopRecord]) -> str:
+    """Write them as `read_stops` reads them."""
+    return _STOPS.dump_json(tuple(stops)).decode()
 
 
 def read_routes_renewed(kept: str) -> RoutesRenewed | None:

@@ -24,7 +24,6 @@ from hub_extensions.core.culling import (
     RoutesRenewed,
     RuledServer,
     ServerFacts,
-    ServerReturn,
     recent_keeps,
 )
 from hub_extensions.core.culling.lease_end import enforced_end, limit_end, shown_end
@@ -48,7 +47,7 @@ from hub_extensions.core.queue.model import (
     Ticket,
     TicketState,
 )
-from hub_extensions.core.text.reasons import Reason
+from hub_extensions.core.stops import ServerReturn, StopKey, StopRecord
 from hub_extensions.core.usage import OpenUse, UseEnd
 from hub_extensions.hub_service.engine.forecasts.foresight import Foresight
 from hub_extensions.hub_service.engine.state.clock import RunningClock
@@ -57,14 +56,15 @@ from hub_extensions.hub_service.engine.state.meta import (
     CLOCK,
     OFFERS,
     POOL_NAMES,
-    RETURNS,
     ROUTES_RENEWED,
+    STOPS,
     TOKEN_NAME,
     WITHOUT_SESSION,
-    read_returns,
     read_routes_renewed,
+    read_stops,
     read_without_session,
     write_offers,
+    write_stops,
 )
 from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, Listing
 from hub_extensions.hub_service.engine.state.ticket_index import TicketIndex
@@ -115,12 +115,8 @@ class State(Inventory):
     """When each was used last, by the hub; a restart of its proxy is left out."""
     routes_renewed: RoutesRenewed | None = None
     """When the proxy was restarted last, as far as is known."""
-    saving: dict[ServerKey, datetime] = field(default_factory=dict)
-    """Since when its notebooks are being saved."""
-    sent: dict[ServerKey, tuple[Reason, tuple[Reason, ...]]] = field(default_factory=dict)
-    """Whose stop the hub is asked for now: why, and on what evidence."""
-    returns: Mapping[ServerKey, ServerReturn] = field(default_factory=dict)
-    """Of servers that come back without a GPU, or have."""
+    stops: dict[StopKey, StopRecord] = field(default_factory=dict)
+    """The stops that have begun, one per run of a server, until nothing of them is left to do."""
     without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
     """Users of whom nobody knows whether their account is still there, as the hub said last."""
     _no_session: dict[str, datetime] = field(default_factory=dict)
@@ -222,7 +218,7 @@ class State(Inventory):
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self.take_notes(stored.meta)
         self._take_without_session(read_without_session(stored.meta.get(WITHOUT_SESSION, "")))
-        self.returns = _by_server(read_returns(stored.meta.get(RETURNS, "[]")))
+        self.stops = {stop.key: stop for stop in read_stops(stored.meta.get(STOPS, "[]"))}
         self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
     # -------------------------------------------------------------- the one way to change
@@ -237,6 +233,8 @@ class State(Inventory):
 
     async def _commit(self, changes: Changes) -> None:
         stamp = {CLOCK: self.clock.now().isoformat()}
+        if changes.stops or changes.gone_stops:
+            stamp[STOPS] = write_stops(self._stops_after(changes).values())
         try:
             await self.store.commit(replace(changes, meta={**changes.meta, **stamp}))
         except StoreUnavailable as problem:
@@ -281,15 +279,22 @@ class State(Inventory):
         self.take_notes(changes.meta)
         if WITHOUT_SESSION in changes.meta:
             self._take_without_session(read_without_session(changes.meta[WITHOUT_SESSION]))
-        if RETURNS in changes.meta:
-            self.returns = _by_server(read_returns(changes.meta[RETURNS]))
+        self.stops = self._stops_after(changes)
         if ROUTES_RENEWED in changes.meta:
             self.routes_renewed = read_routes_renewed(changes.meta[ROUTES_RENEWED])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
         self.foresight.remember(changes)
-        if not replace(changes, forecasts=(), meta={}).empty:  # what was foretold, or noted, changes nothing
+        if not replace(
+            changes, forecasts=(), meta={}, stops=(), gone_stops=()
+        ).empty:  # what was foretold, or noted, changes nothing
             self.revision += 1
+
+    def _stops_after(self, changes: Changes) -> dict[StopKey, StopRecord]:
+        if not changes.stops and not changes.gone_stops:
+            return self.stops
+        left = {key: stop for key, stop in self.stops.items() if key not in changes.gone_stops}
+        return {**left, **{stop.key: stop for stop in changes.stops}}
 
     def no_session_since(self, user: str) -> datetime | None:
         """Return since when nobody knows whether this user's account is still there, or None if it is."""
@@ -479,6 +484,22 @@ class State(Inventory):
         self._availability = (self.revision, likely.waits, now, fresh)
         return fresh
 
+    def stop_of(self, facts: ServerFacts) -> StopRecord | None:
+        """The stop of this very run of a server; `None` if it has not begun."""
+        found = self.stops.get((facts.user, facts.server, facts.lease or ""))
+        return found if found is not None and found.run == facts.started else None
+
+    def is_being_stopped(self, user: str, server: str) -> bool:
+        """Whether the running server is being stopped now: its notebooks are saved, or the hub is asked."""
+        facts = self.facts.get((user, server))
+        stop = None if facts is None else self.stop_of(facts)
+        return stop is not None and stop.began is not None
+
+    @property
+    def returns(self) -> Mapping[ServerKey, ServerReturn]:
+        """The servers that come back without a GPU, or have."""
+        return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
+
     def live_ticket(self, user: str, server: str) -> Ticket | None:
         """The ticket of a server that waits or starts; None: there is none."""
         return self.tickets.get(self.ticket_index.of_server(user, server))
@@ -529,7 +550,3 @@ class State(Inventory):
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
         """What this user is to be told at the next page now."""
         return self.notices.recent(user, self.clock.utc_now())
-
-
-def _by_server(returns: Iterable[ServerReturn]) -> Mapping[ServerKey, ServerReturn]:
-    return {(each.user, each.server): each for each in returns}

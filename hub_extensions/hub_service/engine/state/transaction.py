@@ -32,7 +32,7 @@ from hub_extensions.hub_service.engine.forecasts.forecast_record import noted
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import FAILED_STARTS, write_failures
 from hub_extensions.hub_service.engine.state.state import State
-from hub_extensions.hub_service.engine.stops.begun_stops import with_begun_stops
+from hub_extensions.hub_service.engine.stops.stop_records import with_stops
 from hub_extensions.hub_service.engine.uses.usage import followed
 from hub_extensions.hub_service.engine.views import presenters
 
@@ -103,7 +103,7 @@ class Transaction:
 
     async def write(self, changes: Changes) -> None:
         """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
-        changes = with_begun_stops(self.state, changes)
+        changes = with_stops(self.state, changes)
         await self.state.commit(noted(self.state, followed(self.state, changes)))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
         if self.state.quota_holds and (changes.gone_facts or any(_is_over(lease) for lease in changes.leases)):

@@ -26,6 +26,7 @@ from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
 
 if TYPE_CHECKING:
+    from hub_extensions.hub_service.engine.stops.culler import Culler
     from hub_extensions.hub_service.engine.stops.node_drains import NodeDrains
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -46,14 +47,14 @@ class AdminOrders:
         state: State,
         transaction: Transactions,
         cards: Callable[[], Sequence[Card]],
-        soon: Callable[[], None],
+        culler: Culler,
         nodes: NodeDrains | None = None,
     ) -> None:
-        """Args: cards: all there are now, with who is on them. soon: has servers judged at once. nodes: a cluster's."""
+        """Args: cards: all there are now, with who is on them. culler: judges servers at once. nodes: a cluster's."""
         self.state = state
         self.transaction = transaction
         self.cards = cards
-        self.soon = soon
+        self.culler = culler
         self.nodes = nodes
 
     async def drain(self, place: str, why: str, admin: str) -> None:
@@ -107,31 +108,32 @@ class AdminOrders:
             )
             row = self._row("stop-ordered", explain("stop-ordered", at=stops, why=why), admin, lease)
             await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
-        self.soon()
+        self.culler.decide_soon()
 
     def may_undo_stop(self, lease_id: str) -> bool:
-        """Whether an administrator's order to stop the server of this lease stands, and the stop has not begun."""
+        """Whether an administrator's order to stop the server of this lease stands, and can be withdrawn."""
         try:
             facts, _ = self._running(lease_id)
         except Refused:
             return False
-        return not isinstance(culling.undo(facts), Reason)
+        return self.culler.refuse_withdrawal(facts) is None and not isinstance(culling.undo(facts), Reason)
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
         """The administrators' order to stop this server is taken back: whatever else stops it comes at its own time.
 
         Raises:
-            Refused: 404: no such lease. 409: there is no such order, or the stop has begun.
+            Refused: 404: no such lease. 409: there is no such order, or the server's kernels were interrupted for it.
         """
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
-            left = culling.undo(facts)
+            left = self.culler.refuse_withdrawal(facts) or culling.undo(facts)
             if isinstance(left, Reason):
                 raise Refused.because(409, left, "lease")
-            told = NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone"))
+            told = self._undone(facts)
             row = self._row("stop-withdrawn", explain("stop-withdrawn"), admin, lease)
-            await transaction.write(Changes(facts=(left,), journal=(row,), notices=(told,)))
-        self.soon()
+            over = self.culler.withdrawn(left)
+            await transaction.write(Changes(facts=(left,), journal=(row,), notices=(told,), gone_stops=over))
+        self.culler.decide_soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
         """Neither idleness nor its lifetime stops this server for so long; an admin's order to stop it is taken back.
@@ -143,12 +145,14 @@ class AdminOrders:
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             until = self.state.clock.now() + timedelta(hours=hours)
-            kept = culling.keep_by_admin(facts, until)
+            kept = self.culler.refuse_withdrawal(facts) or culling.keep_by_admin(facts, until)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "lease")
             order = explain("kept-by-admin", at=self.state.clock.wall(until), why=why)
             row = self._row("kept-by-admin", order, admin, lease)
-            await transaction.write(Changes(facts=(kept,), journal=(row,)))
+            told = () if kept.orders == facts.orders else (self._undone(facts),)
+            over = self.culler.withdrawn(kept)
+            await transaction.write(Changes(facts=(kept,), journal=(row,), notices=told, gone_stops=over))
 
     async def write_to(self, place: str, text: str, admin: str) -> int:
         """A letter to everybody on a place: in the panel, on the next page, and by the channels of notices.
@@ -185,6 +189,9 @@ class AdminOrders:
         return deliveries_of(
             letter, facts, offer.plain_name if offer else facts.offer, channels, self.state.clock.now()
         )
+
+    def _undone(self, facts: ServerFacts) -> NoticeRow:
+        return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone"))
 
     def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
         lease = self.state.leases.get(lease_id)

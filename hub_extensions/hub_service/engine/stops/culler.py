@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -18,31 +18,24 @@ from datetime import datetime, timedelta
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
 from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.adapters.store import Changes, JournalRow
-from hub_extensions.core import culling
-from hub_extensions.core.culling import (
-    Action,
-    Cause,
-    CullDecision,
-    DueStop,
-    PagesHeard,
-    ServerFacts,
-    ServerReturn,
-    StopPause,
-)
+from hub_extensions.core import culling, stops
+from hub_extensions.core.culling import Action, Cause, CullDecision, ServerFacts
 from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.stops import DueStop, ServerReturn, StopKey, StopPause, StopRecord, StopState
+from hub_extensions.core.stops import lifecycle as stopping
+from hub_extensions.core.stops.lifecycle import STOPS, StopEvent
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import end_of_cull
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.slices import in_slices
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
-from hub_extensions.hub_service.engine.stops.begun_stops import CULLED, TO_END, stopped_notice
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm
-from hub_extensions.hub_service.engine.stops.returns import intended_return, with_return, without_return
 from hub_extensions.hub_service.engine.stops.server_evidence import REPORTS_LAST, ServerEvidence
+from hub_extensions.hub_service.engine.stops.stop_records import CULLED, TO_END, stopped_notice
 from hub_extensions.hub_service.engine.uses.usage import Measuring
 from hub_extensions.hub_service.engine.views.cull_audit import warned_rows
 
@@ -70,11 +63,10 @@ class Culler(ServerEvidence):
         super().__init__(state, dcgm, node_of)
         self.transaction = transaction
         self.hub = hub
-        self._stops: set[asyncio.Task[None]] = set()
+        self._tries: dict[StopKey, asyncio.Task[None]] = {}
         self.measuring = Measuring(state)
         self._dry: dict[tuple[str, str], datetime] = {}
         self._begun: deque[datetime] = deque()
-        self._pauses: dict[tuple[str, str], StopPause] = {}
         self._soon = asyncio.Event()
         self._since: datetime | None = None
         self._next_end: datetime | None = None
@@ -95,11 +87,6 @@ class Culler(ServerEvidence):
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
         return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_up else EVERY
 
-    @property
-    def pauses(self) -> Mapping[tuple[str, str], StopPause]:
-        """Of the servers whose stop has to wait, since it was put off or has failed."""
-        return self._pauses
-
     def decide_soon(self) -> None:
         """Something was ordered."""
         self._soon.set()
@@ -113,21 +100,24 @@ class Culler(ServerEvidence):
             judged = await self._judge_all(now)
             ends = (each.begins_at for _, _, each in judged if each.action is Action.WARN)
             self._next_end = min((at for at in ends if at is not None and at > now), default=None)
-            beginning = self._stops_to_begin(judged, now)
-            changed, warnings = [], list[Delivery]()
+            calm = self._calm_stops(judged, now)
+            chosen = self._stops_to_begin(judged, now)
+            changed, warnings, begun = [], list[Delivery](), list[tuple[StopRecord, ServerFacts, CullDecision]]()
             for facts, seen, decision in judged:
-                key = (seen.user, seen.server)
-                if key in beginning:
-                    self._begin_stop(seen, decision, again=facts.stopping is not None)
-                elif seen.stopping != facts.stopping and key not in self.state.saving:
-                    seen = replace(seen, stopping=facts.stopping)  # its turn comes later
+                if (seen.user, seen.server) in chosen:
+                    key, before = _key(seen), self.state.stop_of(seen)
+                    stop = stopping.begin(before, key, seen.started, decision.cause or seen.cause, _why(decision), now)
+                    begun.append((stop, seen, decision))
                 self._dry_run(seen, decision, now)
                 if seen is not facts and seen != facts:
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
             figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
             rows = warned_rows(self.state, self.grounds, judged)
-            await transaction.write(replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows))
+            changes = replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows)
+            await transaction.write(replace(changes, stops=tuple(stop for stop, _, _ in begun), gone_stops=calm))
+            for stop, seen, decision in begun:
+                self._try(stop, seen, decision)
             self.measuring.written()
             for uuid, use in looked.items():
                 if self.state.highest_use.get(uuid) == use:
@@ -142,13 +132,16 @@ class Culler(ServerEvidence):
         known = self.known(facts)
         seen = self.observe(facts, known, now)
         decision = self.decision(seen, known)
+        stop = self.state.stop_of(seen)
+        if stop is not None and stop.begun:
+            return facts, seen, decision  # it is carried out, whatever is sampled meanwhile
         again = culling.begun_again(seen, decision, known.policy, now)
         if again is not None:
             why = decision.reason.message if decision.reason else ""
             text = "nobody heard the warnings, so the countdown begins again, once: %s"
             log.warning(text, why, extra={"user": facts.user, "server": facts.server})
             seen, decision = again, self.decision(again, known)
-        return facts, culling.announced(culling.settle(seen, decision, now), decision), decision
+        return facts, culling.announced(culling.settle(seen, decision), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
         """What is sent of an end that is announced now, to who has no page open. Who ordered it knows it."""
@@ -162,27 +155,42 @@ class Culler(ServerEvidence):
         return warning_notices(facts, offer.plain_name if offer else facts.offer, policy, channels, now, ids=ids)
 
     def _stops_to_begin(self, judged: Sequence[_Judgement], now: datetime) -> set[tuple[str, str]]:
-        """Of those that are to be stopped: who has a turn now. Some are new, some a restart of ours broke off.
-
-        A pause lasts while its server is due, also in a gap of its samples; its next end has nothing of it.
-        """
-        still = {
-            (seen.user, seen.server) for _, seen, each in judged if each.begins_at is not None and each.begins_at <= now
-        }
-        self._pauses = {server: pause for server, pause in self._pauses.items() if server in still}
-        while self._begun and now - self._begun[0] >= culling.COUNTED:
+        """Return the servers whose stop begins now. Some stops are new, some were broken off by a restart of ours."""
+        while self._begun and now - self._begun[0] >= stops.COUNTED:
             self._begun.popleft()
-        due = [
-            self._due(seen, decision, now)
-            for _, seen, decision in judged
-            if seen.stopping is not None and (seen.user, seen.server) not in self.state.saving
-        ]
+        due, pauses = list[DueStop](), dict[tuple[str, str], StopPause]()
+        for _, seen, decision in judged:
+            stop = self.state.stop_of(seen)
+            if _key(seen) in self._tries or not (decision.action is Action.STOP or (stop is not None and stop.begun)):
+                continue
+            if stop is not None and (stop.state, StopEvent.BEGUN) not in STOPS:
+                continue  # the hub has stopped it, and its facts go with its lease
+            due.append(self._due(seen, decision, now))
+            if stop is not None and stop.pause is not None:
+                pauses[seen.user, seen.server] = stop.pause
         back = self.state.hub_back
         if not due or (back is not None and now - back < REPORTS_LAST):
             return set()  # after an outage first everybody's newest figures and reports
-        chosen = culling.stops_to_begin(due, len(self.state.saving), self._begun, self._pauses, self.state.policy, now)
+        policy = self.state.policy
+        at_once, per_minute = policy.stops_at_once, policy.stops_per_minute
+        chosen = stops.stops_to_begin(due, len(self._tries), self._begun, pauses, at_once, per_minute, now)
         self._begun.extend(now for _ in chosen)
         return set(chosen)
+
+    def _calm_stops(self, judged: Sequence[_Judgement], now: datetime) -> tuple[StopKey, ...]:
+        """Return the stops that are over because no cause is due any more, or their run is not there.
+
+        A pause lasts while its server is due, also in a gap of its samples; its next end has nothing of it.
+        """
+        due = {_key(seen) for _, seen, each in judged if each.begins_at is not None and each.begins_at <= now}
+        runs = {_key(seen): seen.started for _, seen, _ in judged}
+        calm = []
+        for key, stop in self.state.stops.items():
+            waits = stop.state is StopState.WAITING and key not in due
+            lost = (stop.begun or stop.state is StopState.WAITING) and runs.get(key) != stop.run
+            if key not in self._tries and (waits or lost):
+                calm.append(key)
+        return tuple(calm)
 
     def _due(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> DueStop:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
@@ -205,132 +213,129 @@ class Culler(ServerEvidence):
 
     # -------------------------------------------------------------- stopping
 
-    def _begin_stop(self, facts: ServerFacts, decision: CullDecision, *, again: bool) -> None:
-        """`again`: it had begun before, so the hub may have been asked for it."""
-        self.state.saving[(facts.user, facts.server)] = self.state.clock.now()
-        self.at_work.discard((facts.user, facts.server))
-        self.hook_ended.pop((facts.user, facts.server), None)
-        self.pages.pop((facts.user, facts.server), None)
-        task = asyncio.ensure_future(self._stop(facts, decision, again))
-        self._stops.add(task)
-        task.add_done_callback(self._stops.discard)
+    def _try(self, stop: StopRecord, facts: ServerFacts, decision: CullDecision) -> None:
+        task = asyncio.ensure_future(self._stop(stop, facts, decision))
+        self._tries[stop.key] = task
+        task.add_done_callback(lambda _: self._tries.pop(stop.key, None))
 
-    async def _stop(self, facts: ServerFacts, decision: CullDecision, again: bool) -> None:
-        key, sent = (facts.user, facts.server), False
+    async def _stop(self, stop: StopRecord, facts: ServerFacts, decision: CullDecision) -> None:
+        """Drain a server, look at it once more, and have the hub stop it. A try that fails leaves a pause."""
+        about = {"user": facts.user, "server": facts.server}
         try:
-            await self._drained(facts, decision.stops_at)
-            server = await self.hub.server(*key)
-            if self._was_stopped(facts, server, again):
-                await self._stopped(facts, decision, self._evidence_of(facts))
+            if not await self._drained(stop, decision.stops_at):
                 return
-            current = await self._still_to_stop(facts, server)
-            evidence = self._evidence_of(current or facts)  # what is measured of it ends with it
-            sent = current is not None
-            self.state.sent[key] = _why(decision), evidence
-            if current is None or await self.hub.stop(*key) is not StopAnswer.ASKED:
-                await self._cancel_stop(facts)
+            server = await self.hub.server(facts.user, facts.server)
+            if stop.asked is not None and (server is None or server.pending == "stop"):
+                await self._stopped(facts, decision)  # the answer was lost, or we were killed
                 return
-            await self._stopped(current, decision, evidence)
+            sent = await self._ask(facts, server)
+            if sent is None or await self.hub.stop(facts.user, facts.server) is not StopAnswer.ASKED:
+                await self._put_off(facts)
+                return
+            await self._stopped(facts, sent)
         except (HubAway, HubRefused) as problem:
-            wished = problem.retry_after if isinstance(problem, HubRefused) else None
-            pause = culling.pause_after(self._pauses.get(key), self.state.clock.now(), wished, str(problem))
-            self.state.count("stop-failed", "refused" if isinstance(problem, HubRefused) else "hub-away")
+            away = isinstance(problem, HubAway)
+            wished = None if isinstance(problem, HubAway) else problem.retry_after
+            current = self.state.stop_of(facts)
+            before = None if current is None else current.pause
+            pause = stops.pause_after(before, self.state.clock.now(), wished, str(problem))
+            self.state.count("stop-failed", "hub-away" if away else "refused")
             seconds = (pause.until - self.state.clock.now()).total_seconds()
-            log.warning(
-                "not stopped, tried again in %.0f s: %s", seconds, problem, extra={"user": key[0], "server": key[1]}
-            )
-            with suppress(Refused):  # nothing can be written now: a begun stop is carried on with
-                await self._cancel_stop(facts, pause, unsure=(again or sent) and isinstance(problem, HubAway))
+            log.warning("not stopped, tried again in %.0f s: %s", seconds, problem, extra=about)
+            with suppress(Refused):  # nothing can be written now: the next turn begins the stop again
+                await self._put_off(facts, pause, is_unsure=away and current is not None and current.asked is not None)
         except Refused as problem:
-            log.warning("a stop is not recorded: %s", problem, extra={"user": key[0], "server": key[1]})
+            log.warning("a stop is not recorded: %s", problem, extra=about)
         finally:
-            self.state.saving.pop(key, None)
-            self.state.sent.pop(key, None)
-            self.hook_ended.pop(key, None)
-            self.pages.pop(key, None)
             self._soon.set()
 
-    async def _drained(self, facts: ServerFacts, at: datetime | None) -> None:
-        """Its cells are interrupted, its notebooks saved and its user's hook has ended; or it took too long.
+    async def _drained(self, stop: StopRecord, at: datetime | None) -> bool:
+        """Wait until cells are interrupted, notebooks saved and the user's hook has ended, or took too long.
 
-        `at`: when it stops, if that is still to come.
+        Args:
+            at: when the server stops, if that is still to come.
+
+        Returns:
+            Whether the server is still to be stopped: its stop was not withdrawn, and its run is not over.
         """
-        key, began = (facts.user, facts.server), self.state.clock.now()
-        drain = self.state.policy_of(facts.user, facts.offer).drain
+        began, key = stop.began or self.state.clock.now(), (stop.user, stop.server)
         while True:
+            current, facts = self.state.stops.get(stop.key), self.state.facts.get(key)
+            if current is None or not current.begun or facts is None or facts.started != stop.run:
+                return False
+            drain = self.state.policy_of(facts.user, facts.offer).drain
             report, now = self.state.reports.get(key), self.state.clock.now()
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
-            over = not may_come and culling.may_stop_now(report, began, now, drain, self.pages.get(key, PagesHeard()))
-            current = self.state.facts.get(key)
-            if at is not None and current is not None:
-                at = min((at, *(each.at for each in current.orders)))  # another order may say sooner
-            if over and (at is None or now >= at) and not self._awaits_sample(facts):
-                return
+            is_over = not may_come and stops.may_stop_now(report, began, now, drain, current.seen.pages)
+            if at is not None:
+                at = min((at, *(each.at for each in facts.orders)))  # another order may come sooner
+            if is_over and (at is None or now >= at) and not self._awaits_sample(current):
+                return True
             await asyncio.sleep(0.2)
 
-    def _awaits_sample(self, facts: ServerFacts) -> bool:
-        """Its user's hook has ended, and nothing is known yet of what still uses the GPU."""
-        lease, ended = self.state.leases.get(facts.lease or ""), self.hook_ended.get((facts.user, facts.server))
+    def _awaits_sample(self, stop: StopRecord) -> bool:
+        """Whether the user's hook has ended, and nothing is known yet of what still uses the GPU."""
+        lease, ended = self.state.leases.get(stop.lease), stop.seen.hook_ended
         sample = None if lease is None or ended is None else self.sample_of(lease)
-        return culling.awaits_sample(sample, ended, self.state.clock.utc_now())
+        return stops.awaits_sample(sample, ended, self.state.clock.utc_now())
 
-    def _was_stopped(self, facts: ServerFacts, server: HubServer | None, again: bool) -> bool:
-        """It stops or has, and we may have asked for that already: only the end of that stop is missing."""
-        over = server is None or server.pending == "stop"
-        return over and (again or intended_return(self.state, facts) is not None)
+    async def _ask(self, facts: ServerFacts, server: HubServer | None) -> CullDecision | None:
+        """Note that the hub is asked to stop this very run of the server, and return why.
 
-    async def _still_to_stop(self, facts: ServerFacts, server: HubServer | None) -> ServerFacts | None:
-        """The facts, if this very run of the server still has to be stopped; None: it is another one, or came back."""
+        `None` if another run is there, if somebody came back, or if the stop was withdrawn.
+        """
         await self.dcgm.refresh()  # what was measured elsewhere is some seconds old
         async with self.transaction() as transaction:
-            current = self.state.facts.get((facts.user, facts.server))
+            current, stop = self.state.facts.get((facts.user, facts.server)), self.state.stop_of(facts)
             if current is None or current.started != facts.started or server is None or not server.ready:
                 return None
-            known = self.known(current)
-            seen = self.observe(current, known, self.state.clock.now())
+            known, now = self.known(current), self.state.clock.now()
+            seen = self.observe(current, known, now)
             decision = self.decision(seen, known)
-            if decision.action is not Action.STOP:
+            if decision.action is not Action.STOP or stop is None or not stop.begun:
                 return None
-            if culling.comes_back(seen, decision.cause, known.policy):
-                options, now = culling.cpu_options(server.user_options), self.state.clock.now()
+            soft, cause, back = known.policy.soft, decision.cause, None
+            if stops.comes_back(seen.orders, cause, soft=soft, on_gpu=seen.lease is not None):
+                options = stops.cpu_options(server.user_options)
                 back = ServerReturn(seen.user, seen.server, options, now, ended=seen.started)
-                await transaction.write(Changes(meta=with_return(self.state, back)))
-            return seen
+            grounds = self.grounds(seen, self.state.leases.get(seen.lease or ""))  # what is measured ends with it
+            asked = stopping.ask(stop, cause, _why(decision), grounds, back, now)
+            await transaction.write(Changes(stops=(asked,)))
+            return decision
 
-    async def _cancel_stop(self, facts: ServerFacts, pause: StopPause | None = None, *, unsure: bool = False) -> None:
-        """This run is not stopped now, and not tried again before a pause is over; its next run has nothing of it.
+    async def _put_off(self, facts: ServerFacts, pause: StopPause | None = None, *, is_unsure: bool = False) -> None:
+        """This run is not stopped now, and not tried again before a pause is over.
 
-        `unsure`: the hub may have begun the stop, so it stays begun, and so does what is noted of its return.
+        Args:
+            is_unsure: the hub may have begun the stop, so it stays begun, and so does what is noted of its return.
         """
-        key = (facts.user, facts.server)
-        self._pauses[key] = pause or culling.pause_after(None, self.state.clock.now())
         async with self.transaction() as transaction:
-            current = self.state.facts.get(key)
-            there = current is not None and current.started == facts.started
-            if not there:
-                self._pauses.pop(key, None)
-            if unsure:
+            current, stop = self.state.facts.get((facts.user, facts.server)), self.state.stop_of(facts)
+            if stop is None or not stop.begun or current is None or current.started != facts.started:
                 return
-            kept = (replace(current, stopping=None, cause=None),) if current is not None and there else ()
-            changes = Changes(facts=kept, meta=without_return(self.state, facts))
-            if not changes.empty:
-                await transaction.write(changes)
+            if is_unsure and pause is not None:
+                await transaction.write(Changes(stops=(stopping.fall_silent(stop, pause),)))
+                return
+            pause = pause or stops.pause_after(None, self.state.clock.now())
+            kept = replace(current, cause=None)
+            await transaction.write(Changes(facts=(kept,), stops=(stopping.put_off(stop, pause),)))
 
-    def _evidence_of(self, facts: ServerFacts) -> tuple[Reason, ...]:
-        return self.grounds(facts, self.state.leases.get(facts.lease or ""))
-
-    async def _stopped(self, facts: ServerFacts, decision: CullDecision, grounds: tuple[Reason, ...]) -> None:
+    async def _stopped(self, facts: ServerFacts, decision: CullDecision) -> None:
         key = (facts.user, facts.server)
         async with self.transaction() as transaction:
-            current = self.state.facts.get(key)
+            current, stop = self.state.facts.get(key), self.state.stop_of(facts)
             if current is None or current.started != facts.started:
-                return  # whoever saw its end first has written it (`begun_stops.py`)
+                return  # whoever saw its end first has written it (`stop_records.py`)
             lease = self.state.leases.get(facts.lease) if facts.lease else None
             ending = lifecycle.move(lease, Event.CULLED) if lease is not None else None
             wall = self.state.clock.utc_now()
-            row = JournalRow.because(wall, CULLED, (facts.lease, *key), [_why(decision)], SERVICE, grounds)
+            cause, why = decision.cause, _why(decision)
+            grounds = self.grounds(facts, lease)
+            if stop is not None and stop.asked is not None and stop.why is not None:
+                cause, why, grounds = stop.cause, stop.why, stop.grounds
+            row = JournalRow.because(wall, CULLED, (facts.lease, *key), [why], SERVICE, grounds)
             self.state.touch(facts.user, facts.server)
-            self.state.count_cull(decision.cause, self.state.rule_of(facts.user, facts.offer))
+            self.state.count_cull(cause, self.state.rule_of(facts.user, facts.offer))
             log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
             await transaction.write(
                 Changes(
@@ -338,9 +343,45 @@ class Culler(ServerEvidence):
                     gone_facts=((facts.user, facts.server),),
                     journal=(row,),
                     notices=(stopped_notice(row),),
-                    end=end_of_cull(decision.cause),
+                    end=end_of_cull(cause),
                 )
             )
+
+    # -------------------------------------------------------------- withdrawals
+
+    def refuse_withdrawal(self, facts: ServerFacts) -> Reason | None:
+        """Return why no cause of this server's stop can be withdrawn any more; `None` if it can."""
+        return stops.refuse_withdrawal(self.state.stop_of(facts))
+
+    def withdrawn(self, after: ServerFacts) -> tuple[StopKey, ...]:
+        """The stop that ends because its last due cause was withdrawn: the key of its record, or nothing.
+
+        Args:
+            after: the facts without that cause.
+        """
+        stop = self.state.stop_of(after)
+        if stop is None or self.decision(after).action is Action.STOP:
+            return ()
+        return (stop.key,)
+
+    async def note_interrupt(self, user: str, server: str) -> bool:
+        """Note that the server is told to interrupt its kernels: nothing withdraws its stop from now on.
+
+        Returns:
+            Whether it is to be told; not if its stop has been withdrawn meanwhile.
+        """
+        async with self.transaction() as transaction:
+            facts = self.state.facts.get((user, server))
+            stop = None if facts is None else self.state.stop_of(facts)
+            if stop is None or stop.began is None or not stop.begun:
+                return False
+            if stop.interrupted is None:
+                await transaction.write(Changes(stops=(stopping.interrupt(stop, self.state.clock.now()),)))
+            return True
+
+
+def _key(facts: ServerFacts) -> StopKey:
+    return facts.user, facts.server, facts.lease or ""
 
 
 def _why(decision: CullDecision) -> Reason:

@@ -90,7 +90,7 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
 
 
 async def give_back(state: State, transaction: Transactions, user: str, server: str, cpu: bool) -> None:
-    """The server's own user gives its GPU back: it stops now, and comes back without one where that is asked for.
+    """The server's own user gives its GPU back: it stops now, and comes back without one if the user asks for that.
 
     Raises:
         Refused: 404 no such running server; 409 it has no GPU, or stops already.
@@ -99,6 +99,9 @@ async def give_back(state: State, transaction: Transactions, user: str, server: 
         facts = state.facts.get((user, server))
         if facts is None:
             raise Refused(404, "This server is not known to run.", "server", "unknown-server")
+        stop = state.stop_of(facts)
+        if stop is not None and stop.begun:
+            raise Refused.because(409, explain("keep-stopping"), "give-back")
         given = culling.give_back(facts, cpu, state.clock.now())
         if isinstance(given, Reason):
             raise Refused.because(409, given, "give-back")

@@ -1,29 +1,26 @@
 """Servers that come back without a GPU after their own was taken back (``c.GpuCulling.soft``).
 
-What is to come back is written down before the hub is asked for the stop, so that a kill, a silent hub or a failed
-write around it loses nothing; that the hub is asked for the start is written down before it is, too. A stop that is
-not carried out takes it back. Not here: what is done next (``core/culling/returns.py``), and the stop (``culler.py``).
+A return is part of the stop's record, written before the hub is asked for the stop, so that a kill, a silent hub or a
+failed write loses nothing. The request for the start is written before it is sent, too. A stop that is not carried out
+takes its return back. Not here: which step comes next (``core/stops/returns.py``), and the stop (``culler.py``).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused, StartRefused
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
-from hub_extensions.core import culling
-from hub_extensions.core.culling import ReturnSeen, ReturnStep, ServerFacts, ServerReturn
 from hub_extensions.core.offers.offer_id import CPU
+from hub_extensions.core.stops import ReturnSeen, ReturnStep, ServerReturn, StopRecord, lifecycle, next_step
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.line.rights import UNANSWERED, Rights
 from hub_extensions.hub_service.engine.state.errors import Refused
-from hub_extensions.hub_service.engine.state.meta import RETURNS, write_returns
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
-from hub_extensions.hub_service.engine.stops.begun_stops import of_server
+from hub_extensions.hub_service.engine.stops.stop_records import of_server
 from hub_extensions.hub_service.engine.views.cull_audit import NOT_RETURNED, RETURNED
 
 log = logging.getLogger("hub_extensions.hub_service")
@@ -34,38 +31,25 @@ NO_ROOM = explain("not-back-no-room")
 SIGNED_OUT = explain("not-back-signed-out")
 
 
-def with_return(state: State, back: ServerReturn) -> Mapping[str, str]:
-    """The note of all returns with this one, for the change that it is part of."""
-    return {RETURNS: write_returns((*_others(state, back), back))}
-
-
-def without_return(state: State, facts: ServerFacts) -> Mapping[str, str]:
-    """The note of all returns without the one of a run whose stop is not carried out, or not by us."""
-    return {RETURNS: write_returns(_others(state, intended))} if (intended := intended_return(state, facts)) else {}
-
-
-def intended_return(state: State, facts: ServerFacts) -> ServerReturn | None:
-    """What was written down of a return of this very run, before the hub was asked to stop it."""
-    back = state.returns.get((facts.user, facts.server))
-    return back if back is not None and back.asked is None and back.ended == facts.started else None
-
-
-def _others(state: State, back: ServerReturn) -> tuple[ServerReturn, ...]:
-    return tuple(each for each in state.returns.values() if (each.user, each.server) != (back.user, back.server))
-
-
 def without_returns_of(state: State, user: str) -> Changes:
     """No server of a user who was signed out comes back, and its user reads that; a run that is there stays."""
-    pending = [each for each in state.returns.values() if each.user == user and each.run is None]
-    if not pending:
-        return Changes()
-    stopped = [each for each in pending if (user, each.server) not in state.facts]
+    pending = [stop for stop in state.stops.values() if stop.user == user and stop.back and stop.back.run is None]
+    stopped = [stop.back for stop in pending if stop.back and (user, stop.server) not in state.facts]
     outcomes = [_outcome(state, each, SIGNED_OUT) for each in stopped]
-    kept = tuple(each for each in state.returns.values() if each not in pending)
-    return Changes(
-        meta={RETURNS: write_returns(kept)},
+    without = _with_back(*((stop, None) for stop in pending))
+    return replace(
+        without,
         notices=tuple(notice for each in outcomes for notice in each.notices),
         journal=tuple(row for each in outcomes for row in each.journal),
+    )
+
+
+def _with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
+    """These stops with a later step of their returns, or without a return."""
+    after = [(stop, lifecycle.return_as(stop, back)) for stop, back in changed]
+    return Changes(
+        stops=tuple(each for _, each in after if each is not None),
+        gone_stops=tuple(stop.key for stop, each in after if each is None),
     )
 
 
@@ -98,21 +82,24 @@ class Returns:
 
     async def go_on(self) -> None:
         """One step of each."""
-        for back in tuple(self.state.returns.values()):
+        for stop in tuple(self.state.stops.values()):
+            if stop.back is None:
+                continue
             try:
-                await self._go_on(back)
+                await self._go_on(stop, stop.back)
             except (HubAway, HubRefused, Refused) as problem:
                 log.debug("a return waits: %s", problem)
 
-    async def _go_on(self, back: ServerReturn) -> None:
+    async def _go_on(self, stop: StopRecord, back: ServerReturn) -> None:
         key = (back.user, back.server)
         server = await self.hub.server(*key) if back.run is None else None
-        stopping = key in self.state.saving or (server is not None and server.pending == "stop")
+        stopping = stop.began is not None or (server is not None and server.pending == "stop")
         held = any((lease.user, lease.server) == key for lease in self.state.leases.values())
         ticket, facts = self.state.live_ticket(*key), self.state.facts.get(key)
-        seen = ReturnSeen(held, ticket is not None, server is not None, facts, stopping)
+        run, on_gpu = (None, False) if facts is None else (facts.started, facts.lease is not None)
+        seen = ReturnSeen(held, ticket is not None, server is not None, run, on_gpu, stopping)
         now = self.state.clock.now()
-        step = culling.next_step(back, seen, now)
+        step = next_step(back, seen, now)
         if step is ReturnStep.START:
             await self._start(replace(back, asked=now, tries=back.tries + 1))
         elif step is ReturnStep.BACK and facts is not None:
@@ -120,7 +107,7 @@ class Returns:
         elif step is ReturnStep.GIVE_UP:
             await self._write(back, NOT_FREE if back.asked is None else NO_ROOM)
         elif step is ReturnStep.FORGET:
-            await self._drop(back)
+            await self._note(back, None)
 
     async def _start(self, asked: ServerReturn) -> None:
         refused = await self.rights.ask_anew(asked.user, CPU)
@@ -129,8 +116,8 @@ class Returns:
         if isinstance(refused, Reason):
             await self._write(asked, refused)
             return
-        if not await self._kept(asked):
-            return
+        if not await self._note(asked, asked):
+            return  # a sign-out came meanwhile
         try:
             await self.hub.start(asked.user, asked.server, asked.options, returns=True)
         except StartRefused as problem:
@@ -140,20 +127,26 @@ class Returns:
                 log.warning("a server does not come back yet: %s", problem, extra={"user": asked.user})
 
     async def _write(self, back: ServerReturn, why_not: Reason | None = None) -> None:
-        """It is back, or is given up."""
-        async with self.transaction() as transaction:
-            over = why_not is not None
-            meta = {RETURNS: write_returns(_others(self.state, back))} if over else with_return(self.state, back)
-            await transaction.write(replace(_outcome(self.state, back, why_not), meta=meta))
+        """The server is back, or is given up."""
+        await self._note(back, back if why_not is None else None, _outcome(self.state, back, why_not))
 
-    async def _kept(self, back: ServerReturn) -> bool:
-        """False: a sign-out came meanwhile."""
+    async def _note(self, back: ServerReturn, after: ServerReturn | None, outcome: Changes | None = None) -> bool:
+        """Write the next step of a return, and what its user reads; `False` if the return is not there any more."""
         async with self.transaction() as transaction:
-            if (back.user, back.server) not in self.state.returns:
+            stops = self.state.stops.values()
+            stop = next(
+                (
+                    each
+                    for each in stops
+                    if each.back is not None
+                    and each.back.ended == back.ended
+                    and (each.user, each.server) == (back.user, back.server)
+                ),
+                None,
+            )
+            if stop is None:
                 return False
-            await transaction.write(Changes(meta=with_return(self.state, back)))
+            changed = _with_back((stop, after))
+            outcome = outcome or Changes()
+            await transaction.write(replace(outcome, stops=changed.stops, gone_stops=changed.gone_stops))
             return True
-
-    async def _drop(self, back: ServerReturn) -> None:
-        async with self.transaction() as transaction:
-            await transaction.write(Changes(meta={RETURNS: write_returns(_others(self.state, back))}))

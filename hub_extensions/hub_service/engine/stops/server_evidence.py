@@ -12,12 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.core import culling
-from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, PagesHeard, ServerFacts
+from hub_extensions.core import culling, stops
+from hub_extensions.core.culling import CullDecision, CullPolicy, Evidence, ServerFacts
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.stops import StopRecord
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import Figure
 from hub_extensions.hub_service.engine.state.state import State
@@ -50,18 +51,12 @@ class ServerEvidence:
     Attributes:
         dcgm: what is known of a device's use where the card tells it to nobody here.
         node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
-        at_work: of the servers whose stop has begun, those that may have done other work since than their users' hooks.
-        hook_ended: when those hooks had, by the wall clock.
-        pages: what was heard of the pages of servers whose stop has begun.
     """
 
     def __init__(self, state: State, dcgm: Dcgm, node_of: Callable[[Lease], str]) -> None:
         self.state = state
         self.dcgm = dcgm
         self.node_of = node_of
-        self.at_work: set[tuple[str, str]] = set()
-        self.hook_ended: dict[tuple[str, str], datetime] = {}
-        self.pages: dict[tuple[str, str], PagesHeard] = {}
         self._claims: dict[str, datetime] = {}
 
     def waiting(self, offer: OfferId) -> int:
@@ -85,43 +80,43 @@ class ServerEvidence:
 
     def observe(self, facts: ServerFacts, known: PresentEvidence, now: datetime) -> ServerFacts:
         """The facts after a look at its use, and at what it reports."""
+        stop = self.state.stop_of(facts)
         if known.lease is None:
             active, renewed = self.state.activity.get((facts.user, facts.server)), self.state.routes_renewed
             facts = culling.remember_quiet(facts, active, renewed, now)
-        elif not self._is_hooks(facts, known.sample):
+        elif not self._is_hooks(stop, known.sample):
             use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
-            if use is not None and highest is not None and (facts.user, facts.server) not in self.hook_ended:
+            if use is not None and highest is not None and (stop is None or stop.seen.hook_ended is None):
                 use = max(use, highest)  # short work between two decisions is work
             facts = culling.observe(facts, use, known.policy, now)
         return facts if known.report is None else culling.reported(facts, known.report, now)
 
-    def _is_hooks(self, facts: ServerFacts, sample: DeviceSample | None) -> bool:
-        """Its stop has begun, and what is used of its GPU is used by its user's own hook."""
-        key = (facts.user, facts.server)
-        began = self.state.saving.get(key)
-        if began is None or key in self.at_work or culling.is_after_hook(sample, self.hook_ended.get(key)):
+    def _is_hooks(self, stop: StopRecord | None, sample: DeviceSample | None) -> bool:
+        """Whether the stop has begun, and what is used of the GPU is used by the user's own hook."""
+        if stop is None or stop.began is None or stop.seen.at_work:
             return False
-        return not culling.may_be_work(self.state.reports.get(key), began)
+        if stops.is_after_hook(sample, stop.seen.hook_ended):
+            return False
+        return not stops.may_be_work(self.state.reports.get((stop.user, stop.server)), stop.began)
 
-    def note_report(self, user: str, server: str) -> None:
-        """A cell that runs while its server drains is work, also once it has ended. Its user's hook ends once."""
-        key = (user, server)
-        said, at = self.state.reports[key]
-        self._note_claim(key, said)
-        if key not in self.state.saving:
-            return
-        self.pages[key] = self.pages.get(key, PagesHeard()).after(said, at)
-        if said.busy_kernels != 0 or said.busy_terminals != 0:
-            self.at_work.add(key)
-        if said.hook_ran and said.draining is False:
-            self.hook_ended.setdefault(key, self.state.clock.utc_now())
+    def stop_after_report(self, facts: ServerFacts) -> StopRecord | None:
+        """The stop of a server with what its last report adds; `None` if no try is under way, or nothing is new.
 
-    def _note_claim(self, key: tuple[str, str], report: ServerReport) -> None:
-        """Remember since when a server says that its GPU works while DCGM sees nothing of it.
-
-        Only DCGM ends that: a report that says now 0 % and now 100 % begins nothing anew.
+        A cell that runs during the drain is work, also after it has ended.
         """
-        facts = self.state.facts.get(key)
+        stop, report = self.state.stop_of(facts), self.state.reports.get((facts.user, facts.server))
+        if stop is None or stop.began is None or report is None:
+            return None
+        seen = stop.seen.after(*report, self.state.clock.utc_now())
+        return None if seen == stop.seen else replace(stop, seen=seen)
+
+    def note_claim(self, user: str, server: str) -> None:
+        """Remember since when a server reports that its GPU works while DCGM sees nothing of it.
+
+        Only DCGM ends that: a report that alternates between 0 % and 100 % begins nothing anew.
+        """
+        report, _ = self.state.reports[user, server]
+        facts = self.state.facts.get((user, server))
         lease = None if facts is None or facts.lease is None else self.state.leases.get(facts.lease)
         sample = None if lease is None else self.sample_of(lease)
         self._claims = {name: since for name, since in self._claims.items() if name in self.state.leases}
@@ -245,7 +240,7 @@ class ServerEvidence:
             used=lease is not None and self._used(lease, known),
             memory_held=None if sample is None else culling.holds_memory(sample),
             wanted=lease is not None and known.policy.wanted is not None and self.waiting(facts.offer) > 0,
-            saves_for=culling.begins_before(report, known.policy.drain),
+            saves_for=stops.begins_before(report, known.policy.drain),
             no_session=since is not None,
             orphaned_at=orphaned_at,
         )
@@ -279,7 +274,8 @@ class ServerEvidence:
         times = {"seen-idle": facts.idle_since, "seen-warned": facts.warned, "seen-opened": facts.opened}
         times["seen-activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
         found += [explain(name, at=clock.wall(at)) for name, at in times.items() if at]
-        if facts.announced is not None and facts.stopping is not None:
+        stop = self.state.stop_of(facts)
+        if facts.announced is not None and stop is not None and stop.begun:
             ways = ", ".join(facts.reached)
             found.append(explain("seen-reached", ways=ways) if ways else explain("seen-unreached"))
             found += [explain("seen-warned-again")] * facts.unheard

@@ -177,8 +177,9 @@ class _Following:
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
         """How a running server ends: a stop of ours that is under way is the reason, whoever reports its end."""
         facts = self.state.facts.get(server)
-        if facts is not None and facts.stopping is not None and facts.cause is not None:
-            return usage.end_of_cull(facts.cause)
+        stop = None if facts is None else self.state.stop_of(facts)
+        if stop is not None and stop.begun and stop.cause is not None:
+            return usage.end_of_cull(stop.cause)
         if self.changes.end not in (None, UseEnd.UNKNOWN):
             return self.changes.end
         if lost:

@@ -20,7 +20,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
-from hub_extensions.hub_service.engine.stops.server_evidence import ServerEvidence
+from hub_extensions.hub_service.engine.stops.culler import Culler
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, kept_row
 
@@ -30,7 +30,7 @@ UNKNOWN = "This server is not known to run."
 class ServerView:
     """Between a server and the service: its reports, its state, its keeps."""
 
-    def __init__(self, state: State, transaction: Transactions, evidence: ServerEvidence) -> None:
+    def __init__(self, state: State, transaction: Transactions, evidence: Culler) -> None:
         self.state = state
         self.transaction = transaction
         self.evidence = evidence
@@ -54,14 +54,21 @@ class ServerView:
             ),
             now,
         )
-        self.evidence.note_report(user, server)
-        facts = self.state.facts.get((user, server))
-        if facts is None or self._reported(facts, report.warned) == facts:
+        self.evidence.note_claim(user, server)
+        if self._changes_of(user, server, report.warned).empty:
             return
         async with self.transaction() as transaction:
-            facts = self.state.facts.get((user, server))
-            if facts is not None:
-                await transaction.write(Changes(facts=(self._reported(facts, report.warned),)))
+            changes = self._changes_of(user, server, report.warned)
+            if not changes.empty:
+                await transaction.write(changes)
+
+    def _changes_of(self, user: str, server: str, warned: datetime | None) -> Changes:
+        """What the last report changes in the facts of the server, and in its stop if that has begun."""
+        facts = self.state.facts.get((user, server))
+        if facts is None:
+            return Changes()
+        seen, stop = self._reported(facts, warned), self.evidence.stop_after_report(facts)
+        return Changes(facts=(seen,) if seen != facts else (), stops=(stop,) if stop is not None else ())
 
     def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
         """The facts with what the server reported last: it was opened, and a page has shown the warning."""
@@ -82,7 +89,8 @@ class ServerView:
                 raise Refused(404, UNKNOWN, "server", "unknown-server")
             lease, pressed = self.state.leases.get(facts.lease) if facts.lease else None, self.state.keeps.get(user, ())
             policy, now = self.state.policy_of(user, facts.offer), self.state.clock.now()
-            kept = culling.keep(self.evidence.evidence(facts), facts, policy, now, pressed)
+            refused = self.evidence.refuse_withdrawal(facts)
+            kept = refused or culling.keep(self.evidence.evidence(facts), facts, policy, now, pressed)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "keep")
             longer = kept.extensions > facts.extensions
@@ -90,7 +98,9 @@ class ServerView:
             kind = EXTENDED if longer else KEPT
             row = kept_row(self.state, kind, facts, until, self.evidence.grounds(facts, lease))
             try:
-                await transaction.write(Changes(facts=(kept,), journal=(row,)))
+                await transaction.write(
+                    Changes(facts=(kept,), journal=(row,), gone_stops=self.evidence.withdrawn(kept))
+                )
             except StoreUnavailable as problem:
                 raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
@@ -122,7 +132,7 @@ class ServerView:
             countdown=self._countdown(facts, decision) if facts and decision else None,
             keep=keep,
             ends_at=self._latest(lease, decision),
-            save=(user, server) in self.state.saving,
+            save=self.state.is_being_stopped(user, server),
             warnings=self._warnings(facts, lease, trespassed),
             waits=tuple(presenters.offer_state(a, closed.get(a.offer.pool)) for a in allowed if a.offer.id != offer_id),
             rule=self._rule(user, lease, offer_id, facts),

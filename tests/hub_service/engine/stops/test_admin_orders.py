@@ -11,8 +11,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from hub_extensions.adapters.store import Changes, JournalFilter
-from hub_extensions.core.culling import Cause
-from hub_extensions.core.messages import Ended, OfferClosing, ServerState, Started
+from hub_extensions.core.messages import Ended, OfferClosing, ServerState, SignedOut, Started
 from hub_extensions.core.notices.delivery import DeliveryAction, judge
 from hub_extensions.core.notices.letter import A_SERVER
 from hub_extensions.core.overview.cards import PieceState
@@ -20,6 +19,7 @@ from hub_extensions.core.overview.days import Days, Span, days_of
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.failed_starts import MOST
+from hub_extensions.core.stops import Cause, StopState
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.stops.admin_orders import ORDERS
@@ -27,10 +27,10 @@ from hub_extensions.hub_service.engine.views import usage_days
 from hub_extensions.server_extension.codec import decode
 from hub_extensions.server_extension.events import EndWatch
 from tests.fakes.cluster_table import ClusterTable, node
-from tests.fakes.machine import small
+from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.pod_room import SMALL as POD_SMALL
 from tests.hub_service.engine.pod_room import pod_room
-from tests.hub_service.engine.room import Room, room, settings
+from tests.hub_service.engine.room import Hands, Room, is_stopped, room, settings
 from tests.hub_service.engine.stops.test_culler import OPEN, minutes, one_turn, stops_finish
 from tests.hub_service.engine.test_followed_uses import SMALL, four, lease
 
@@ -205,7 +205,7 @@ async def test_an_admins_keep_outlasts_idleness_and_lifetime_and_takes_back_a_st
         await r.engine.admin_orders.stop(held.id, 5, "the course begins", "root")
         await r.engine.admin_orders.keep(held.id, 2, "it is an exam", "root")
         await minutes(r, 40)  # idle for 3 and a lifetime of 30 would have ended it
-        assert r.hub.stopped == [] and r.engine.state.facts["ada", ""].stopping is None
+        assert r.hub.stopped == [] and not r.engine.state.stops
         assert r.engine.state.keeps.get("ada", ()) == (), "it is none of the user's own"
         found = (await seen(r)).cards.shown[0].pieces[0].holder
         assert found is not None and found.ends_at is not None and found.ends_at > r.hands.wall + 70 * MINUTE
@@ -340,3 +340,71 @@ async def test_panel_admins_page_audit_forecast_and_api_say_one_end_and_name_eve
         assert "took back" in r.engine.form("ada", "", (), False).notices[-1].text
         with pytest.raises(Refused, match="No administrator's order"):
             await r.engine.admin_orders.undo_stop(held.id, "root")
+
+
+@pytest.mark.programs
+@pytest.mark.parametrize("way", ["undo", "keep"])
+async def test_an_order_is_withdrawn_until_the_kernels_are_interrupted_and_not_after_that(
+    tmp_path: Path, way: str
+) -> None:
+    """Also not by a service that was killed meanwhile."""
+    hub, hands, policy = HubAsTold(), Hands(), replace(settings(tmp_path).culling, idle=60 * MINUTE, lifetime=None)
+    async with room(tmp_path, small(0), culling=policy, hub=hub, hands=hands) as r:
+        await r.run("ada", SMALL)
+        r.gpus.used["MIG-small-0"] = 90.0
+        held = lease(r.engine.state, "ada")
+
+        async def withdraw(r: Room) -> None:
+            if way == "undo":
+                await r.engine.admin_orders.undo_stop(held.id, "root")
+            else:
+                await r.engine.admin_orders.keep(held.id, 2, "it is an exam", "root")
+
+        async def drains(r: Room) -> None:
+            await r.engine.admin_orders.stop(held.id, 0, "the course begins", "root")
+            await one_turn(r)
+            assert is_stopped(r)
+
+        await drains(r)
+        assert r.engine.admin_orders.may_undo_stop(held.id)
+        await withdraw(r)
+        assert not is_stopped(r) and not r.engine.state.stops
+        assert "took back" in r.engine.form("ada", "", (), False).notices[-1].text, "its user is told"
+        await stops_finish(r)
+        await minutes(r, 5)
+        assert hub.stopped == [] and not r.engine.state.stops
+
+        await drains(r)
+        told = await r.engine.tell_server("ada", "")
+        assert told is not None and told.save and told.countdown is not None and told.countdown.cause == "admin"
+        assert not r.engine.admin_orders.may_undo_stop(held.id)
+        with pytest.raises(Refused, match="already stopping"):
+            await withdraw(r)
+        (child,) = r.children
+        r.children.clear()
+    async with room(tmp_path, small(0), culling=policy, hub=hub, hands=hands) as r:
+        r.children.append(child)
+        (stop,) = r.engine.state.stops.values()
+        assert (stop.state, stop.cause, stop.interrupted) == (StopState.DRAINING, Cause.ADMIN, stop.began)
+        with pytest.raises(Refused, match="already stopping"):
+            await withdraw(r)
+        await one_turn(r, None)
+        await stops_finish(r)
+        assert hub.stopped == [("ada", "")]
+
+
+@pytest.mark.programs
+async def test_a_withdrawn_order_leaves_the_stop_to_the_order_beside_it(tmp_path: Path) -> None:
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", SMALL)
+        await one_turn(r)
+        held = lease(r.engine.state, "ada")
+        await r.engine.admin_orders.stop(held.id, 0, "the course begins", "root")
+        await r.engine.signed_out(SignedOut("ada", "", held.id, 0.0, "disabled"))
+        await one_turn(r)
+        assert is_stopped(r)
+        await r.engine.admin_orders.undo_stop(held.id, "root")
+        assert is_stopped(r), "its user may not sign in any more"
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        assert r.engine.state.uses[held.id].end is UseEnd.SIGNED_OUT

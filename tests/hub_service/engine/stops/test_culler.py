@@ -21,7 +21,7 @@ from hub_extensions.core.text.reasons import explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.http.api.answers import problem_of
 from tests.fakes.machine import HubAsTold, StoreThatIsFull, small
-from tests.hub_service.engine.room import Hands, Room, room, settings
+from tests.hub_service.engine.room import Hands, Room, begin_stop, is_stopped, room, settings
 from tests.patience import soon
 
 pytestmark = pytest.mark.programs
@@ -68,7 +68,7 @@ class Looked(dict[tuple[str, str], Any]):
 async def stops_finish(r: Room) -> None:
     def over() -> bool:
         r.hands.pass_time(timedelta(seconds=1))
-        return not r.engine.culler._stops
+        return not r.engine.culler._tries
 
     await soon(over)
 
@@ -446,7 +446,7 @@ async def test_a_stop_that_a_restart_of_the_service_broke_off_is_carried_out(tmp
         await one_turn(r)
         await minutes(r, 3)
         assert r.engine.server_state("ada", "").save  # type: ignore[union-attr]
-        for stop in r.engine.culler._stops:
+        for stop in r.engine.culler._tries.values():
             stop.cancel()
         hub, hands = r.hub, r.hands
         r.children.clear()
@@ -484,7 +484,7 @@ async def test_a_stop_waits_for_the_users_own_hook_and_no_longer_than_it_may_tak
         async def over() -> bool:
             r.hands.pass_time(timedelta(seconds=1))
             await r.engine.watcher.refresh()
-            return not r.engine.culler._stops
+            return not r.engine.culler._tries
 
         await soon(over)
         assert r.hub.stopped == [("ada", "")]
@@ -537,7 +537,7 @@ async def test_a_program_that_uses_the_gpu_after_the_hook_has_ended_undoes_the_s
         async def over() -> bool:
             r.hands.pass_time(timedelta(seconds=1))
             await r.engine.watcher.refresh()
-            return not r.engine.culler._stops
+            return not r.engine.culler._tries
 
         await soon(over)
         assert r.hub.stopped == ([("ada", "")] if stops else [])
@@ -557,10 +557,10 @@ async def test_the_next_turn_comes_when_an_end_does(tmp_path: Path) -> None:
         assert culler.next_turn() == pytest.approx(1.5)
         r.hands.pass_time(timedelta(seconds=1.4))
         await one_turn(r)
-        assert (culler.next_turn(), r.engine.state.saving) == (0.2, {}), "never before"
+        assert (culler.next_turn(), r.engine.state.stops) == (0.2, {}), "never before"
         r.hands.pass_time(timedelta(seconds=0.1))
         await one_turn(r)
-        assert ("ada", "") in r.engine.state.saving
+        assert is_stopped(r)
         assert culler.next_turn() == 5.0, "what is due already waits for nothing"
 
 
@@ -575,7 +575,7 @@ async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out
         for _ in range(5):
             r.hands.pass_time(second)
             await one_turn(r)
-        (stop,) = r.engine.culler._stops
+        (stop,) = r.engine.culler._tries.values()
         child.kill()
         child.wait()
         await r.engine.stopped(Stopped("ada", ""))
@@ -585,7 +585,7 @@ async def test_a_stop_that_was_decided_of_one_run_of_a_server_is_not_carried_out
             r.hands.pass_time(second)
             await one_turn(r)
         await stop
-        assert r.engine.state.facts[("ada", "")].stopping is not None, "this run is due as well, and stays so"
+        assert is_stopped(r), "this run is due as well, and has its own time to save"
         assert r.hub.stopped == []
 
 
@@ -628,7 +628,7 @@ async def test_a_server_that_the_hub_does_not_call_ready_is_not_stopped(tmp_path
         r.hub.running.clear() if meanwhile == "gone" else r.hub.run("ada", ready=False)
         await stops_finish(r)
         assert r.hub.stopped == []
-        assert r.engine.state.facts[("ada", "")].stopping is None
+        assert not is_stopped(r)
 
 
 async def test_a_stop_that_the_hub_does_not_hear_is_tried_again(tmp_path: Path) -> None:
@@ -638,7 +638,7 @@ async def test_a_stop_that_the_hub_does_not_hear_is_tried_again(tmp_path: Path) 
         await minutes(r, 3)
         r.hub.away = "no answer"
         await stops_finish(r)
-        assert r.engine.state.facts[("ada", "")].stopping is None
+        assert not is_stopped(r)
         r.hub.away = ""
         await minutes(r, 2)
         await stops_finish(r)
@@ -702,10 +702,10 @@ async def test_a_stop_that_does_not_go_through_uses_up_nobodys_turn(tmp_path: Pa
         r.hub.run("ada", ready=False)
         await minutes(r, 3, None)
         r.hands.pass_time(timedelta(seconds=20))  # nobody saves, and no more time passes
-        await soon(lambda: not r.engine.culler._stops)
+        await soon(lambda: not r.engine.culler._tries)
         for _ in range(4):
             await one_turn(r, None)
-        assert len(r.engine.culler._begun) == 1 and not r.engine.state.saving, "a pause of 5 s comes first"
+        assert len(r.engine.culler._begun) == 1 and not is_stopped(r), "a pause of 5 s comes first"
 
 
 async def test_a_running_cell_is_work_where_nobody_can_tell_the_use(tmp_path: Path) -> None:
@@ -727,8 +727,8 @@ async def test_servers_that_fall_due_together_are_stopped_in_turns(tmp_path: Pat
             await r.engine.report(user, "", OPEN)
         await one_turn(r, None)
         await minutes(r, 3, None)
-        assert len(r.engine.state.saving) == 2
-        waiting = [facts for facts in r.engine.state.facts.values() if facts.stopping is None]
+        assert len(r.engine.state.stops) == 2
+        waiting = [user for user in ("ada", "ben", "eve", "kim", "leo") if not is_stopped(r, user)]
         assert len(waiting) == 3, "who waits for the turn to be stopped may still come back"
         await stops_finish(r)
         await one_turn(r, None)
@@ -764,7 +764,7 @@ async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Pa
         await r.run("ben", "cpu")
         for saving in (False, True):
             before = dict(r.engine.state.activity)
-            r.engine.state.saving = {("ada", ""): r.engine.state.clock.now()} if saving else {}
+            begin_stop(r, "ada", saves=saving)
             r.hands.pass_time(MINUTE)
             for user in ("ada", "ben"):
                 r.hub.running[(user, "")] = replace(r.hub.running[(user, "")], last_activity=r.hands.wall)
@@ -827,7 +827,7 @@ async def test_who_may_not_sign_in_any_more_is_counted_down_and_stopped_as_at_a_
         assert not r.hub.stopped, "it is saved, and its time has not come"
         hands.pass_time(SECOND)
         await soon(lambda: r.hub.stopped == [("ada", "")])  # at that very time
-        await soon(lambda: not r.engine.culler._stops)
+        await soon(lambda: not r.engine.culler._tries)
         child.kill()
         child.wait()
         await r.engine.watcher.refresh()
@@ -885,9 +885,9 @@ async def test_a_server_that_nobody_is_signed_in_for_is_kept_by_nobody_and_stops
         [lease] = r.engine.state.leases.values()
         assert r.engine.lease_view.info(lease).no_session_since == since
         await minutes(r, 70, replace(OPEN, busy_kernels=1))
-        assert not r.hub.stopped and not r.engine.culler._stops, "a cell runs"
+        assert not r.hub.stopped and not r.engine.culler._tries, "a cell runs"
         for _ in range(5):
-            if not r.engine.culler._stops:  # no time may pass while it asks for the notebooks to be saved
+            if not r.engine.culler._tries:  # no time may pass while it asks for the notebooks to be saved
                 await minutes(r, 1)
         await r.engine.report("ada", "", replace(OPEN, saved=True))
         await stops_finish(r)
@@ -898,3 +898,39 @@ async def test_a_server_that_nobody_is_signed_in_for_is_kept_by_nobody_and_stops
         assert (kinds.count("no-session"), kinds.count("session-again")) == (1, 1)
         child.kill()
         child.wait()
+
+
+async def test_who_presses_keep_while_an_idle_server_saves_keeps_it(tmp_path: Path) -> None:
+    """No kernel is interrupted for idleness, so nothing is lost yet."""
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        await minutes(r, 3)
+        told = await r.engine.tell_server("ada", "")
+        assert told is not None and told.save and told.countdown is not None and told.countdown.cause == "idle"
+        kept = await r.engine.keep("ada", "")
+        assert not kept.save and kept.countdown is not None and not kept.countdown.warn
+        await stops_finish(r)
+        await minutes(r, 2)
+        assert r.hub.stopped == [] and not r.engine.state.stops
+
+
+@pytest.mark.parametrize("tries", [1, 3])
+async def test_a_restart_of_the_service_forgets_no_pause_and_no_alarm(tmp_path: Path, tries: int) -> None:
+    hub, hands = HubAsTold(), Hands()
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        _, child = await r.run("ada", "mig-1g.5gb")
+        await one_turn(r)
+        hub.refuses_stops = StopRefused(500, "locked")
+        await minutes(r, 3, None)
+        await stops_finish(r)
+        while len(hub.refused) < tries:
+            await minutes(r, 1, None)
+            await stops_finish(r)
+        before = r.engine.state.stops
+        r.children.clear()
+    async with room(tmp_path, small(0), hub=hub, hands=hands) as r:
+        r.children.append(child)
+        assert r.engine.state.stops == before
+        (stop,) = before.values()
+        assert stop.pause is not None and stop.pause.failures == tries and stop.pause.why.startswith("500")

@@ -249,7 +249,7 @@ async def test_a_kill_right_after_the_hub_was_asked_for_the_stop_loses_neither_r
     hub, hands = HubThatFallsSilent(), Hands()
     async with soft(tmp_path, hub, hands) as r:
         await idle_end(r)
-        r.engine.culler._cancel_stop = never  # type: ignore[method-assign]
+        r.engine.culler._put_off = never  # type: ignore[method-assign]
         await stops_finish(r)
         child = r.children.pop()
     try:

@@ -18,7 +18,7 @@ from hub_extensions.core.usage import Figure, Minute, UseEnd
 from hub_extensions.hub_service.engine.line.reconcile import MISSING
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
-from tests.hub_service.engine.room import Room, room
+from tests.hub_service.engine.room import Room, is_stopped, room
 
 SMALL = "mig-1g.5gb"
 
@@ -119,7 +119,7 @@ async def test_a_stop_of_the_culler_is_told_by_its_cause_whoever_reports_the_end
         await r.engine.reconciler.reconcile()
         _, child = await r.run("ada", SMALL)
         r.engine.state.samples = {"MIG-small-0": sample(r, 0.0)}
-        while r.engine.state.facts["ada", ""].stopping is None:
+        while not is_stopped(r):
             await r.engine.culler.decide_all()
             r.hands.pass_time(timedelta(minutes=1))
             r.engine.state.read_at = r.engine.state.clock.now()
@@ -319,7 +319,7 @@ async def test_a_server_that_nobody_opens_ends_unopened(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
         await r.engine.reconciler.reconcile()
         _, child = await r.run("ada", SMALL)
-        while r.engine.state.facts["ada", ""].stopping is None:
+        while not is_stopped(r):
             await r.engine.report("ada", "", Report(False, 0, 0, None))
             await r.engine.culler.decide_all()
             r.hands.pass_time(timedelta(seconds=40))

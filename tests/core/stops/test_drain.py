@@ -6,7 +6,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import (
+from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
+from hub_extensions.core.stops import (
     PagesHeard,
     awaits_sample,
     begins_before,
@@ -14,7 +15,6 @@ from hub_extensions.core.culling import (
     may_be_work,
     may_stop_now,
 )
-from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.culling import TO_DO, OpenStop, StopFault, fault_of, pause_after
+from hub_extensions.core.stops import TO_DO, StopFault, StopPause, StopRecord, StopState, fault_of, pause_after
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 MINUTE = timedelta(minutes=1)
@@ -27,7 +27,15 @@ MINUTE = timedelta(minutes=1)
 def test_a_stop_has_failed_once_its_time_is_over(
     minutes: float, released: bool, listed: bool | None, fault: StopFault | None
 ) -> None:
-    assert fault_of(OpenStop(NOON, released, listed), 5 * MINUTE, NOON + minutes * MINUTE) is fault
+    refused = StopRecord("ada", "", "l1", StopState.WAITING, pause=StopPause(1, NOON, NOON, "500: locked"))
+    stopped = StopRecord("ada", "", "l1", StopState.ENDING, since=NOON)
+    record = stopped if released else refused
+    assert fault_of(record, listed, 5 * MINUTE, NOON + minutes * MINUTE) is fault
+
+
+def test_a_stop_that_was_only_put_off_has_not_failed() -> None:
+    record = StopRecord("ada", "", "l1", StopState.WAITING, pause=StopPause(1, NOON, NOON))
+    assert fault_of(record, True, 5 * MINUTE, NOON + 600 * MINUTE) is None
 
 
 def test_an_admin_reads_what_to_do_about_each() -> None:

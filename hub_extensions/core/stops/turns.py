@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub_extensions.core.culling.policy import CullPolicy
-
 MINUTES_COUNTED = 2
 COUNTED = timedelta(minutes=MINUTES_COUNTED)
 """`CullPolicy.stops_per_minute` is a mean of so long: what a quiet minute left over may follow at once."""
@@ -67,17 +65,19 @@ def stops_to_begin(
     under_way: int,
     begun: Sequence[datetime],
     pauses: Mapping[tuple[str, str], StopPause],
-    policy: CullPolicy,
+    at_once: int,
+    per_minute: int,
     now: datetime,
 ) -> tuple[tuple[str, str], ...]:
     """Which stops begin now, in this order; the others have their turn later.
 
     Args:
         under_way: stops that are not over yet. begun: when the last ones began.
+        at_once, per_minute: `CullPolicy.stops_at_once`, `CullPolicy.stops_per_minute`.
     """
     lately = sum(1 for at in begun if now - at < COUNTED)
-    most = MINUTES_COUNTED * policy.stops_per_minute
-    room = max(0, min(policy.stops_at_once - under_way, most - lately))
+    most = MINUTES_COUNTED * per_minute
+    room = max(0, min(at_once - under_way, most - lately))
     ready = [each for each in due if each.server not in pauses or pauses[each.server].until <= now]
     ready.sort(key=lambda each: (-each.waiting, -each.share, each.since, each.server))
     return tuple(each.server for each in ready[:room])

@@ -38,6 +38,29 @@ class PagesHeard:
         return PagesHeard(self.asked or asked, self.saved or saved)
 
 
+@dataclass(frozen=True, slots=True)
+class DrainSeen:
+    """What a server has reported since its drain began.
+
+    Attributes:
+        at_work: a cell or a program in a terminal ran, so a use of the GPU may be other work than the user's hook.
+        hook_ended: when the user's hook had ended, by the wall clock; `None` if it has not, or there is none.
+    """
+
+    pages: PagesHeard = PagesHeard()
+    at_work: bool = False
+    hook_ended: datetime | None = None
+
+    def after(self, report: ServerReport, at: datetime, wall: datetime) -> DrainSeen:
+        """What is known once the server reports this, at this time of the running clock and of the wall clock."""
+        ended = report.hook_ran and report.draining is False
+        return DrainSeen(
+            self.pages.after(report, at),
+            self.at_work or report.busy_kernels != 0 or report.busy_terminals != 0,
+            self.hook_ended or (wall if ended else None),
+        )
+
+
 def begins_before(report: ServerReport | None, drain: timedelta) -> timedelta:
     """How long before the time of an order its stop begins.
 

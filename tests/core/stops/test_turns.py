@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.core.culling import CullPolicy, DueStop, StopPause, pause_after, stops_to_begin
+from hub_extensions.core.culling import CullPolicy
+from hub_extensions.core.stops import DueStop, StopPause, pause_after, stops_to_begin
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
-POLICY = CullPolicy(stops_at_once=3, stops_per_minute=2)
+POLICY = (3, 2)
+SHIPPED = (CullPolicy().stops_at_once, CullPolicy().stops_per_minute)
 FOUR = [DueStop((name, ""), NOW - n * SECOND) for n, name in enumerate(("ada", "ben", "eve", "kim"))]
 
 
@@ -32,7 +33,7 @@ FOUR = [DueStop((name, ""), NOW - n * SECOND) for n, name in enumerate(("ada", "
 )
 def test_so_many_stops_begin_at_once_and_in_two_minutes(under_way: int, begun: list[int], expected: list[str]) -> None:
     moments = [NOW - ago * SECOND for ago in begun]
-    assert [user for user, _ in stops_to_begin(FOUR, under_way, moments, {}, POLICY, NOW)] == expected
+    assert [user for user, _ in stops_to_begin(FOUR, under_way, moments, {}, *POLICY, NOW)] == expected
 
 
 def test_the_gpu_that_is_wanted_most_is_freed_first_then_the_largest_then_who_is_due_longest() -> None:
@@ -43,15 +44,14 @@ def test_the_gpu_that_is_wanted_most_is_freed_first_then_the_largest_then_who_is
         DueStop(("older", ""), NOW - SECOND, share=1000),
         DueStop(("wanted", ""), NOW, share=143, waiting=2),
     ]
-    all_at_once = replace(POLICY, stops_at_once=9, stops_per_minute=9)
-    order = [user for user, _ in stops_to_begin(due, 0, [], {}, all_at_once, NOW)]
+    order = [user for user, _ in stops_to_begin(due, 0, [], {}, 9, 9, NOW)]
     assert order == ["wanted", "older", "whole", "part", "cpu"]
 
 
 @pytest.mark.parametrize(("until", "begins"), [(1, False), (0, True), (-1, True)])
 def test_a_stop_that_failed_waits_for_its_pause_and_gives_its_turn_to_others(until: int, begins: bool) -> None:
     pauses = {("kim", ""): StopPause(1, NOW + until * SECOND)}
-    chosen = [user for user, _ in stops_to_begin(FOUR, 0, [], pauses, POLICY, NOW)]
+    chosen = [user for user, _ in stops_to_begin(FOUR, 0, [], pauses, *POLICY, NOW)]
     assert chosen == (["kim", "eve", "ben"] if begins else ["eve", "ben", "ada"])
 
 
@@ -73,7 +73,7 @@ def test_forty_that_fall_due_together_after_a_quiet_minute_are_stopped_ten_by_te
     begun: list[datetime] = []
     for turn in range(7):
         now = NOW + turn * 5 * SECOND
-        chosen = stops_to_begin(due[len(begun) :], 0, begun, {}, CullPolicy(), now)
+        chosen = stops_to_begin(due[len(begun) :], 0, begun, {}, *SHIPPED, now)
         begun += [now] * len(chosen)
     assert len(begun) == 60, "and the last ten wait: thirty a minute, as a mean of two"
 
@@ -83,7 +83,7 @@ def test_there_are_never_more_than_allowed(begun: list[int], under_way: int, due
     policy = CullPolicy()
     stops = [DueStop((f"u{n}", ""), NOW) for n in range(due)]
     moments = [NOW - ago * SECOND for ago in begun]
-    chosen = stops_to_begin(stops, under_way, moments, {}, policy, NOW)
+    chosen = stops_to_begin(stops, under_way, moments, {}, *SHIPPED, NOW)
     lately = sum(1 for ago in begun if ago < 120)
     assert not chosen or under_way + len(chosen) <= policy.stops_at_once
     assert not chosen or lately + len(chosen) <= 2 * policy.stops_per_minute

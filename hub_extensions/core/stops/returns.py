@@ -15,21 +15,20 @@
 | it was asked for, and is not there after `ANSWER`                | started    |
 | … for the last time                                              | given up   |
 
-Times are on the running clock. Not here: who asks the hub (``engine/returns.py``).
+Times are on the running clock. Not here: who asks the hub (``engine/stops/returns.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.culling.evidence import ServerFacts
-from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.user_options import others_of
-from hub_extensions.core.stops import GIVEN_BACK_FOR_CPU, Cause
+from hub_extensions.core.stops.causes import Cause
+from hub_extensions.core.stops.orders import GIVEN_BACK_FOR_CPU, Order
 
 LONGEST_STOP = timedelta(minutes=10)
 ANSWER = timedelta(seconds=30)
@@ -74,26 +73,31 @@ class ReturnSeen:
 
     Attributes:
         holds_gpu: a lease of it has not ended. has_ticket: it stands in line, or is admitted.
-        listed: the hub has it, running or pending. facts: of the run that is there; None: none is ready.
+        listed: the hub has it, running or pending.
+        run: when the run that is there was ready (`ServerFacts.started`); `None` if none is. on_gpu: it has a GPU.
         stopping: its stop is under way, by us or by the hub.
     """
 
     holds_gpu: bool
     has_ticket: bool
     listed: bool
-    facts: ServerFacts | None
+    run: datetime | None
+    on_gpu: bool = False
     stopping: bool = False
 
 
-def comes_back(facts: ServerFacts, cause: Cause | None, policy: CullPolicy) -> bool:
+def comes_back(orders: Collection[Order], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
     """Whether a server that is stopped comes back without a GPU: as its user ordered it, or else by the policy.
 
-    Who was signed out starts nothing here.
+    No server comes back after a sign-out.
+
+    Args:
+        soft: `CullPolicy.soft`.
     """
-    if facts.orders:
-        whys, causes = {each.why for each in facts.orders}, {each.cause for each in facts.orders}
-        return GIVEN_BACK_FOR_CPU in whys and Cause.SIGNED_OUT not in causes and facts.lease is not None
-    return policy.soft and facts.lease is not None and cause is not Cause.SIGNED_OUT
+    if orders:
+        whys, causes = {each.why for each in orders}, {each.cause for each in orders}
+        return GIVEN_BACK_FOR_CPU in whys and Cause.SIGNED_OUT not in causes and on_gpu
+    return soft and on_gpu and cause is not Cause.SIGNED_OUT
 
 
 def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
@@ -103,15 +107,14 @@ def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
 
 def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
     """What is done with it now: see the table above."""
-    facts = seen.facts
     if back.run is not None:
-        return ReturnStep.WAIT if facts is not None and facts.started == back.run else ReturnStep.FORGET
+        return ReturnStep.WAIT if seen.run == back.run else ReturnStep.FORGET
     if back.asked is not None:
         return _asked(back, seen, now)
     if seen.has_ticket:
         return ReturnStep.FORGET
-    if facts is not None:
-        runs_on = facts.started != back.ended or (seen.listed and not seen.stopping)
+    if seen.run is not None:
+        runs_on = seen.run != back.ended or (seen.listed and not seen.stopping)
         return ReturnStep.FORGET if runs_on else ReturnStep.WAIT
     if seen.holds_gpu or seen.stopping:
         late = back.stopped is not None and now - back.stopped > LONGEST_STOP
@@ -120,8 +123,8 @@ def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep
 
 
 def _asked(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
-    if seen.facts is not None:
-        return ReturnStep.BACK if seen.facts.lease is None else ReturnStep.FORGET
+    if seen.run is not None:
+        return ReturnStep.FORGET if seen.on_gpu else ReturnStep.BACK
     assert back.asked is not None
     if seen.has_ticket or seen.listed or now - back.asked < ANSWER:
         return ReturnStep.WAIT

@@ -9,19 +9,21 @@ import pytest
 
 from hub_extensions.core.culling import (
     Action,
-    Cause,
     CullPolicy,
-    ReturnSeen,
-    ReturnStep,
     ServerFacts,
-    ServerReturn,
-    comes_back,
-    cpu_options,
     decide,
     drain,
     evidence_of,
     give_back,
     keep,
+)
+from hub_extensions.core.stops import (
+    Cause,
+    ReturnSeen,
+    ReturnStep,
+    ServerReturn,
+    comes_back,
+    cpu_options,
     next_step,
 )
 from hub_extensions.core.text.reasons import explain
@@ -30,7 +32,7 @@ NOON = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 FACTS = ServerFacts("ada", "", "gpu", NOON, lease="l1")
 CPU_RUN = ServerFacts("ada", "", "cpu", NOON + 60 * SECOND)
-GONE = ReturnSeen(holds_gpu=False, has_ticket=False, listed=False, facts=None)
+GONE = ReturnSeen(holds_gpu=False, has_ticket=False, listed=False, run=None)
 ORDERED = ServerReturn("ada", "", {}, stopped=NOON)
 ENDED = replace(ORDERED, ended=FACTS.started)
 ASKED = replace(ORDERED, asked=NOON, tries=1)
@@ -49,9 +51,9 @@ BACK = replace(ASKED, run=CPU_RUN.started)
     ],
 )
 def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | None, cause: Cause, comes: bool) -> None:
-    facts, policy = replace(FACTS, lease=lease), CullPolicy(enabled=True, soft=soft)
-    assert comes_back(facts, cause, policy) is comes
-    assert not comes_back(drain(facts, 1800 * SECOND, "logout", NOON), cause, policy), "its user was signed out"
+    signed_out = drain(FACTS, 1800 * SECOND, "logout", NOON).orders
+    assert comes_back((), cause, soft=soft, on_gpu=lease is not None) is comes
+    assert not comes_back(signed_out, cause, soft=soft, on_gpu=lease is not None), "its user was signed out"
 
 
 @pytest.mark.parametrize("soft", [True, False])
@@ -62,15 +64,16 @@ def test_who_gives_the_gpu_back_says_whether_the_server_comes_back(soft: bool) -
         assert isinstance(given, ServerFacts)
         decision = decide(evidence_of(given, use_known=False), policy, NOON)
         assert (decision.action, decision.cause, decision.can_keep) == (Action.STOP, Cause.GIVEN_BACK, False)
-        assert comes_back(given, decision.cause, policy) is cpu
+        assert comes_back(given.orders, decision.cause, soft=soft, on_gpu=True) is cpu
         assert give_back(given, cpu, NOON) == explain("keep-stopping")
         assert keep(evidence_of(given, use_known=False), given, replace(policy, enabled=True), NOON, ()) == explain(
             "keep-stopping"
         )
         signed_out = drain(given, 60 * SECOND, "sign-out", NOON)
         assert min(each.at for each in signed_out.orders) == NOON
-        assert not comes_back(signed_out, Cause.SIGNED_OUT, policy), "nothing starts after a sign-out"
-    assert give_back(replace(FACTS, stopping=NOON), False, NOON) == explain("keep-stopping")
+        assert not comes_back(signed_out.orders, Cause.SIGNED_OUT, soft=soft, on_gpu=True), (
+            "nothing starts after a sign-out"
+        )
     assert give_back(drain(FACTS, 60 * SECOND, "sign-out", NOON), True, NOON) == explain("keep-stopping")
     assert give_back(CPU_RUN, False, NOON) == explain("give-back-no-gpu")
 
@@ -98,22 +101,42 @@ def test_its_options_are_those_of_before_but_for_the_gpu(options: dict[str, obje
         (ORDERED, replace(GONE, listed=True, stopping=True), 601, ReturnStep.GIVE_UP),
         (ASKED, replace(GONE, listed=True, stopping=True), 60, ReturnStep.WAIT),
         (ORDERED, replace(GONE, has_ticket=True), 5, ReturnStep.FORGET),
-        (ORDERED, replace(GONE, facts=FACTS), 5, ReturnStep.FORGET),
-        (ORDERED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),
-        (ENDED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True, stopping=True), 5, ReturnStep.WAIT),
-        (ENDED, replace(GONE, facts=FACTS, holds_gpu=True), 5, ReturnStep.WAIT),  # stopped, and not written down yet
-        (ENDED, replace(GONE, facts=FACTS, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),  # not stopped
-        (ENDED, replace(GONE, facts=CPU_RUN), 5, ReturnStep.FORGET),
+        (ORDERED, replace(GONE, run=FACTS.started, on_gpu=True), 5, ReturnStep.FORGET),
+        (ORDERED, replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True, listed=True), 5, ReturnStep.FORGET),
+        (
+            ENDED,
+            replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True, listed=True, stopping=True),
+            5,
+            ReturnStep.WAIT,
+        ),
+        (
+            ENDED,
+            replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True),
+            5,
+            ReturnStep.WAIT,
+        ),  # stopped, and not written down yet
+        (
+            ENDED,
+            replace(GONE, run=FACTS.started, on_gpu=True, holds_gpu=True, listed=True),
+            5,
+            ReturnStep.FORGET,
+        ),  # not stopped
+        (ENDED, replace(GONE, run=CPU_RUN.started), 5, ReturnStep.FORGET),
         (ASKED, GONE, 29, ReturnStep.WAIT),
         (ASKED, replace(GONE, listed=True), 300, ReturnStep.WAIT),  # it starts
         (ASKED, replace(GONE, has_ticket=True), 300, ReturnStep.WAIT),  # other servers start first
         (ASKED, GONE, 30, ReturnStep.START),
         (replace(ASKED, tries=2), GONE, 30, ReturnStep.GIVE_UP),
-        (ASKED, replace(GONE, listed=True, facts=CPU_RUN), 60, ReturnStep.BACK),
-        (ASKED, replace(GONE, listed=True, holds_gpu=True, facts=FACTS), 60, ReturnStep.FORGET),  # asked for a GPU
-        (BACK, replace(GONE, listed=True, facts=CPU_RUN), 9000, ReturnStep.WAIT),
+        (ASKED, replace(GONE, listed=True, run=CPU_RUN.started), 60, ReturnStep.BACK),
+        (
+            ASKED,
+            replace(GONE, listed=True, holds_gpu=True, run=FACTS.started, on_gpu=True),
+            60,
+            ReturnStep.FORGET,
+        ),  # asked for a GPU
+        (BACK, replace(GONE, listed=True, run=CPU_RUN.started), 9000, ReturnStep.WAIT),
         (BACK, GONE, 9000, ReturnStep.FORGET),
-        (BACK, replace(GONE, facts=replace(CPU_RUN, started=NOON + 90 * SECOND)), 9000, ReturnStep.FORGET),
+        (BACK, replace(GONE, run=NOON + 90 * SECOND), 9000, ReturnStep.FORGET),
     ],
 )
 def test_what_is_done_next(back: ServerReturn, seen: ReturnSeen, after: int, step: ReturnStep) -> None:

@@ -1,0 +1,308 @@
+"""How the stop of one run of a server proceeds. Every change of a `StopRecord` is an event of this table.
+
+| state     | WARNED    | CALMED  | WITHDRAWN | BEGUN    | INTERRUPTED | ASKED | SILENT | PUT_OFF | STOPPED |
+| --------- | --------- | ------- | --------- | -------- | ----------- | ----- | ------ | ------- | ------- |
+| running   | announced |         |           | draining |             |       |        |         | ending  |
+| announced | announced | running | running   | draining |             |       |        |         | ending  |
+| draining  |           |         | running   | draining | draining    | asked |        | waiting | ending  |
+| asked     |           |         |           | asked    | asked       | asked | asked  | waiting | ending  |
+| waiting   |           | running | running   | draining |             |       |        |         | ending  |
+| ending    |           |         |           |          |             |       |        |         | ending  |
+
+What follows the stop:
+
+| state     | SERVER_BACK | RELEASED  | RETURNED | OVER |
+| --------- | ----------- | --------- | -------- | ---- |
+| ending    | running     | returning |          | gone |
+| returning |             |           | returned | gone |
+| returned  |             |           |          | gone |
+
+*Running* and *announced* need no record: the causes, the countdown and the orders of a server are in its facts
+(``core/culling``), which are stored as well. A record begins with the drain: cells are interrupted, open notebooks are
+saved, and the user's hook runs. Then the hub is *asked*. A try that failed or was put off *waits* for its pause. A stop
+whose server the hub has stopped is *ending* until its lease is proved over, and *returning* after that if the server is
+to come back without a GPU.
+
+**The point of no return is the first interrupt of a kernel**, or the request to the hub if no kernel is interrupted:
+from then on `refuse_withdrawal` refuses every withdrawal, also while a later try waits. What the evidence says is no
+withdrawal: a server at work is not stopped for idleness (PUT_OFF, CALMED) as long as the hub has not been asked.
+
+A stop that is not over by its deadline is alarmed, in whatever state (`fault_of`). What is not in the table is refused.
+Not here: which causes a server has and which of them counts (``causes.py``, ``core/culling``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from enum import Enum
+
+from hub_extensions.core.stops.causes import Cause
+from hub_extensions.core.stops.drain import DrainSeen
+from hub_extensions.core.stops.returns import ServerReturn
+from hub_extensions.core.stops.turns import StopPause
+from hub_extensions.core.text.reasons import Reason, explain
+
+
+class StopState(Enum):
+    """How far the stop of a server is."""
+
+    RUNNING = "running"
+    ANNOUNCED = "announced"
+    """Its countdown is in the warning time, or somebody ordered its stop."""
+    DRAINING = "draining"
+    ASKED = "asked"
+    """The hub is asked to stop it, or may have been."""
+    WAITING = "waiting"
+    ENDING = "ending"
+    """The hub has stopped it; nothing proves yet that its lease is over."""
+    RETURNING = "returning"
+    RETURNED = "returned"
+    GONE = "gone"
+
+
+class StopEvent(Enum):
+    """What happens to the stop of a server."""
+
+    WARNED = "warned"
+    CALMED = "calmed"
+    """No cause is due any more."""
+    WITHDRAWN = "withdrawn"
+    """A person took the last due cause back: *Keep*, *Undo*, or an administrator who keeps the server."""
+    BEGUN = "begun"
+    INTERRUPTED = "interrupted"
+    """The server was told to interrupt its kernels."""
+    ASKED = "asked"
+    SILENT = "silent"
+    """The hub gave no answer, so it may have begun the stop."""
+    PUT_OFF = "put-off"
+    """The hub refused, or the server does not have to be stopped now."""
+    STOPPED = "stopped"
+    """The server is gone, whoever reports that first."""
+    SERVER_BACK = "server-back"
+    """The hub calls the server ready again, and its process or pod is there."""
+    RELEASED = "released"
+    RETURNED = "returned"
+    OVER = "over"
+
+
+_RUNNING, _ANNOUNCED, _DRAINING, _ASKED = StopState.RUNNING, StopState.ANNOUNCED, StopState.DRAINING, StopState.ASKED
+_WAITING, _ENDING, _RETURNING, _RETURNED = (
+    StopState.WAITING,
+    StopState.ENDING,
+    StopState.RETURNING,
+    StopState.RETURNED,
+)
+STOPS: Mapping[tuple[StopState, StopEvent], StopState] = {
+    (_RUNNING, StopEvent.WARNED): _ANNOUNCED,
+    (_RUNNING, StopEvent.BEGUN): _DRAINING,
+    (_RUNNING, StopEvent.STOPPED): _ENDING,
+    (_ANNOUNCED, StopEvent.WARNED): _ANNOUNCED,
+    (_ANNOUNCED, StopEvent.CALMED): _RUNNING,
+    (_ANNOUNCED, StopEvent.WITHDRAWN): _RUNNING,
+    (_ANNOUNCED, StopEvent.BEGUN): _DRAINING,
+    (_ANNOUNCED, StopEvent.STOPPED): _ENDING,
+    (_DRAINING, StopEvent.WITHDRAWN): _RUNNING,
+    (_DRAINING, StopEvent.BEGUN): _DRAINING,
+    (_DRAINING, StopEvent.INTERRUPTED): _DRAINING,
+    (_DRAINING, StopEvent.ASKED): _ASKED,
+    (_DRAINING, StopEvent.PUT_OFF): _WAITING,
+    (_DRAINING, StopEvent.STOPPED): _ENDING,
+    (_ASKED, StopEvent.BEGUN): _ASKED,
+    (_ASKED, StopEvent.INTERRUPTED): _ASKED,
+    (_ASKED, StopEvent.ASKED): _ASKED,
+    (_ASKED, StopEvent.SILENT): _ASKED,
+    (_ASKED, StopEvent.PUT_OFF): _WAITING,
+    (_ASKED, StopEvent.STOPPED): _ENDING,
+    (_WAITING, StopEvent.CALMED): _RUNNING,
+    (_WAITING, StopEvent.WITHDRAWN): _RUNNING,
+    (_WAITING, StopEvent.BEGUN): _DRAINING,
+    (_WAITING, StopEvent.STOPPED): _ENDING,
+    (_ENDING, StopEvent.STOPPED): _ENDING,
+    (_ENDING, StopEvent.SERVER_BACK): _RUNNING,
+    (_ENDING, StopEvent.RELEASED): _RETURNING,
+    (_ENDING, StopEvent.OVER): StopState.GONE,
+    (_RETURNING, StopEvent.RETURNED): _RETURNED,
+    (_RETURNING, StopEvent.OVER): StopState.GONE,
+    (_RETURNED, StopEvent.OVER): StopState.GONE,
+}
+NO_RECORD = frozenset({_RUNNING, _ANNOUNCED, StopState.GONE})
+"""States in which a server has no `StopRecord`."""
+StopKey = tuple[str, str, str]
+"""User, server and lease: one run of a server. The lease is "" for a run without a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRecord:
+    """The stop of one run of a server, from its drain on. It is stored at every step.
+
+    Attributes:
+        run: when the server was ready (`ServerFacts.started`); `None` if the service did not begin the stop.
+        cause, why: what the stop is for, and the sentence for its user; `None` if the service did not begin the stop.
+        grounds: the evidence when the hub was asked, for the audit.
+        began: when the present try began; `None` while no try is under way.
+        interrupted: when the server was first told to interrupt its kernels; `None` if it was not.
+        asked: when the hub was last asked; `None` if it was not.
+        since: when the server was found stopped; `None` before.
+        seen: what the server has reported during the present drain.
+        pause: the pause before the next try; `None` if none has failed.
+        alarmed: an administrator has been shown that this stop has failed.
+        back: how the server comes back without a GPU; `None` if it does not.
+    """
+
+    user: str
+    server: str
+    lease: str
+    state: StopState
+    run: datetime | None = None
+    cause: Cause | None = None
+    why: Reason | None = None
+    grounds: tuple[Reason, ...] = ()
+    began: datetime | None = None
+    interrupted: datetime | None = None
+    asked: datetime | None = None
+    since: datetime | None = None
+    seen: DrainSeen = field(default_factory=DrainSeen)
+    pause: StopPause | None = None
+    alarmed: bool = False
+    back: ServerReturn | None = None
+
+    @property
+    def key(self) -> StopKey:
+        """The key among all records."""
+        return self.user, self.server, self.lease
+
+    @property
+    def begun(self) -> bool:
+        """Whether the server is being stopped: if it is gone now, this stop was the reason."""
+        return self.state in (_DRAINING, _ASKED)
+
+
+def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
+    """Return why a cause cannot be withdrawn any more; `None` if it can.
+
+    Args:
+        record: of the run; `None` if its stop has not begun.
+    """
+    if record is None or ((record.state, StopEvent.WITHDRAWN) in STOPS and record.interrupted is None):
+        return None
+    return explain("keep-stopping")
+
+
+def begin(
+    before: StopRecord | None, key: StopKey, run: datetime, cause: Cause | None, why: Reason, now: datetime
+) -> StopRecord:
+    """Begin to drain a server, for the first time or again.
+
+    Args:
+        before: the record of this run; `None` if its stop has not begun before.
+    """
+    if before is None:
+        return StopRecord(*key, STOPS[_ANNOUNCED, StopEvent.BEGUN], run, cause, why, began=now)
+    state = STOPS[before.state, StopEvent.BEGUN]
+    return replace(before, state=state, cause=cause, why=why, began=now, seen=DrainSeen())
+
+
+def interrupt(record: StopRecord, now: datetime) -> StopRecord:
+    """The server is told to interrupt its kernels."""
+    return replace(_moved(record, StopEvent.INTERRUPTED), interrupted=record.interrupted or now)
+
+
+def ask(
+    record: StopRecord,
+    cause: Cause | None,
+    why: Reason,
+    grounds: tuple[Reason, ...],
+    back: ServerReturn | None,
+    now: datetime,
+) -> StopRecord:
+    """The hub is about to be asked: written before the request, so that a kill loses neither reason nor return."""
+    return replace(_moved(record, StopEvent.ASKED), cause=cause, why=why, grounds=grounds, back=back, asked=now)
+
+
+def put_off(record: StopRecord, pause: StopPause) -> StopRecord:
+    """The server runs on for now, and nothing of this try is left but its pause."""
+    after = _moved(record, StopEvent.PUT_OFF)
+    return replace(after, began=None, asked=None, back=None, pause=pause, seen=DrainSeen())
+
+
+def fall_silent(record: StopRecord, pause: StopPause) -> StopRecord:
+    """The hub may have begun the stop, so it stays begun and the next try looks first."""
+    return replace(_moved(record, StopEvent.SILENT), began=None, pause=pause, seen=DrainSeen())
+
+
+def stop(record: StopRecord, now: datetime) -> StopRecord | None:
+    """The server is gone; `None` if nothing is left to prove or to bring back, as of a server without a GPU."""
+    after = _moved(record, StopEvent.STOPPED)
+    if not record.lease:
+        return None
+    return replace(after, since=now, began=None, pause=None, alarmed=False, seen=DrainSeen())
+
+
+def release(record: StopRecord) -> StopRecord | None:
+    """Nothing of the server is left; `None` if it does not come back."""
+    if record.back is None:
+        _moved(record, StopEvent.OVER)
+        return None
+    return replace(_moved(record, StopEvent.RELEASED), pause=None, alarmed=False)
+
+
+def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | None:
+    """The record with a later step of its return, or without a return; `None` if no record is left."""
+    after = replace(record, back=back)
+    if back is None and record.state in (_RETURNING, _RETURNED):
+        _moved(record, StopEvent.OVER)
+        return None
+    if back is None:
+        return after
+    return _moved(after, StopEvent.RETURNED) if back.run is not None and record.state is _RETURNING else after
+
+
+def resume(record: StopRecord) -> None:
+    """The hub calls the stopped server ready again, and its process or pod is there: no record is left."""
+    _moved(record, StopEvent.SERVER_BACK)
+
+
+def _moved(record: StopRecord, event: StopEvent) -> StopRecord:
+    return replace(record, state=STOPS[record.state, event])
+
+
+# ------------------------------------------------------------------ stops that do not end
+
+
+class StopFault(Enum):
+    """Why a stop is not over; also the metric's `reason`."""
+
+    REFUSED = "refused"
+    """The hub refuses the stop, or does not answer, again and again."""
+    HANGS = "hangs"
+    """The hub is still stopping the server."""
+    ALIVE = "alive"
+    """The hub calls the stop done, and the process or pod is there."""
+
+
+TO_DO: Mapping[StopFault, str] = {
+    StopFault.REFUSED: "See the hub's log for why. The GPU service's role needs delete:servers.",
+    StopFault.HANGS: "See the hub's log for what its spawner waits for. The GPU stays held until the hub is done.",
+    StopFault.ALIVE: "End it by hand if it stays: a process that no signal ends waits for its disk or driver, a pod "
+    "for its node or a finalizer. The GPU is given to nobody until it is gone.",
+}
+"""What an administrator does about each fault."""
+
+
+def fault_of(record: StopRecord, listed: bool | None, deadline: timedelta, now: datetime) -> StopFault | None:
+    """Return what is wrong with a stop; `None` if it still has time, or if nobody can tell.
+
+    Args:
+        listed: the hub still has this very run of the server; `None` if what the hub has is not known now.
+        deadline: how long a stop may take, from its first failed try or from the hub's word that it is done.
+    """
+    if record.state is _ENDING:
+        if record.since is None or listed is None or now - record.since < deadline:
+            return None
+        return StopFault.HANGS if listed else StopFault.ALIVE
+    pause = record.pause
+    if pause is None or not pause.why or pause.since is None or now - pause.since < deadline:
+        return None
+    return StopFault.REFUSED

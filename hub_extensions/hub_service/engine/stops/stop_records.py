@@ -1,0 +1,91 @@
+"""What every change of facts and leases does to the stops that have begun, whoever writes the change.
+
+A server that is gone while it was being stopped was stopped by that: the audit and its user read the reason, also if
+the hub or this service was killed in between. Not here: carrying a stop out (``culler.py``).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
+from hub_extensions.core.queue.model import LeaseState
+from hub_extensions.core.stops import StopKey, StopRecord, StopState, lifecycle
+from hub_extensions.core.text.reasons import Reason, explain
+from hub_extensions.hub_service.engine.state.state import State
+
+log = logging.getLogger("hub_extensions.hub_service")
+
+CULLED = "culled"
+STOPPED = (CULLED, "stopped")
+"""The journal's kinds of a lease that ends because somebody stopped its server."""
+SERVICE = "service"
+TO_END = "was-to-end"
+
+
+def stopped_notice(row: JournalRow) -> NoticeRow:
+    """What the user of a stop that stands in the journal reads on every page until it is over."""
+    user, server = row.user or "", row.server or ""
+    which = of_server("server-stopped", server)
+    return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
+
+
+def of_server(code: str, server: str) -> Reason:
+    """A sentence about a server of its reader; of a named one it has the name."""
+    return explain(code, server=server) if server else explain(f"your-{code}")
+
+
+def with_stops(state: State, changes: Changes) -> Changes:
+    """Return these changes with what they do to the stops, and with the rows of stops that are over by them."""
+    given = {stop.key: stop for stop in changes.stops}
+    after: dict[StopKey, StopRecord | None] = {}
+
+    def found(key: StopKey) -> StopRecord | None:
+        return after[key] if key in after else given.get(key, state.stops.get(key))
+
+    now, written = state.clock.now(), {(row.user, row.server) for row in changes.journal if row.kind == CULLED}
+    kept = {(facts.user, facts.server, facts.lease, facts.started) for facts in changes.facts}
+    rows, notices = [], []
+    for server in changes.gone_facts:
+        facts = state.facts.get(server)
+        stop = None if facts is None else found((*server, facts.lease or ""))
+        if facts is None or stop is None or stop.run != facts.started:
+            continue
+        if (*server, facts.lease, facts.started) in kept:
+            continue
+        if stop.begun and server not in written:
+            known = stop.grounds or (
+                (explain("seen-stop-begun", at=state.clock.wall(stop.began)),) if stop.began else ()
+            )
+            why = stop.why or explain(TO_END)
+            row = JournalRow.because(state.clock.utc_now(), CULLED, (facts.lease, *server), [why], SERVICE, known)
+            rows.append(row)
+            notices.append(stopped_notice(row))
+            state.count_cull(stop.cause, state.rule_of(facts.user, facts.offer))
+            log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
+        after[stop.key] = lifecycle.stop(stop, now)
+    stopped = {row.lease for row in (*changes.journal, *rows) if row.kind in STOPPED}
+    for lease in changes.leases:
+        key = (lease.user, lease.server, lease.id)
+        stop = found(key)
+        if stop is None:
+            if lease.state is LeaseState.ENDING and lease.id in stopped:
+                after[key] = StopRecord(*key, StopState.ENDING, since=now)
+        elif lease.state is LeaseState.ENDED and stop.state not in (StopState.RETURNING, StopState.RETURNED):
+            ending = lifecycle.stop(stop, now)
+            after[key] = None if ending is None else lifecycle.release(ending)
+        elif lease.state is LeaseState.RUNNING and stop.state is StopState.ENDING:
+            lifecycle.resume(stop)
+            after[key] = None
+    if not after and not rows:
+        return changes
+    left = tuple(stop for key, stop in {**given, **after}.items() if stop is not None)
+    gone = tuple(key for key, stop in after.items() if stop is None)
+    return replace(
+        changes,
+        stops=left,
+        gone_stops=(*changes.gone_stops, *gone),
+        journal=(*changes.journal, *rows),
+        notices=(*changes.notices, *notices),
+    )
