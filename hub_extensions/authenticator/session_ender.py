@@ -1,9 +1,8 @@
 """Ending sessions: one function, one report, whoever asked.
 
-First everything that the database holds, in one commit (the row, the hub's tokens and codes, the hub's cookie, servers
-that are to stop, the audit log), without a pause in between; then servers and the gate are told, and servers stopped. A
-hub that is killed after the commit goes on with them at its next start.
-Not here: what is to end (``core/sign_on/session_end.py``).
+First everything in the database changes in one commit, without an `await` in between: the row, the hub's tokens and
+codes, the hub's cookie, servers that are to stop, the audit log. After that servers and the gate are notified, and
+servers are stopped. A hub that is killed after the commit continues at its next start.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ from hub_extensions.core.sign_on.events import SESSION_LETTERS
 
 QUIET = timedelta(seconds=5)
 LATE_SECONDS = 5.0
-"""So long after an end tokens are looked for that a request under way got meanwhile."""
+"""Tokens that a request under way has received are looked for this long after an end."""
 REPORTED_AGAIN_SECONDS = (0.2, 1.0, 3.0, 10.0, 30.0, 60.0)
-"""A server that gave no answer is told again after these, one after the other."""
+"""Pauses before a server that gave no answer is asked again, one after the other."""
 AGAIN_SECONDS = 5.0
-"""A server that cannot be stopped now is tried again after this."""
+"""Pause before the next attempt to stop a server, or to report its stop."""
 ASK_SERVICE_SECONDS = 15.0
 ACKNOWLEDGES = timedelta(seconds=30)
-"""How long the GPU service has to take over a stop; then the hub stops the server itself, without a drain."""
+"""The GPU service has this long to take over a stop; then the hub stops the server itself, without a drain."""
 ASK_DUE_SECONDS = 2.0
 """Pause between two attempts to hand over a stop that is due, or almost."""
 SERVICE_STOPS = timedelta(seconds=60)
-"""How long the GPU service has for a stop that it has taken over, if it does not answer any more."""
+"""The GPU service has this long for a stop that it has taken over, if it does not answer any more."""
 REPORT_FOR = timedelta(hours=1)
-"""How long the hub tries to report a stop of its own to a service that does not answer."""
+"""The hub tries for this long to report a stop of its own to a service that does not answer."""
 MOVED = timedelta(seconds=1)
 LEFT_SECONDS = 5.0
-"""So long after its start was cancelled a place in line has been left for certain (see ``CONFIRM_SECONDS``)."""
+"""This long after its start was cancelled a place in line has certainly been left (see ``CONFIRM_SECONDS``)."""
 GATE_SECONDS = 2.0
-"""So long a report waits for the gate, which is called again after that."""
+"""A report waits this long for the gate, which is called again after that."""
 COMES_BACK_SECONDS = 120.0
 """A place in line that an earlier life of the hub was to end comes back within this, or not at all."""
 
@@ -65,8 +64,10 @@ COMES_BACK_SECONDS = 120.0
 class SessionEnder:
     """Ends sessions.
 
-    `app`: the running JupyterHub; `log_event` writes a line of the audit log for people to read; `gate`, `service`:
-    None, there is none.
+    Args:
+        app: the running JupyterHub.
+        log_event: writes a line of the audit log for people to read.
+        gate, service: `None` if it is not configured.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class SessionEnder:
         self._running: set[asyncio.Future[Any]] = set()
         self._untold = True
         self._judged: dict[int, frozenset[tuple[str, datetime | None]]] = {}
-        """Which runs of servers a person had when the right was lost."""
+        """User id -> the runs of servers that the person had when the right was lost."""
 
     def end(
         self,
@@ -100,7 +101,7 @@ class SessionEnder:
         """End sessions of one person. When this returns nobody has them any more; the report comes when servers know.
 
         Args:
-            by: the admin who did it; "": nobody has to be named.
+            by: the administrator who ended them; "" if nobody has to be named.
             lost_right: the person may not sign in any more.
             account_unknown: nobody knows whether the provider still has the person.
         """
@@ -178,12 +179,12 @@ class SessionEnder:
             self.report_to_service()
 
     def report_to_service(self) -> None:
-        """Tell the GPU service, now and every minute until it has heard, whose servers have nobody signed in."""
+        """Report the users without a session to the GPU service, now and every minute until it has the report."""
         self._untold = True
         self._later(self._report_to_service())
 
     def report_to_service_again(self) -> None:
-        """Repeat it: the service may have restarted, or have been away."""
+        """Repeat the report: the service may have restarted, or have been away."""
         self._later(self._report_to_service())
 
     async def _report_to_service(self) -> None:
@@ -206,12 +207,12 @@ class SessionEnder:
     def _order_stops(
         self, user_id: int, user: Any, plan: EndPlan, facts: Sequence[ServerFact], cause: EndCause
     ) -> tuple[list[PendingStop], list[PendingStop]]:
-        """The orders that stand for the servers of a plan, and those of them that are written now.
+        """Return the orders for the servers of a plan, and those of them that are written now.
 
-        The first order for a run stands, as its time was said to its user; but not against a sooner one.
+        The first order for a run stands, because its user has seen its time, unless a later order comes sooner.
         """
         store = self._registry.store
-        # a start that waits is none that could be told from the next one
+        # a start that waits has no time by which it differs from the next one
         waiting = {each.name for each in facts if each.waits}
         wanted = [
             PendingStop(user_id, each.server, _run_of(user, each.server, waiting), each.at, cause.value)
@@ -224,7 +225,7 @@ class SessionEnder:
         return ordered, new
 
     def _follow(self, events: Sequence[SignOnEvent], stops: Sequence[PendingStop]) -> None:
-        """What is written comes true in the log, and at the servers that are to stop."""
+        """Act on what was written: log the events and begin to stop the servers."""
         self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
@@ -234,7 +235,7 @@ class SessionEnder:
     def _report_end(
         self, name: str | None, ended: Iterable[SignOnSession], *, is_last: bool
     ) -> asyncio.Future[bool] | None:
-        """Have gate and service told; returns when the gate knows.
+        """Notify gate and service; the future is done when the gate has the report.
 
         Of an account that is deleted no name is known; both ask the hub about its token, which is gone.
         """
@@ -246,7 +247,7 @@ class SessionEnder:
         return None if self._gate is None else self._gate.report(EndedSessions(name, sessions))
 
     def _delete_tokens(self, user_id: int, user: Any, plan: EndPlan) -> tuple[int, int]:
-        """How many tokens were deleted, and how many of the person's are left (servers' own do not count)."""
+        """Delete tokens; return how many were deleted and how many are left, without the servers' own."""
         db = self._app.db
         ids = {each.hub_session for each in plan.sessions}
         servers_own = self._servers.own_tokens(user)
@@ -266,7 +267,7 @@ class SessionEnder:
         return deleted, kept
 
     def delete_late_tokens(self) -> None:
-        """Tokens and codes that a request got while its session ended."""
+        """Delete tokens and codes that a request received while its session ended."""
         db, ids = self._app.db, [each.hub_session for each in self._registry.ended_lately()]
         if not ids:
             return
@@ -288,12 +289,12 @@ class SessionEnder:
             self._roll_back()
 
     def deleted_users(self) -> Sequence[int]:
-        """Who has a session and an account that the hub does not know any more."""
+        """Return the users with a session whose account the hub does not know any more."""
         known = {user_id for (user_id,) in self._app.db.query(orm.User.id)}
         return [user_id for user_id in self._registry.users() if user_id not in known]
 
     def is_settled(self, user: Any) -> bool:
-        """Whatever of this person's servers runs now has been judged already when the right was lost."""
+        """Whether all present servers of this person were already judged when the right was lost."""
         ordered = {(each.user_id, each.server) for each in self._registry.store.stops()}
         judged = self._judged.get(user.id, frozenset())
         return all(run in judged or (user.id, run[0]) in ordered for run in self._runs(user))
@@ -302,7 +303,7 @@ class SessionEnder:
         return frozenset((each.name, _started(user, each.name)) for each in self._servers.facts(user))
 
     def resume(self) -> None:
-        """Go on with servers that an earlier life of the hub was to stop, or to tell that a session ended."""
+        """Continue the stops and notifications of an earlier process of the hub."""
         for stop in self._registry.store.stops():
             self._later(self._stop(stop) if stop.started is not None else self._stop_what_comes_back(stop))
         for user_id in self._registry.ended_before_start():
@@ -312,7 +313,7 @@ class SessionEnder:
             self._report_end(None if user is None else str(user.name), ended, is_last=False)
 
     async def _stop(self, stop: PendingStop) -> None:
-        """Stop this run of a server at its time. What fails is tried again until the run is over.
+        """Stop this run of a server at its time. A failed attempt is repeated until the run is over.
 
         A stop that the GPU service has never taken over is reported to it afterwards, and stays in the database until
         the service has the report.
@@ -388,7 +389,7 @@ class SessionEnder:
             await asyncio.sleep(min(rest, pause))
 
     def _moved(self, stop: PendingStop, at: datetime) -> PendingStop:
-        """The order with a later time, as the service was away; where another order is written by now that stays."""
+        """Return the order with a later time, because the service was away. An order written meanwhile stays."""
         moved = replace(stop, at=at)
         with self._registry.store.transaction():
             if stop in self._registry.store.stops():
@@ -399,7 +400,7 @@ class SessionEnder:
         return await self._servers.hand_over(spawner, stop.at - self._now(), stop.cause)
 
     def _spawner(self, stop: PendingStop) -> Any:
-        """What is still to stop; None: that run of the server is over."""
+        """Return the spawner that is to be stopped; `None` if that run of the server is over."""
         user = self._user(stop.user_id)
         if user is None or stop.server not in user.orm_spawners:
             return None
@@ -409,12 +410,12 @@ class SessionEnder:
         return None if spawner.orm_spawner.server is None and not spawner.active else spawner
 
     def _roll_back(self) -> None:
-        """After a database that took nothing, so that the next work begins afresh."""
+        """Roll back after a failed write, so that the next task starts with a clean session."""
         with suppress(Exception):
             self._app.db.rollback()
 
     async def _stop_what_comes_back(self, stop: PendingStop) -> None:
-        """A place in line outlives a killed hub: whoever keeps it starts the server again, and that start ends too."""
+        """Stop a start that waits in line: its place outlives a killed hub, and the server is started again."""
         until = time.monotonic() + COMES_BACK_SECONDS
         while time.monotonic() < until:
             user = self._user(stop.user_id)
@@ -424,7 +425,7 @@ class SessionEnder:
         await self._stop(stop)
 
     async def _ask_what_comes_back(self, user_id: int) -> None:
-        """Servers run on without the hub, which checks each of them when it starts."""
+        """Ask servers again after a restart of the hub, once the hub has checked which of them still run."""
         until = time.monotonic() + COMES_BACK_SECONDS
         while self._servers.are_checked(self._user(user_id)) and time.monotonic() < until:  # noqa: ASYNC110
             await asyncio.sleep(1)
@@ -436,14 +437,14 @@ class SessionEnder:
             self._roll_back()
 
     async def _ask_servers(self, user: Any) -> tuple[str, ...]:
-        """Which servers have asked the hub again. Who gave no answer is told once more, when the report is out."""
+        """Return which servers have asked the hub again. Servers without an answer are asked again later."""
         asked = await self._servers.ask_again(user)
         if asked.silent:
             self._later(self._ask_once_more(user.id, asked.silent))
         return asked.done
 
     async def _ask_once_more(self, user_id: int, silent: Collection[str]) -> None:
-        """A server that was busy for some seconds would leave its open WebSockets open for ever."""
+        """Ask busy servers again: one that never answers would keep its open WebSockets."""
         for pause in REPORTED_AGAIN_SECONDS:
             await asyncio.sleep(pause)
             try:
@@ -471,7 +472,7 @@ class SessionEnder:
 async def _with_answers(
     report: EndReport, asked: asyncio.Future[tuple[str, ...]] | None, known: asyncio.Future[bool] | None, began: float
 ) -> EndReport:
-    """The report, when servers and gate have been told."""
+    """Return the report once servers and gate are notified."""
     servers = () if asked is None else await asked
     if known is not None:
         await asyncio.wait([known], timeout=GATE_SECONDS)
@@ -489,7 +490,7 @@ def _events(
     now: datetime,
     began: float,
 ) -> list[SignOnEvent]:
-    """A line for each session, or one where there was none; tokens and servers are counted in the first alone."""
+    """Return an event for each session, or one event without a session. Only the first has the counts."""
     return [
         SignOnEvent(
             time=now,
@@ -509,7 +510,7 @@ def _events(
 def _report(
     ended: Sequence[SignOnSession], tokens: int, tokens_kept: int, stops: Sequence[PendingStop], plan: EndPlan
 ) -> EndReport:
-    """What is known of an end before the servers have been asked."""
+    """Return the report before the servers have been asked."""
     return EndReport(
         sessions=tuple(each.id for each in ended),
         tokens=tokens,
@@ -521,7 +522,7 @@ def _report(
 
 
 def of_one_user(sessions: Iterable[SignOnSession]) -> dict[int, list[SignOnSession]]:
-    """Sessions by whose they are."""
+    """Group sessions by user."""
     found: dict[int, list[SignOnSession]] = {}
     for session in sessions:
         found.setdefault(session.user_id, []).append(session)

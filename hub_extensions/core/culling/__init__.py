@@ -1,9 +1,8 @@
-"""Stopping servers that hold a GPU for nothing: evidence + policy + now -> keep | warn | stop, with a reason.
+"""Decide which servers hold a GPU without using it: evidence + policy + now -> keep | warn | stop, with a reason.
 
-A busy or an unknown GPU is never stopped for idleness. A lifetime ends every server that has one, with the same
-warning.
-One round of the service for one server: `observe` its sample, `decide`, `settle` the facts, then act on the decision.
-Not here: who reads the samples, who asks the user to save, and who stops the server.
+A GPU whose use is high or unknown is never stopped for idleness. A lifetime ends every server that has one, with the
+same warning. One round of the service for one server is: `observe` its sample, `decide`, `settle` the facts, then
+act on the decision. ``core/stops`` describes how a stop proceeds.
 """
 
 from hub_extensions.core.culling.activity import RoutesRenewed, last_used, remember_quiet, routes_renewed

@@ -1,16 +1,17 @@
-"""Since when nobody has used a server without a GPU, by a clock of our own beside the hub's `last_activity`. Pure.
+"""Since when nobody has used a server without a GPU, measured beside the hub's own `last_activity`. Pure.
 
-A proxy that is started anew calls every server active while it gets its routes, and the hub believes it. So the service
-remembers since when a server is quiet, and sees by what all quiet servers did at once that the proxy was restarted:
+A restarted proxy reports every server as active while it gets its routes, and the hub takes that as activity. So the
+service remembers since when a server is quiet, and recognises a restart of the proxy because all quiet servers become
+active at the same moment:
 
 | a server that was quiet                                      | counts as quiet since               |
 | ------------------------------------------------------------ | ----------------------------------- |
-| has no activity since                                        | then                                |
-| has some, as all quiet ones in the same moment               | that moment, for `SETTLED`          |
-| … and no more of it after `SETTLED`                          | then, as if there had been none     |
-| has some of its own, later, or while others stayed quiet     | its last activity                   |
+| has not been active since then                               | then                                |
+| became active in the same moment as all other quiet ones     | that moment, for `SETTLED`          |
+| … and was not active again after `SETTLED`                   | then, as if it had not been active  |
+| became active later, or while others stayed quiet            | its last activity                   |
 
-Fewer than `WITNESSES` prove nothing: in doubt somebody came back. Times are on the running clock.
+Fewer than `WITNESSES` servers prove nothing; in doubt a user came back. Times are on the running clock.
 """
 
 from __future__ import annotations
@@ -23,32 +24,30 @@ from hub_extensions.core.culling.evidence import ServerFacts
 
 ServerKey = tuple[str, str]
 
-QUIET = timedelta(minutes=10)
-"""Without activity for so long, a server is quiet."""
-WITNESSES = 3
+QUIET = timedelta(minutes=10)  # a server without activity for this long is quiet
+WITNESSES = 3  # quiet servers that have to become active together to prove a restart of the proxy
 AT_ONCE = timedelta(seconds=5)
 """The hub gives a proxy the routes of a few servers within this time, and …"""
 A_ROUTE = timedelta(milliseconds=20)
-"""… each one more takes this long at most."""
+"""… each further route takes at most this long."""
 SETTLED = timedelta(minutes=15)
-"""Whoever uses a server moves its activity again within this time: the hub hears of it every 5 minutes."""
-SAME = timedelta(seconds=1)
-"""Times that were read from two clocks differ by no more."""
+"""A user who is at work is reported as active again within this time: the hub is informed every 5 minutes."""
+SAME = timedelta(seconds=1)  # largest difference between the same moment read from two clocks
 
 
 @dataclass(frozen=True, slots=True)
 class RoutesRenewed:
-    """When a proxy was given the routes of all servers anew: between these two."""
+    """A proxy was given the routes of all servers again between these two times."""
 
     first: datetime
     last: datetime
 
 
 def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[ServerKey, datetime]) -> RoutesRenewed | None:
-    """Whether all quiet servers became active in one moment, as only a restarted proxy has it; None: they did not.
+    """Return when the proxy was restarted; `None` if not all quiet servers became active at the same moment.
 
     Args:
-        quiet: since when each is. activity: the hub's figures, as they are now.
+        quiet: since when each server is quiet. activity: the hub's present figures.
     """
     seen = [activity[server] for server, since in quiet.items() if server in activity]
     if len(seen) < WITNESSES or any(
@@ -62,7 +61,7 @@ def routes_renewed(quiet: Mapping[ServerKey, datetime], activity: Mapping[Server
 def last_used(
     activity: datetime, quiet_since: datetime | None, renewed: RoutesRenewed | None, now: datetime
 ) -> datetime:
-    """When a server was used last, by the hub's figure and by what is remembered: see the table above."""
+    """Return when a server was last used, from the hub's figure and from `quiet_since`: see the table above."""
     if quiet_since is None:
         return activity
     if activity <= quiet_since + SAME:
@@ -74,7 +73,7 @@ def last_used(
 def remember_quiet(
     facts: ServerFacts, activity: datetime | None, renewed: RoutesRenewed | None, now: datetime
 ) -> ServerFacts:
-    """The facts of a server without a GPU, with since when it is quiet (`idle_since`); None: it is not, or not yet."""
+    """Return the facts of a server without a GPU with `idle_since`, the time since which it is quiet."""
     if activity is None:
         return facts
     if facts.idle_since is not None:
@@ -85,5 +84,5 @@ def remember_quiet(
 
 
 def _is_the_proxys(activity: datetime, quiet_since: datetime, renewed: RoutesRenewed | None) -> bool:
-    """It was quiet as the routes were renewed, and nothing has come after that."""
+    """Whether the server was quiet when the routes were renewed, and has not been active after that."""
     return renewed is not None and quiet_since < renewed.first and activity <= renewed.last + SAME

@@ -1,4 +1,4 @@
-"""Keep, warn or stop: the earliest end wins, and no end comes before its warning."""
+"""Decide whether a server is kept, warned or stopped: the earliest end wins, and no end comes before its warning."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hub_extensions.core.stops import ORDERED, Cause, Stop, StopCause, Withdrawa
 from hub_extensions.core.text.reasons import Reason, explain
 
 SHOWN_AFTER = timedelta(minutes=1)
-"""Idle for this long (a quarter of a limit that is shorter than 4 min) and the countdown is shown."""
+"""The countdown is shown after this idle time, or after a quarter of a limit shorter than 4 min."""
 
 
 class Action(Enum):
-    """What to do with a server now."""
+    """The action for one server at this moment."""
 
     KEEP = "keep"
     WARN = "warn"
@@ -26,19 +26,20 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CullDecision:
-    """What to do with one server, and why.
+    """The action for one server, and the reason for it.
 
     Attributes:
-        stops_at: when it stops if nothing changes; None: no end in sight (or a dry run: ask `would_stop_at`).
-        cause: None with action KEEP and no end in sight.
-        reason: why, for its user ("Idle for 21 min."); None in a dry run.
-        stop: all causes in sight, also where no countdown is shown yet; None: there is none, or a dry run.
-        can_keep: a *keep* would move this end (the lifetime's only while the GPU works, where the policy lets it).
-        in_vain: it would not, only because another end comes soon after.
-        ends_at: the lifetime's end, whatever is done; None without a lifetime, and in a dry run.
-        warned: with WARN and STOP: the warning of this countdown is shown since then (now, when it is a new one).
-        would: in a dry run what would have been decided, as if the warnings had been given; for the log.
-        begins_before: with STOP, saving begins so long before `stops_at`; the server runs until then.
+        stops_at: when the server stops if nothing changes; `None` if no end is in sight. In a dry run see
+            `would_stop_at`.
+        cause: `None` if the action is KEEP and no end is in sight.
+        reason: the sentence for the user ("Idle for 21 min."); `None` in a dry run.
+        stop: all causes in sight, also before a countdown is shown; `None` if no end is in sight, and in a dry run.
+        can_keep: a *keep* would move this end. It moves the lifetime only while the GPU works and the policy allows it.
+        in_vain: a *keep* would not help, only because another end comes soon after.
+        ends_at: the end of the lifetime; `None` without a lifetime, and in a dry run.
+        warned: with WARN and STOP, since when the warning of this countdown is shown (now if the warning is new).
+        would: in a dry run the decision that would have been made if the warnings had been given; for the log.
+        begins_before: with STOP, saving begins this long before `stops_at`; the server runs until then.
     """
 
     action: Action
@@ -55,7 +56,7 @@ class CullDecision:
 
     @property
     def latest(self) -> datetime | None:
-        """The end that nothing moves which the server's user does; None: there is no such end."""
+        """The end that the server's user cannot move; `None` if no such end is in sight."""
         return None if self.stop is None else self.stop.latest
 
     @property
@@ -65,12 +66,11 @@ class CullDecision:
 
     @property
     def would_stop_at(self) -> datetime | None:
-        """When the server would stop if this were no dry run; the same as `stops_at` where it is none."""
+        """When the server would stop if culling were enabled; the same as `stops_at` outside a dry run."""
         return self.stops_at if self.would is None else self.would.stops_at
 
 
-START_OF_USE = timedelta(minutes=2)
-"""So long after a start its first samples may come."""
+START_OF_USE = timedelta(minutes=2)  # the first samples of a server may take this long after its start
 
 
 def decide(
@@ -81,16 +81,16 @@ def decide(
     warned_for: Cause | None = None,
     promised: datetime | None = None,
 ) -> CullDecision:
-    """What to do with one server now. The earliest end wins; no end comes before its warning was shown for `warn`.
+    """Decide about one server. The earliest end wins; no end comes before its warning was shown for `warn`.
 
-    Nor does one come before a countdown said so, whatever the limits are by now, and whatever its cause was. A drain
-    comes at its time, and its stop begins before that by as long as saving takes.
+    No end comes before the time that a countdown has shown, even if the limits have changed since or the countdown was
+    for another cause. An order comes at its time, and its stop begins earlier by the time that saving takes.
 
     Args:
-        warned: since when a warning is shown (`ServerFacts.warned`), None: none is.
-        warned_for: what that warning was for (`ServerFacts.cause`); None: for any end. It counts for another end too
-            when that end was in sight as well, but not for one that an admin has moved into the countdown.
-        promised: the end that the last countdown showed (`ServerFacts.promised`), None: none was shown yet.
+        warned: since when a warning is shown (`ServerFacts.warned`); `None` if none is shown.
+        warned_for: the cause of that warning (`ServerFacts.cause`); `None` if it counts for any end. The warning also
+            counts for another end that was in sight then, but not for one that an admin has moved into the countdown.
+        promised: the end that the last countdown showed (`ServerFacts.promised`); `None` if none was shown.
     """
     ends = _ends(evidence, policy, now)
     orders = [each.as_cause(now if warned is None else min(warned, now)) for each in evidence.orders]
@@ -105,9 +105,9 @@ def decide(
 
 
 def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
-    """When the lifetime ends this server at the latest, decided as `decide` does: after its warning, and as promised.
+    """Return when the lifetime ends this server at the latest, after its warning and not before a promised time.
 
-    None: no limit is enforced.
+    `None` if no lifetime is enforced.
     """
     found = _lifetime_end(evidence_of(facts, use_known=False), policy)
     if found is None or not policy.enabled or policy.never:
@@ -116,11 +116,11 @@ def lifetime_end(facts: ServerFacts, policy: CullPolicy, now: datetime) -> datet
 
 
 def settle(facts: ServerFacts, decision: CullDecision) -> ServerFacts:
-    """The facts after a decision: since when its user is warned, and why; the ends that its user is shown are kept.
+    """Return the facts after a decision: the warning and its cause, and the ends that the user has been shown.
 
-    A countdown that goes away was a promise all the same: the next one is not shorter. An order that comes sooner takes
-    no promise back: once it is withdrawn the others come at the times that were shown. The facts of a server whose stop
-    has begun (`StopRecord.begun`) are not settled: the stop is carried out, whatever is sampled meanwhile.
+    A countdown that goes away was a promise all the same: the next countdown is not shorter. An order that comes sooner
+    cancels no promise: if the order is withdrawn, the other causes come at the times that were shown. The facts of a
+    server whose stop has begun (`StopRecord.begun`) are not settled, so that the stop is carried out as decided.
     """
     promised, cause, ends_at = facts.promised, facts.cause, facts.ends_at
     if decision.stops_at is not None:
@@ -150,24 +150,24 @@ def _ends(evidence: Evidence, policy: CullPolicy, now: datetime) -> list[StopCau
 
 def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause | None:
     if evidence.idle_since is None:
-        return None  # busy, or nobody can tell
+        return None  # busy, or its use is not known
     limit, code = idle_limit(evidence, policy)
     ran = evidence.started if evidence.run_ended is None else evidence.run_ended + policy.after_run
     counted = max(evidence.idle_since, evidence.started + policy.grace, _first_use(evidence, policy), ran)
-    at = max(counted + limit, evidence.idle_since + evidence.missed * MISSED)  # of the window 90 % is known by then
+    at = max(counted + limit, evidence.idle_since + evidence.missed * MISSED)  # 90 % of the window is measured by then
     if evidence.kept_until is not None:
         at = max(at, evidence.kept_until)
     idle = now - evidence.idle_since
-    # what is shown is a promise, and who waits from then on would wait for the longer limit
+    # a countdown is a promise: with `wanted`, one that is shown too early would hold the GPU for the longer limit
     shown = idle >= min(SHOWN_AFTER, limit / 4) and (policy.wanted is None or evidence.wanted)
     params = {"idle": _so_far(idle)}
     if code == "idle" and counted == evidence.started + policy.grace > evidence.idle_since:
-        code, params["grace"] = "idle-at-first", policy.grace  # else nobody can tell why it stops so late
+        code, params["grace"] = "idle-at-first", policy.grace  # else its user could not understand why it stops so late
     return StopCause(Cause.IDLE, at, shown, code, params)
 
 
 def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
-    """How long this GPU may be idle now, and the code of the reason that says why it is this long."""
+    """Return how long this GPU may be idle now, and the code of the reason for this limit."""
     limit, code = policy.idle_by_offer.get(evidence.offer, policy.idle), "idle"
     held = policy.holds_memory
     if held is not None and held > limit and evidence.memory_held is not False:
@@ -180,16 +180,16 @@ def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
 
 
 def _is_untouched(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Nothing has used it since the start, and that is known: one idle window, which began with it."""
+    """Whether the GPU is known to be unused since the start: it has one idle window, which began with the server."""
     if evidence.used or evidence.adopted or evidence.memory_held is not False or evidence.idle_since is None:
         return False
     return evidence.idle_since <= evidence.started + max(policy.grace, START_OF_USE)
 
 
 def _first_use(evidence: Evidence, policy: CullPolicy) -> datetime:
-    """Idleness counts from the first opening; without one from the end of the time a server waits to be opened.
+    """Return the time from which idleness counts: the first opening, or the end of the time to open the server.
 
-    A GPU that was in use counts as opened: what is idle since then has been idle for no longer.
+    A server whose GPU was in use counts as opened at its start.
     """
     if evidence.opened is not None:
         return evidence.opened
@@ -202,7 +202,7 @@ def _unopened_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> Stop
     if policy.unopened is None or not evidence.opened_known or evidence.opened is not None or evidence.adopted:
         return None  # opened, or it may have been
     if evidence.used:
-        return None  # a script that the API started, or a program in a pod without a page, is work
+        return None  # a script that was started by the API, or a program in a pod without a page, is work
     since = {"since": _so_far(now - evidence.started)}
     at = max(evidence.started + policy.unopened, evidence.kept_until or evidence.started)
     return StopCause(Cause.UNOPENED, at, True, "unopened", since)
@@ -218,9 +218,10 @@ def _lifetime_end(evidence: Evidence, policy: CullPolicy) -> StopCause | None:
 
 
 def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: datetime | None) -> list[StopCause]:
-    """The end of a server that has nobody signed in, once it is idle; in doubt it is not.
+    """Return the end of an idle server whose user has no session; in doubt the server is not idle.
 
-    It counts in a dry run and beside a rule that keeps servers, because it is about an account and not about a GPU.
+    This end also counts in a dry run and under a rule that keeps servers, because its reason is the account, not the
+    GPU.
     """
     quiet_since = evidence.last_activity if evidence.offer == CPU else evidence.idle_since
     is_known = evidence.use_known or evidence.offer == CPU
@@ -237,7 +238,7 @@ def _orphan_end(evidence: Evidence, policy: CullPolicy, now: datetime, warned: d
 
 def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause | None:
     if policy.cpu_idle is None or evidence.last_activity is None or evidence.busy_kernels or evidence.busy_terminals:
-        return None  # no limit, nobody can tell, or a cell or a program in a terminal is running
+        return None  # no limit, unknown activity, or a cell or a program in a terminal is running
     quiet_since = max(min(evidence.last_activity, now), evidence.started)
     quiet = {"quiet": _so_far(now - quiet_since)}
     return StopCause(Cause.CPU_IDLE, quiet_since + policy.cpu_idle, False, "no-activity", quiet)
@@ -246,7 +247,7 @@ def _cpu_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCause
 def _due(
     end: StopCause, policy: CullPolicy, now: datetime, warned: datetime | None, warned_for: Cause | None
 ) -> StopCause:
-    """This end when it stops the server, and since when its warning counts: it has to stand for `warn` first."""
+    """Return this end with the time since which its warning counts: it is shown for `warn` before the stop."""
     since = now
     if warned is not None and (warned_for in (None, end.cause) or end.at >= warned + policy.warn):
         since = min(warned, now)
@@ -254,10 +255,10 @@ def _due(
 
 
 def _as_promised(end: StopCause, promised: datetime | None, now: datetime) -> StopCause:
-    """Not before what a countdown showed, whatever it was for: its user counts on that time.
+    """Return this end no earlier than the time that a countdown has shown for any cause: the user counts on that time.
 
-    Where that is much later than the limit says, as of a server that nobody had opened, the reason says so, if it has
-    no more to say itself.
+    If the promised time is much later than the limit, as for a server that nobody had opened, a plain idle reason is
+    replaced by one that explains it.
     """
     if promised is None or promised < end.at:
         return end
@@ -294,9 +295,9 @@ def _judge(evidence: Evidence, policy: CullPolicy, now: datetime, causes: list[S
 
 
 def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) -> bool | None:
-    """Whether a *keep* gives what it promises; None: it never moves this end.
+    """Return whether a *keep* gives the time that it promises; `None` if it never moves this end.
 
-    It does not where an order stops the server before then, and where another end leaves less than half of its time.
+    It does not if an order stops the server before that time, or if another end leaves less than half of it.
     """
     first, others = stop.first, stop.others
     if first.cause is Cause.LIFETIME and _can_extend(evidence, policy):
@@ -312,7 +313,7 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
 
 
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
-    """Its GPU computes just now, which is known, and its user has an extension left."""
+    """Whether the GPU is known to compute at this moment and the user has an extension left."""
     at_work = evidence.offer != CPU and evidence.use_known and evidence.idle_since is None
     return at_work and evidence.extensions < policy.extend_lifetime_times
 
@@ -335,6 +336,6 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
 
 
 def _so_far(length: timedelta) -> timedelta:
-    """A length that grows while it is read: whole minutes once there is one, else whole seconds."""
+    """Round down to whole minutes, or to whole seconds below a minute, because the length grows while it is read."""
     minute, second = timedelta(minutes=1), timedelta(seconds=1)
     return length - length % (minute if length >= minute else second)

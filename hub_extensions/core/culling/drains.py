@@ -1,8 +1,7 @@
-"""What an order does to one run of a server: it stops at a time, and no user moves that time.
+"""Orders to stop one run of a server at a time that its user cannot move.
 
-A sign-out and a lost right are orders of the hub; an admin's has a reason; giving the GPU back is its user's own.
-
-Not here: who lost which right, and the time given (``core/sign_on``); the countdown itself (``decision.py``).
+The hub orders a stop after a sign-out or a lost right, an administrator with a reason, and the user by giving the GPU
+back.
 """
 
 from __future__ import annotations
@@ -25,20 +24,20 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 def drain(facts: ServerFacts, left: timedelta, cause: str, now: datetime, words: str = "") -> ServerFacts:
-    """The facts with the order to stop in `left`, for an admin's with the own words of the admin.
+    """Return the facts with an order to stop in `left`; `words` are the administrator's own.
 
     Returns:
-        The same facts where the order changes nothing: another stands that comes sooner (`added`).
+        The same facts if the order changes nothing because another one comes sooner (`added`).
     """
     orders = added(facts.orders, Order(now + max(left, timedelta(0)), WHY.get(cause, UNKNOWN_WHY), words))
     return facts if orders is facts.orders else replace(facts, orders=orders)
 
 
 def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Reason:
-    """The facts with its user's own order to stop now; with `cpu` it comes back without a GPU.
+    """Return the facts with the user's own order to stop now; with `cpu` the server comes back without a GPU.
 
-    Refused, with the reason, where no GPU is held, and where another order stops it anyway. Whether its stop has begun
-    already says its `StopRecord`.
+    A reason instead if the server holds no GPU, or if another order stops it anyway. The caller checks whether its stop
+    has begun already (`StopRecord.begun`).
     """
     if facts.lease is None:
         return explain("give-back-no-gpu")
@@ -48,9 +47,9 @@ def give_back(facts: ServerFacts, cpu: bool, now: datetime) -> ServerFacts | Rea
 
 
 def undo(facts: ServerFacts) -> ServerFacts | Reason:
-    """The facts without the administrators' order to stop, and without what it promised; every other cause stands.
+    """Return the facts without the administrators' order and without the time it promised; other causes stay.
 
-    Refused, with the reason, where there is no such order.
+    A reason instead if no administrator's order stands.
     """
     left = without(facts.orders, Cause.ADMIN)
     if left is facts.orders:

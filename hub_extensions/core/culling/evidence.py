@@ -1,4 +1,4 @@
-"""What is known of one running server: of this moment (`Evidence`), and between decisions (`ServerFacts`)."""
+"""The knowledge about one running server: at this moment (`Evidence`), and kept between decisions (`ServerFacts`)."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.stops import Cause, Order
 
 LONG_RUN = timedelta(minutes=10)
-"""Work of at least this long is a run: whoever was away wants to read its results (`CullPolicy.after_run`)."""
+"""Work of at least this length is a run: its user may be away and want to read its results (`CullPolicy.after_run`)."""
 PAUSE = timedelta(minutes=1)
-"""What pauses for no longer goes on: between two epochs a GPU is idle for a moment."""
-MISSED = 10
-"""One part in so many of an idle window may be without samples."""
+"""Work continues over a pause of at most this length: a GPU is idle for a moment between two epochs."""
+MISSED = 10  # one part in ten of an idle window may lack samples
 NO_CONTEXT = 48 * 2**20  # bytes; a program on the GPU has a CUDA context, which takes more
 EXPORTER_DELAY = timedelta(seconds=60)  # an exporter measures every 30 s, and Prometheus reads it as often
-A_CONTEXT = 256 * 2**20
-"""Bytes: a program that has opened a GPU holds more, and a driver alone less."""
+A_CONTEXT = 256 * 2**20  # bytes; a program that has opened a GPU holds more, and the driver alone less
 SAME_CLOCK = timedelta(seconds=60)
 """Clocks that differ by more are not compared with each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known about one running server. Times are aware and on the service's running clock.
+    """The evidence about one running server. Times are aware and on the service's running clock.
 
     Attributes:
         offer: the offer's id (``cpu`` for a CPU-only server).
         started: when the server was ready (or adopted).
-        adopted: it ran before this product did: nothing counts before one full idle limit.
-        opened: first opened by a browser; None: not yet. `opened_known` says whether somebody would have told us.
-        used: its device was measured in use at some time since the start: somebody works on it, opened or not.
-        idle_since: the device has been below the limit since; None: busy, or not known.
-        use_known: False: nobody can tell the use now; then nothing is stopped as idle. `idle_since` is still there
-            where only a few samples were missed; `missed`: how much of the time since then has none.
-        kept_until: the last *keep* promised that it is not stopped for idleness before then, nor as unopened.
+        adopted: the server ran before this product was installed: nothing counts before one full idle limit.
+        opened: when a browser first opened it; `None` if it was not opened yet, as far as `opened_known`.
+        opened_known: the server's extension reports, so an opening would be known.
+        used: the device was measured in use at some time since the start, so somebody works on it, opened or not.
+        idle_since: since when the device has been below the limit; `None` if it is busy or its use is not known.
+        use_known: the use is known now; if not, nothing is stopped as idle. `idle_since` stays if only a few samples
+            were missed.
+        missed: how much of the time since `idle_since` has no samples.
+        kept_until: the last *keep* promised that the server is not stopped as idle or unopened before this time.
         last_activity: the hub's figure (CPU only).
-        busy_kernels, busy_terminals: from the server's report; None is not known (CPU only).
-        memory_held: something holds memory of the device; None is not known.
+        busy_kernels, busy_terminals: from the server's report; `None` if they are not known (CPU only).
+        memory_held: something holds memory of the device; `None` if that is not known.
         wanted: somebody waits for such a GPU.
         run_ended: when the last work of at least `LONG_RUN` ended.
-        ends_at: the end of its lifetime that its user was shown, or was given; it does not come sooner.
-        extensions: how often its user has put the lifetime off.
-        orders: it stops at these times whatever it does.
-        saves_for: so long before such a time it begins to save.
-        no_session: nobody is signed in whose server it is, and nobody knows whether the account is still there.
-        orphaned_at: from then on it stops once it is idle, because of `no_session`; None: it does not for that.
+        ends_at: the end of the lifetime that its user was shown or given; the lifetime does not end sooner.
+        extensions: how often its user has extended the lifetime.
+        orders: orders to stop the server, whatever it does.
+        saves_for: how long before the time of an order the server begins to save.
+        no_session: its user has no session, and it is not known whether the account still exists.
+        orphaned_at: from this time on an idle server stops because of `no_session`; `None` if it does not.
     """
 
     offer: OfferId
@@ -78,22 +78,22 @@ class Evidence:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What the service remembers of one running server between decisions, and across its own restarts.
+    """The facts of one running server that the service keeps between decisions and over its own restarts.
 
     Attributes:
-        started: when it was ready; with user and server it names this run of the server.
-        lease: None for a CPU-only server.
-        keeps: when *keep* was pressed for this run of it (in the last 24 hours).
-        warned: a warning was shown for the present countdown since.
-        cause: what the countdown or the warning is for, or was last; `None` if there was none.
-        promised: the end that the countdown shows, or showed last; nothing takes it back.
-        busy_since: its GPU works, or worked last, since then. run_ended: as in `Evidence`.
-        unknown_since: since then samples are missed of a window that is idle. missed: how many were before, as a time.
+        started: when the server was ready; with user and server it names this run.
+        lease: `None` for a CPU-only server.
+        keeps: when *keep* was pressed for this run (in the last 24 hours).
+        warned: since when a warning is shown for the present countdown.
+        cause: the cause of the present or the last countdown; `None` if none has been shown.
+        promised: the end that the countdown shows, or showed last; it is never made earlier.
+        busy_since: since when the GPU works, or when it last began to work. run_ended: as in `Evidence`.
+        unknown_since: since when samples of an idle window are missing. missed: time without samples before that.
         ends_at, extensions: as in `Evidence`.
-        orders: what an admin ordered, the hub when its user was signed out, or its user by giving the GPU back.
-        announced: the end that its user is warned of; None: no warning stands.
-        reached: by which ways that warning was heard; none: by nobody, as far as is known.
-        unheard: its countdown has begun again, because nobody had heard of it.
+        orders: orders of an administrator, of the hub after a sign-out, and of the user who gives the GPU back.
+        announced: the end that the user is warned of; `None` without a warning.
+        reached: the ways by which the warning has reached the user; empty if none is known.
+        unheard: the countdown has begun again because the first warning had reached nobody.
     """
 
     user: str
@@ -123,12 +123,12 @@ class ServerFacts:
 
 
 def activity_counts(hub_clock_ahead: timedelta | None) -> bool:
-    """Whether the hub's `last_activity` says how long somebody was away: its clock has to be ours, and known to be."""
+    """Whether the hub's `last_activity` can be used: the hub's clock has to be known to agree with ours."""
     return hub_clock_ahead is not None and abs(hub_clock_ahead) <= SAME_CLOCK
 
 
 def is_forged(last_activity: datetime, now: datetime) -> bool:
-    """Whether a `last_activity` lies ahead of now (both by clocks that agree). Any user's server can write one."""
+    """Whether a `last_activity` lies in the future. Any user's server can send one to the hub."""
     return last_activity > now + SAME_CLOCK
 
 
@@ -146,7 +146,7 @@ def evidence_of(
     no_session: bool = False,
     orphaned_at: datetime | None = None,
 ) -> Evidence:
-    """What is remembered of a server, with what is known of it just now (see `Evidence`)."""
+    """Combine the facts of a server with the present measurements (see `Evidence`)."""
     return Evidence(
         offer=facts.offer,
         started=facts.started,
@@ -174,7 +174,7 @@ def evidence_of(
 
 
 def observe(facts: ServerFacts, sample_percent: float | None, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Fold one sample of the server's device into its facts. None (or no number) is not known, and never idle."""
+    """Fold one sample of the server's device into its facts. `None` or NaN is an unknown use, which is never idle."""
     if sample_percent is None or not math.isfinite(sample_percent):
         return _missed(facts, policy, now)
     if sample_percent >= policy.idle_below_percent:
@@ -196,7 +196,7 @@ def _not_idle(facts: ServerFacts) -> ServerFacts:
 
 
 def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Without a sample an idle window stays for a tenth of the limit; then it is not known what has been done in it."""
+    """An idle window survives a tenth of the limit without samples; after that its use is not known any more."""
     if facts.idle_since is None:
         return _not_idle(facts)
     since = now if facts.unknown_since is None else min(facts.unknown_since, now)
@@ -206,7 +206,7 @@ def _missed(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFact
 
 
 def _window_goes_on(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts:
-    """Idle before a gap and after it: one window, where the gap and all gaps of it are short enough."""
+    """Join the idle time before and after a gap to one window if all gaps together are short enough."""
     if facts.idle_since is None or facts.unknown_since is None:
         return facts
     limit, gap = _limit(facts, policy), max(now - facts.unknown_since, timedelta(0))
@@ -221,7 +221,7 @@ def _limit(facts: ServerFacts, policy: CullPolicy) -> timedelta:
 
 
 def holds_memory(sample: DeviceSample) -> bool | None:
-    """Whether something holds memory of the device: a program on it, or more than an empty one has; None: not known."""
+    """Whether a program holds memory of the device; `None` if that is not known."""
     if sample.pids:
         return True
     return None if sample.memory_used_bytes is None else sample.memory_used_bytes >= A_CONTEXT
@@ -232,27 +232,27 @@ def proves_idle(sample: DeviceSample, claimed: datetime | None) -> bool:
 
     An exporter may show a use of 0 of a busy card (NVIDIA/dcgm-exporter#662), so that alone proves nothing. It does
     beside its other figure, if the memory shows that no program is on the GPU, and if both were measured well after
-    the report began to say that the GPU works: work that has just begun is seen by then.
+    the first report of work: work that has just begun is measured by then.
 
     Args:
-        claimed: when a report first said that the GPU works while the exporter saw nothing; None if none does.
+        claimed: when a report first showed work while the exporter saw nothing; `None` if no report does.
     """
     return claimed is not None and is_empty(sample) and sample.at >= claimed + EXPORTER_DELAY
 
 
 def is_empty(sample: DeviceSample) -> bool:
-    """Whether its memory shows that no program is on the GPU; False if the memory is not known."""
+    """Whether the memory shows that no program is on the GPU; `False` if the memory is not known."""
     return sample.memory_used_bytes is not None and sample.memory_used_bytes < NO_CONTEXT
 
 
 def decisive_use(
     measured: float | None, report: ServerReport | None, policy: CullPolicy, *, fresh: bool = False
 ) -> float | None:
-    """The use that is decided on, in percent: what was measured, beside what the server reports of itself.
+    """Return the use, in percent, on which a decision is based; `None` if it is not known.
 
-    Its user can forge a report, so none counts while what was measured is `fresh`. Else a high one protects the server
-    until its lifetime ends it, as a loop of multiplications on the GPU would. A low one counts where nobody measures,
-    if the admin trusts it and no kernel or terminal is busy.
+    A user can forge a server's report, so no report counts while the measurement is `fresh`. Otherwise a report of high
+    use protects the server until its lifetime ends, as a loop of multiplications on the GPU would. A report of low use
+    counts only without a measurement, if the administrator trusts reports and no kernel or terminal is busy.
     """
     reported = None if report is None else report.used_percent
     if report is None or reported is None or (fresh and measured is not None and math.isfinite(measured)):
@@ -264,10 +264,10 @@ def decisive_use(
 
 
 def opened(facts: ServerFacts, now: datetime) -> ServerFacts:
-    """A browser has opened this server. Only the first time counts."""
+    """Note that a browser has opened this server. Only the first time counts."""
     return replace(facts, opened=facts.opened or now, opened_known=True)
 
 
 def reported(facts: ServerFacts, report: ServerReport, now: datetime) -> ServerFacts:
-    """Its own extension has spoken: from now on we would be told of an opening, and perhaps just were."""
+    """Note a report of the server's extension: an opening will be reported from now on, or just was."""
     return opened(facts, now) if report.opened else replace(facts, opened_known=True)

@@ -1,7 +1,7 @@
-"""How long a pod has to end, by all who may cut it short: KubeSpawner, the node, the hub, and the alarm of a stop.
+"""Check how long a pod has to end: KubeSpawner, the node, the hub and the alarm of a stop can each cut it short. Pure.
 
-A drain comes first, and is over before the hub is asked to stop anything: then the cells are interrupted, the notebooks
-saved, and the user's hook has ended. What a kernel does at its end (`finally`, `atexit`) comes after it. Pure.
+The drain comes before: when the hub is asked to stop the server, cells are interrupted, notebooks are saved, and the
+user's hook has ended. Code that a kernel runs at its end (`finally`, `atexit`) runs within the time checked here.
 """
 
 from __future__ import annotations
@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-KUBESPAWNERS_OWN = 1.0
-"""Seconds: KubeSpawner's ``delete_grace_period`` where nobody sets it."""
-KERNELS_NEED = 10.0
-"""Seconds: Jupyter ends a kernel within 5 s, and its server after it."""
-HUB_HEARD_FOR = 60.0
-"""Seconds for which this service waits for the hub's answer to a stop."""
+KUBESPAWNERS_OWN = 1.0  # seconds; KubeSpawner's default of ``delete_grace_period``
+KERNELS_NEED = 10.0  # seconds; Jupyter ends a kernel within 5 s, and its server after that
+HUB_HEARD_FOR = 60.0  # seconds for which this service waits for the hub's answer to a stop
 
 
 @dataclass(frozen=True, slots=True)
 class GraceChain:
-    """Seconds; None: nobody sets it.
+    """The times of one installation, in seconds; `None` if a time is not configured.
 
     Attributes:
-        deletion: ``delete_grace_period``. eviction: ``terminationGracePeriodSeconds`` of the pods, for a node that is
-            emptied. slow_stop: ``slow_stop_timeout``, how long the hub thinks before it answers. deadline: after that
-            a stop has failed.
+        deletion: ``delete_grace_period``.
+        eviction: ``terminationGracePeriodSeconds`` of the pods, which counts when a node is emptied.
+        slow_stop: ``slow_stop_timeout``, the longest time before the hub answers.
+        deadline: the time after which a stop has failed.
     """
 
     deletion: float | None
@@ -35,7 +33,7 @@ class GraceChain:
 
 @dataclass(frozen=True, slots=True)
 class WeakLink:
-    """A member of `GraceChain` that is too short or too long; `breaks`: stops fail by it."""
+    """A member of `GraceChain` that is too short or too long; `breaks` if stops fail because of it."""
 
     member: str
     text: str
@@ -44,7 +42,7 @@ class WeakLink:
 
 
 def weak_links(chain: GraceChain) -> Iterator[WeakLink]:
-    """Every one."""
+    """Yield every member that is too short or too long."""
     deletion = KUBESPAWNERS_OWN if chain.deletion is None else chain.deletion
     if deletion < KERNELS_NEED:
         whose = "KubeSpawner's own " if chain.deletion is None else ""

@@ -1,4 +1,4 @@
-"""What a press of *Keep* gives, and when it gives nothing."""
+"""The effect of a press of *Keep*, and the reasons to refuse it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hub_extensions.core.stops import Cause, without
 from hub_extensions.core.text.reasons import Reason, explain
 
 DAY = timedelta(hours=24)
-"""The time in which `CullPolicy.keeps_per_day` are counted, whatever server they were for."""
+"""The time in which `CullPolicy.keeps_per_day` are counted, for all servers of a user together."""
 
 
 def keep(
@@ -22,13 +22,13 @@ def keep(
 ) -> ServerFacts | Reason:
     """Move the end of a server that is idle, or not opened, by `policy.keep`, for one of its user's keeps.
 
-    It never moves an end to the front. Where the lifetime ends a server at work, its end moves by
-    `policy.extend_lifetime`, if the policy lets it. Refused, with the reason, where it would move nothing, or little
-    because another end comes soon after: no countdown, an end that is fixed, a sign-out, an account in doubt, none
-    left.
+    A *keep* never makes an end earlier. If the lifetime ends a server at work, its end moves by
+    `policy.extend_lifetime`, if the policy allows it. A reason instead if the *keep* would move nothing, or little
+    because another end comes soon after: no countdown, a fixed end, a sign-out, an account in doubt, no keep left. The
+    caller checks that the stop can still be withdrawn (``core/stops``).
 
     Args:
-        evidence: what is known of the server just now. pressed: when its user pressed *keep*, for whatever server.
+        pressed: when the user has pressed *keep*, for any server.
     """
     if evidence.no_session:
         return explain("keep-no-session")
@@ -64,9 +64,9 @@ def keep(
 
 
 def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
-    """Neither idleness nor the lifetime stops it before then, and an admin's order to stop it is taken back.
+    """Protect a server from idleness and lifetime until a time, and withdraw an administrator's order to stop it.
 
-    It uses up none of its user's keeps, and moves no end to the front. A lost right stops it all the same.
+    It uses up none of the user's keeps and makes no end earlier. A lost right stops the server all the same.
     """
     causes = {each.cause for each in facts.orders}
     if Cause.GIVEN_BACK in causes:
@@ -86,7 +86,7 @@ def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
 
 
 def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
-    """Why *keep* does not move this end now; None: it does, or never can."""
+    """Return why *keep* does not move this end now; `None` if it does, or if it never can."""
     if decision.in_vain:
         return explain("keep-in-vain")
     if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.extend_lifetime_times == 0:
@@ -98,7 +98,7 @@ def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision)
 
 
 def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> ServerFacts | Reason:
-    """The facts with the lifetime put off, once more; while the GPU works."""
+    """Return the facts with the lifetime extended once more; a reason instead unless the GPU works."""
     assert decision.stops_at is not None and decision.reason is not None
     if decision.can_keep:
         end = decision.stops_at + policy.extend_lifetime
@@ -109,12 +109,12 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
 
 
 def keeps_left(policy: CullPolicy, now: datetime, pressed: Sequence[datetime]) -> int:
-    """How many *keep* a user has left of those in 24 hours; `pressed` as in `keep`."""
+    """Return how many *keeps* of the last 24 hours a user has left; `pressed` as in `keep`."""
     return max(0, policy.keeps_per_day - len(recent_keeps(now, pressed)))
 
 
 def recent_keeps(now: datetime, pressed: Sequence[datetime]) -> tuple[datetime, ...]:
-    """Those that still count, as `pressed`."""
+    """Return the presses that still count, as `pressed`."""
     return tuple(at for at in pressed if now - at < DAY)
 
 

@@ -1,7 +1,4 @@
-"""When a lease ends: by the limits of today, as its user was shown, and as its server really will.
-
-Not here: which limits a server is under (``rules.py``), and when a server is warned and stopped (``decision.py``).
-"""
+"""The end of a lease: by the present limits, as its user was shown, and as its server will really end."""
 
 from __future__ import annotations
 
@@ -15,10 +12,10 @@ from hub_extensions.core.stops import Cause, StopCause, latest_end
 
 
 def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelta) -> datetime | None:
-    """When the lifetime ends a lease at the latest; None: nothing enforces an end.
+    """Return when the lifetime ends a lease at the latest; `None` if no end is enforced.
 
     Args:
-        longest: how long its server runs at most, by any rule; None: nothing ends it surely.
+        longest: how long the server runs at most under any rule; `None` if no rule ends it for certain.
         start_allowance: how long a start may take.
     """
     if longest is None:
@@ -28,10 +25,10 @@ def limit_end(lease: Lease, longest: timedelta | None, start_allowance: timedelt
 
 
 def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime | None:
-    """The end that the limits of today give, and no earlier one than its user was shown.
+    """Return the end that the present limits give, but not before the end that its user was shown.
 
     Args:
-        facts: of the server under the lease; None: it is not ready.
+        facts: of the server under the lease; `None` if the server is not ready.
     """
     if ends_at is None or facts is None:
         return ends_at
@@ -39,11 +36,11 @@ def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime |
 
 
 def enforced_end(ends_at: datetime | None, facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
-    """The end that the server really has: none comes before its warning, or before a promised one; an order may."""
+    """Return the real end of the server: not before a warning or a promised time, unless an order comes first."""
     causes = [each.as_cause(now) for each in facts.orders]
     if ends_at is not None:
         known = max(ends_at, facts.ends_at or ends_at)
-        if facts.promised is not None or known <= now + policy.warn:  # else it is as far away as it looks
+        if facts.promised is not None or known <= now + policy.warn:  # further away, a warning changes nothing
             known = max(known, lifetime_end(facts, policy, now) or known)
         causes.append(StopCause(Cause.LIFETIME, known, False, "lifetime"))
     return latest_end(causes)

@@ -1,6 +1,6 @@
-"""Servers without a GPU that nobody will ever stop: their hub was killed before it had noted them. In doubt: none.
+"""Find servers without a GPU that nobody will ever stop, because their hub was killed before it had noted them.
 
-A server with a GPU is found by its lease. Not here: how processes are found (``adapters/linux/server_processes.py``).
+In doubt a process is no orphan. A server with a GPU is found by its lease.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ ServerKey = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ServerProcess:
-    """A process of our hub that answers at the address its server was given.
+    """A process of our hub that listens at the address its server was given.
 
     Attributes:
-        started: with `pid` it names this very process. ancestors: pids.
-        user, server: as its hub called them when it was started.
+        started: with `pid` it identifies this process. ancestors: pids.
+        user, server: the names in its environment when it was started.
     """
 
     pid: int
@@ -29,7 +29,7 @@ class ServerProcess:
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """A server that the hub has; `pid` None: the hub does not say."""
+    """A server in the hub's list; `pid` is `None` if the hub does not report it."""
 
     user: str
     server: str
@@ -40,15 +40,15 @@ class ListedServer:
 def unknown_to_the_hub(
     found: Collection[ServerProcess], listed: Iterable[ListedServer], busy: Collection[ServerKey]
 ) -> tuple[ServerProcess, ...]:
-    """Of these processes those that are no server of the hub's list.
+    """Return the processes that do not belong to any server of the hub's list.
 
     Args:
-        found: all of the machine. listed: what the hub has, in whatever state.
-        busy: servers of which somebody spoke lately, or that are in line: they may be on their way.
+        found: all processes of servers on the machine. listed: the hub's servers in every state.
+        busy: servers that were reported lately or stand in line, and may be starting.
     """
     listed = tuple(listed)
     if any(each.ready and each.pid is None for each in listed):
-        return ()  # under whatever name: whose process it is, the hub does not say
+        return ()  # any process may be that server
     pids = {each.pid for each in listed}
     strangers = [each for each in found if not pids & {each.pid, *each.ancestors}]
     theirs = [each for each in found if pids & {each.pid, *each.ancestors}]
@@ -57,5 +57,5 @@ def unknown_to_the_hub(
 
 
 def _answers(listed: ListedServer, theirs: Iterable[ServerProcess]) -> bool:
-    """Another process is this server beyond doubt."""
+    """Whether one of these processes is certainly this server."""
     return listed.ready and any(listed.pid in (each.pid, *each.ancestors) for each in theirs)

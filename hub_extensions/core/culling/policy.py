@@ -1,4 +1,4 @@
-"""The admin's limits, checked, and in words for people."""
+"""The administrator's limits: the settings, their check, and their sentence for users."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class CullPolicy:
         least=0,
     )
     never: bool = False
-    """A rule of the policy file says that no server it is about is stopped."""
+    """A rule of the policy file protects the server from every stop."""
 
 
 class PolicyError(ValueError):
@@ -175,16 +175,16 @@ class PolicyError(ValueError):
 
 
 def longest_use(policy: CullPolicy) -> timedelta | None:
-    """How long a GPU server runs at most, its lifetime put off as often as it can be; None: no limit is enforced."""
+    """Return how long a GPU server runs at most, with all extensions; `None` if no lifetime is enforced."""
     if not policy.enabled or policy.never or policy.lifetime is None:
         return None
     return policy.lifetime + policy.extend_lifetime * policy.extend_lifetime_times
 
 
 def culling_rule(*policies: CullPolicy) -> Reason | None:
-    """When a GPU server stops that is under one of these; None where none stops by itself (a dry run, too).
+    """Return the sentence about when a GPU server under one of these policies stops; `None` if none stops by itself.
 
-    Of what differs the shortest warning and the longest lifetime are named: nothing happens sooner, or later.
+    If the policies differ, it names the shortest warning and the longest lifetime. A dry run stops nothing.
     """
     policies = tuple(policy for policy in policies if policy.enabled)
     stopping = [policy for policy in policies if not policy.never]
@@ -205,7 +205,7 @@ def culling_rule(*policies: CullPolicy) -> Reason | None:
 
 
 def culling_sentence(*policies: CullPolicy) -> str:
-    """When a GPU server stops, for the spawn form; empty in a dry run."""
+    """Return the same for the spawn form, in English; empty in a dry run."""
     rule = culling_rule(*policies)
     return "" if rule is None else rule.message
 
@@ -246,7 +246,7 @@ def check_policy(policy: CullPolicy) -> None:
 
 
 def _check_limits(policy: CullPolicy) -> None:
-    """A limit that is shorter than its warning would stop nobody in its time."""
+    """Refuse limits that are shorter than the warning, which could never take effect at their own time."""
     limits = {
         "idle": policy.idle,
         **{f"idle_by_offer[{offer!r}]": limit for offer, limit in policy.idle_by_offer.items()},

@@ -1,7 +1,7 @@
-"""A use that is over, played again under other limits: when it would have been warned and stopped, and what for.
+"""Replay a finished use under other limits: when it would have been warned and stopped, and for which cause. Pure.
 
-The very functions that the service decides by, minute by minute over what was measured, with a policy file's rules.
-Pure. Not here: where the minutes come from, and nobody's *Keep*: a use that was kept is stopped here.
+The replay uses the service's own functions minute by minute over the measured use, with the rules of a policy file. It
+knows no *Keep*: a use that was kept is stopped in the replay.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hub_extensions.core.stops import Cause
 
 MINUTE = timedelta(minutes=1)
 CAME_BACK = timedelta(minutes=10)
-"""Work so soon after a stop says that it hit somebody."""
+"""Work within this time after a stop shows that the stop hit a user at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class MeasuredUse:
     Attributes:
         ready, ended: when its server was, aware. share: of a device, in thousandths. adopted: it ran before.
         used: minute (its begin) -> the highest use that was measured in it, percent; what is not there is not known.
-        groups: of its user; None: not known. memory: minute -> bytes that were held.
+        groups: of its user; `None` if they are not known. memory: minute -> bytes that were held.
     """
 
     user: str
@@ -49,10 +49,10 @@ class MeasuredUse:
 
 @dataclass(frozen=True, slots=True)
 class PlayedUse:
-    """What would have become of it.
+    """The outcome of one replayed use.
 
     Attributes:
-        warnings: countdowns that began. stopped: None: it would have run to its own end.
+        warnings: countdowns that began. stopped: `None` if the use would have run to its own end.
         came_back: its GPU was at work within 10 minutes after the stop. freed: device time that others would have had.
         rule: of the policy file, by which it was stopped. undecided: its groups decide, and are not known.
     """
@@ -127,7 +127,7 @@ class ReplaySummary:
     """Over all uses. `held`, `freed`: device time. Counts are of uses, but for `warnings`.
 
     Attributes:
-        by_rule: (rule, cause) -> uses that were stopped by it; rule "": c.GpuCulling. undecided: uses whose user's
+        by_rule: (rule, cause) -> uses that it stopped; the rule "" is c.GpuCulling. undecided: uses whose user's
             groups decide and are not known, so that nothing stopped them.
     """
 
@@ -145,7 +145,7 @@ class ReplaySummary:
 
 
 def summarized(played: Iterable[PlayedUse]) -> ReplaySummary:
-    """What the limits would have done. Keeps of each use no more than it says of those whose user came back."""
+    """Sum up the outcomes. Of the single uses only those whose user came back are kept, without their samples."""
     uses = warnings = unmeasured = undecided = 0
     held = timedelta(0)
     people, warned = set[str](), set[str]()

@@ -1,8 +1,7 @@
-"""Rules of the policy file: which limits one server has now. The first rule that fits counts, and no other.
+"""Rules of the policy file, which give one server its limits. Only the first rule that fits counts. Pure.
 
-Where no rule fits, the limits of ``c.GpuCulling`` count. A rule with windows fits in them only, by the local time of
-their zone: a window that a clock change leaves out is not there that day, and one it repeats is there twice.
-Pure. Not here: the file (``adapters/files/policy_file.py``), and what follows from the limits (``decision.py``).
+If no rule fits, the limits of ``c.GpuCulling`` count. A rule with windows fits only within them, by the local time of
+their zone: a window that a clock change skips does not exist on that day, and one that it repeats exists twice.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ OF_THE_SERVICE = frozenset(
         "notify_url",
     }
 )
-"""Settings of culling that no rule sets: they are one for all, or a rule says it in another way."""
+"""Settings of culling that no rule sets: they are the same for all servers, or a rule has another key for them."""
 LIMITS = tuple(name for name in settings_in(CullPolicy) if name not in OF_THE_SERVICE)
-"""What a rule may set: these fields of `CullPolicy`."""
+"""The fields of `CullPolicy` that a rule may set."""
 DAY_MINUTES = 24 * 60
 ALL_DAYS = frozenset(range(7))
 GROUPS_NOT_KNOWN = "groups not known yet"
-"""In place of a rule's name: whether a rule by group fits is not known, and until then nothing is stopped."""
+"""In place of a rule's name while it is not known whether a rule by group fits; nothing is stopped until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class RuleWindow:
 
     Attributes:
         days: 0 is Monday. begins, ends: minutes of the day on the wall's clock; `ends` is not in it.
-        first, last: of the dates on which it counts, a term's; None: always.
+        first, last: first and last date on which the window counts, as of a term; `None` without such a limit.
     """
 
     begins: int = 0
@@ -65,7 +64,7 @@ class CullRule:
     """Other limits for some servers. An empty condition fits everybody.
 
     Attributes:
-        windows: it fits within one of them; none: always. never: what it fits is not stopped.
+        windows: the rule fits within one of them; it always fits if empty. never: the servers are not stopped.
         limits: field of `CullPolicy` -> its value here. lines: field of the file -> its line, for sentences about it.
     """
 
@@ -82,7 +81,7 @@ class CullRule:
 
 @dataclass(frozen=True, slots=True)
 class RuledServer:
-    """What rules ask about a server. `groups` None: they are not known yet."""
+    """The properties of a server that rules ask about; `groups` is `None` while they are not known."""
 
     user: str
     groups: frozenset[str] | None
@@ -105,9 +104,10 @@ class RuleProblem:
 def policy_for(
     server: RuledServer, rules: Sequence[CullRule], base: CullPolicy, now: datetime
 ) -> tuple[CullPolicy, str]:
-    """The limits of one server now, and the name of the rule that sets them; "": none does.
+    """Return the limits of one server now, and the name of the rule that sets them ("" without one).
 
-    `now`: on the wall's clock, aware.
+    Args:
+        now: by the wall clock, aware.
     """
     for rule in rules:
         fits = _fits(rule, server)
@@ -120,7 +120,7 @@ def policy_for(
 
 
 def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
-    """How long a server runs at most by any rule that may come to fit it; None: nothing ends it surely."""
+    """Return how long a server runs at most under any rule that can fit it; `None` if no rule ends it for certain."""
     found = []
     for rule in rules:
         fits = _fits(rule, server)
@@ -136,7 +136,7 @@ def longest_for(server: RuledServer, rules: Sequence[CullRule], base: CullPolicy
 
 
 def longest_of_all(rules: Sequence[CullRule], base: CullPolicy) -> timedelta | None:
-    """How long any server runs at most; None: of one of them nobody knows."""
+    """Return how long any server runs at most; `None` if one of them may run without a limit."""
     return _longest([longest_use(base), *(longest_use(merged(rule, base, "")) for rule in rules)])
 
 
@@ -146,7 +146,7 @@ def merged(rule: CullRule, base: CullPolicy, offer: str) -> CullPolicy:
 
 
 def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RuleProblem]:
-    """What cannot be followed: a limit that does not fit the others, those of ``c.GpuCulling`` among them."""
+    """Yield limits that cannot be followed together with the others, including those of ``c.GpuCulling``."""
     for rule in rules:
         for offer in sorted(rule.offers) or ["", *base.idle_by_offer]:
             try:
@@ -159,9 +159,10 @@ def check_rules(rules: Sequence[CullRule], base: CullPolicy) -> Iterator[RulePro
 def doubts(
     rules: Sequence[CullRule], groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]
 ) -> Iterator[RuleProblem]:
-    """What is kept and surely not meant: a name that nothing has, a rule that never has its turn.
+    """Yield what is accepted and surely not meant: a name that does not exist, a rule that is never reached.
 
-    `groups`, `offers`, `pools`: those that are known; none known (or None): nothing is said about them.
+    Args:
+        groups, offers, pools: the known names; names of a kind are not checked if none of it is known.
     """
     for place, rule in enumerate(rules):
         for kind, named, known in (
@@ -179,7 +180,7 @@ def doubts(
 
 
 def _fits(rule: CullRule, server: RuledServer) -> bool | None:
-    """Whether a rule is about a server, at any time; None: its groups decide, which are not known."""
+    """Whether a rule is about a server, at any time; `None` if that depends on groups that are not known."""
     for named, own in ((rule.users, server.user), (rule.offers, server.offer), (rule.pools, server.pool)):
         if named and own not in named:
             return False
@@ -212,7 +213,7 @@ def _longest(found: Sequence[timedelta | None]) -> timedelta | None:
 
 
 def _of_limits(rule: CullRule, problem: PolicyError) -> RuleProblem:
-    """A limit that is wrong together with another one: the one that is written here is named."""
+    """Name the limit that this rule sets if two limits do not fit each other."""
     name = problem.field.partition("[")[0]
     written = name if name in rule.limits else next((each for each in ("warn", "idle") if each in rule.limits), name)
     text = problem.text if written == name else f"with it {name} cannot be followed: {problem.text}"

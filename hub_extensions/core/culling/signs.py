@@ -1,7 +1,4 @@
-"""What is known of a server's use, as its user is shown it: busy, idle or unknown, by whom, and how old. Pure.
-
-Not here: what follows from it (``decision.py``).
-"""
+"""The signs of a server's use that its user is shown: busy, idle or unknown, with source and age. Pure."""
 
 from __future__ import annotations
 
@@ -11,13 +8,13 @@ from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 
 LATELY = timedelta(minutes=1)
-"""Activity that is no older is of now."""
+"""Activity within this time counts as present."""
 
 
 def gpu_signs(
     sample: DeviceSample | None, report: ServerReport | None, policy: CullPolicy, *, used: float | None
 ) -> tuple[UseSign, ...]:
-    """Of a server with a GPU: `sample` of it, and what it reports of itself. `used`: what is decided on."""
+    """Return the signs of a server with a GPU. `used` is the use on which decisions are based."""
     percent = None if sample is None else sample.used_percent
     source = "none" if sample is None or percent is None else sample.source
     own = None if report is None else report.used_percent
@@ -30,7 +27,7 @@ def gpu_signs(
 
 
 def cpu_signs(last_activity: datetime | None, report: ServerReport | None, now: datetime) -> tuple[UseSign, ...]:
-    """Of a server without one; times are the wall's."""
+    """Return the signs of a server without a GPU; times are by the wall clock."""
     lately = last_activity is not None and now - last_activity <= LATELY
     value = "unknown" if last_activity is None else "busy" if lately else "idle"
     return (UseSign("activity", value, "hub", last_activity, True), *_programs(report, decides=True))

@@ -1,7 +1,4 @@
-"""Whether the use of an offer's GPUs can be measured, by whom, and what to do where it cannot. Pure.
-
-Not here: what one server's use is (``core/gpu/dcgm.py``), and what follows from it (``decision.py``).
-"""
+"""Whether the use of an offer's GPUs can be measured, from which source, and what to do if it cannot. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ WHO: Mapping[str, str] = {
     "simulated": "the simulation",
     "none": "nobody",
 }
-"""Who measures, in words."""
+"""Source of a measurement -> its name for an administrator."""
 
 TEXTS: Mapping[str, str] = {
     "measured": "Its use is known.",
@@ -41,14 +38,14 @@ TEXTS: Mapping[str, str] = {
     "not-told": "Its card tells its use to DCGM alone: set c.GpuService.prometheus_url.",
     "not-read": "It is being read.",
 }
-"""What there is to say of an offer: reason -> text for an admin. For a server whose use is not known see `WHY`."""
+"""Reason -> text about an offer for an administrator. For a server whose use is not known see `WHY`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseFigure:
-    """One server's figure: who measured it (``none``: it is not known), how old it is, and why it is not known.
+    """One server's figure: its source (``none`` if it is not known), its age, and why it is not known.
 
-    `why`: a key of `core.gpu.dcgm.WHY` or of `TEXTS`; "" where there is nothing to say.
+    `why` is a key of `core.gpu.dcgm.WHY` or of `TEXTS`, or "".
     """
 
     source: str
@@ -58,7 +55,7 @@ class LeaseFigure:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is known of an offer's GPUs before a server has one: who would measure them, and why nobody would."""
+    """The expected source of measurements before a server has such a GPU, and why there would not be one."""
 
     source: str
     why: str = ""
@@ -66,12 +63,13 @@ class Outlook:
 
 @dataclass(frozen=True, slots=True)
 class OfferSource:
-    """Who measures an offer's GPUs now.
+    """The source of measurements of an offer's GPUs.
 
     Attributes:
-        source: as in `DeviceSample`, or ``report``; ``none``: nobody. leases: servers that have one; measured: of
-            them those whose use is known. age: of the oldest of their figures.
-        reason: a key of `TEXTS` or `WHY`. text: what it says, and what to do.
+        source: as in `DeviceSample`, or ``report``; ``none`` if nothing measures them.
+        leases: servers that have such a GPU. measured: those of them whose use is known.
+        age: of the oldest of their figures.
+        reason: a key of `TEXTS` or `WHY`. text: its sentence, with what to do.
     """
 
     offer: OfferId
@@ -93,9 +91,11 @@ def outlook_of_pool(
     answers: bool,
     by_claim: bool = False,
 ) -> Outlook:
-    """What is known of a cluster's pool: `kinds` that exporters measure, on its `nodes` of `every` node.
+    """Return the expected source for a cluster's pool.
 
-    `by_claim`: its devices are given by claims (DRA), and a MIG piece is not there before somebody has one.
+    Args:
+        nodes: the pool's nodes, of `every` node of the cluster. kinds: what exporters measure there.
+        by_claim: its devices are given by claims (DRA), so a MIG instance does not exist before a server claims it.
     """
     if not asked:
         return Outlook("none", "no-prometheus")
@@ -108,7 +108,7 @@ def outlook_of_pool(
 
 
 def source_of(offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, *, shared: bool) -> OfferSource:
-    """Who measures an offer, from the figures of its servers, or without one from the outlook."""
+    """Return the source of an offer's measurements, from the figures of its servers or else from the outlook."""
     known = [each for each in figures if each.source != "none"]
     sources = Counter(each.source for each in known)
     source = sources.most_common(1)[0][0] if known else "none" if figures else outlook.source
@@ -118,7 +118,7 @@ def source_of(offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, 
 
 
 def text_of(reason: str) -> str:
-    """A key of `TEXTS` or `WHY` as a sentence."""
+    """Return the sentence for a key of `TEXTS` or `WHY`."""
     return TEXTS.get(reason) or WHY[reason][:1].upper() + WHY[reason][1:] + "."
 
 

@@ -1,4 +1,4 @@
-"""When one server stops and for what, and how its stop proceeds. Pure.
+"""The end of one server, its causes, and the course of its stop. Pure.
 
 `Stop` is the end that follows from a set of causes: every view of a server's end reads it (panel, *Your GPU*, the
 administrators' pages, audit, forecast, API). `StopRecord` is a stop that has begun. ``core/culling`` finds the causes,

@@ -1,4 +1,4 @@
-"""The causes of one server's stop, who ordered each, what withdraws it, and the end that follows from them."""
+"""The causes of one server's stop, with orderer and withdrawal, and the end that follows from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Cause(Enum):
-    """Why a server will be stopped; also the metric's `reason`."""
+    """Cause of a stop; also the metric's `reason`."""
 
     IDLE = "idle"
     LIFETIME = "lifetime"
@@ -21,33 +21,33 @@ class Cause(Enum):
     SIGNED_OUT = "signed-out"
     GIVEN_BACK = "given-back"
     ADMIN = "admin"
-    """An admin has ordered it."""
+    """An administrator has ordered the stop."""
 
 
 class Withdrawal(Enum):
-    """What may withdraw a cause."""
+    """The actions that withdraw a cause."""
 
     KEEP = "keep"
     """The server's user presses *Keep*."""
     UNDO = "undo"
-    """An administrator takes the own order back."""
+    """An administrator withdraws an administrator's order."""
 
 
 class Orderer(Enum):
-    """Who wants a server to stop."""
+    """The side that wants a server to stop."""
 
     RULES = "rules"
     """The limits of culling."""
     USER = "user"
     ADMIN = "administrator"
     HUB = "hub"
-    """Its user was signed out, or may not use the hub any more."""
+    """The user was signed out, or may not use the hub any more."""
 
 
 ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN})
-"""Ends that somebody ordered: they wait for no warning to be heard."""
+"""Ordered ends, which do not wait until a warning has reached the user."""
 FIXED = frozenset({Cause.LIFETIME, *ORDERED})
-"""Ends that nothing which the server's user does there withdraws: the server ends by then at the latest."""
+"""Ends that the server's user cannot withdraw: the server ends by then at the latest."""
 INTERRUPTED = frozenset(each.value for each in FIXED)
 """The causes for which a server interrupts its kernels; for another one a cell that begins late keeps the server."""
 _ORDERED_BY: Mapping[Cause, Orderer] = {
@@ -67,8 +67,8 @@ class StopCause:
     """One cause, with its own time.
 
     Attributes:
-        at: when it stops the server, its warning included. shown: its countdown is shown already.
-        code, params: of the reason that the server's user reads. warned: its warning counts since then.
+        at: when it stops the server, after its warning. shown: its countdown is shown already.
+        code, params: of the reason that the server's user reads. warned: since when its warning counts.
     """
 
     cause: Cause
@@ -80,17 +80,17 @@ class StopCause:
 
     @property
     def reason(self) -> Reason:
-        """Written only of the causes that somebody is shown."""
+        """The reason for the user; made only for causes that are shown."""
         return explain(self.code, **self.params)
 
     @property
     def ordered_by(self) -> Orderer:
-        """Who wants it."""
+        """The side that wants the stop."""
         return _ORDERED_BY.get(self.cause, Orderer.RULES)
 
     @property
     def withdrawn_by(self) -> Withdrawal | None:
-        """What withdraws it; `None` if nothing does (a lifetime is moved by an extension, not withdrawn)."""
+        """The action that withdraws the cause; `None` for a fixed end. An extension moves a lifetime instead."""
         return _WITHDRAWN_BY.get(self.cause)
 
 
@@ -107,33 +107,33 @@ class Stop:
 
     @property
     def causes(self) -> tuple[StopCause, ...]:
-        """All of them."""
+        """All causes, the one that counts first."""
         return (self.first, *self.others)
 
     @property
     def at(self) -> datetime:
-        """The end."""
+        """When the server stops."""
         return self.first.at
 
     @property
     def latest(self) -> datetime | None:
-        """The end that nothing moves which the server's user does; `None` if there is no such end."""
+        """The end that the server's user cannot move; `None` if no cause is fixed."""
         return latest_end(self.causes)
 
     def seen(self, now: datetime, warn: timedelta) -> tuple[StopCause, ...]:
-        """The others that are said beside the first: ordered, counted down already, or within a warning's time."""
+        """Return the other causes to show: ordered, in a countdown already, or within a warning's time."""
         return tuple(each for each in self.others if each.cause in ORDERED or each.shown or each.at - now <= warn)
 
     def after_keep(self, until: datetime) -> datetime:
-        """The end if *Keep* put off what it withdraws until then."""
+        """Return the end if *Keep* postponed the causes that it withdraws until this time."""
         return min(max(each.at, until) if each.withdrawn_by is Withdrawal.KEEP else each.at for each in self.causes)
 
 
 def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) -> Stop | None:
-    """The end that follows from these causes; `None` if there are none.
+    """Return the end that follows from these causes; `None` without a cause.
 
-    The earliest counts; of two at the same time the one that no *Keep* moves. An idle end that is due while nobody can
-    tell the use holds up no other end that is due.
+    The earliest cause counts; of two at the same time, the one that *Keep* does not move. An idle end that is due while
+    the use is unknown does not delay another end that is due.
     """
     found = sorted(causes, key=lambda each: (each.at, each.cause is Cause.IDLE))
     if not found:
@@ -144,5 +144,5 @@ def stop_of(causes: Iterable[StopCause], now: datetime, use_known: bool = True) 
 
 
 def latest_end(causes: Iterable[StopCause]) -> datetime | None:
-    """The earliest of the ends that nothing moves which the server's user does; `None` if there is no such end."""
+    """Return the earliest end that the server's user cannot move; `None` if no cause is fixed."""
     return min((each.at for each in causes if each.cause in FIXED), default=None)

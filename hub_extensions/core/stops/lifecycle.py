@@ -1,4 +1,4 @@
-"""How the stop of one run of a server proceeds. Every change of a `StopRecord` is an event of this table.
+"""The course of one server's stop. Every change of a `StopRecord` is an event of this table.
 
 | state     | WARNED    | CALMED  | WITHDRAWN | BEGUN    | INTERRUPTED | ASKED | SILENT | PUT_OFF | STOPPED |
 | --------- | --------- | ------- | --------- | -------- | ----------- | ----- | ------ | ------- | ------- |
@@ -9,7 +9,7 @@
 | waiting   |           | running | running   | draining |             |       |        |         | ending  |
 | ending    |           |         |           |          |             |       |        |         | ending  |
 
-What follows the stop:
+After the stop:
 
 | state     | SERVER_BACK | RELEASED  | RETURNED | OVER |
 | --------- | ----------- | --------- | -------- | ---- |
@@ -24,11 +24,10 @@ whose server the hub has stopped is *ending* until its lease is proved over, and
 to come back without a GPU.
 
 **The point of no return is the first interrupt of a kernel**, or the request to the hub if no kernel is interrupted:
-from then on `refuse_withdrawal` refuses every withdrawal, also while a later try waits. What the evidence says is no
-withdrawal: a server at work is not stopped for idleness (PUT_OFF, CALMED) as long as the hub has not been asked.
+from then on `refuse_withdrawal` refuses every withdrawal, also while a later try waits. New evidence is not a
+withdrawal: until the hub is asked, a server at work is not stopped for idleness (PUT_OFF, CALMED).
 
-A stop that is not over by its deadline is alarmed, in whatever state (`fault_of`). What is not in the table is refused.
-Not here: which causes a server has and which of them counts (``causes.py``, ``core/culling``).
+A stop that is not over by its deadline is alarmed in any state (`fault_of`). A step outside the table raises KeyError.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class StopState(Enum):
-    """How far the stop of a server is."""
+    """State of a server's stop."""
 
     RUNNING = "running"
     ANNOUNCED = "announced"
@@ -63,7 +62,7 @@ class StopState(Enum):
 
 
 class StopEvent(Enum):
-    """What happens to the stop of a server."""
+    """Event in the course of a stop."""
 
     WARNED = "warned"
     CALMED = "calmed"
@@ -72,7 +71,7 @@ class StopEvent(Enum):
     """A person took the last due cause back: *Keep*, *Undo*, or an administrator who keeps the server."""
     BEGUN = "begun"
     INTERRUPTED = "interrupted"
-    """The server was told to interrupt its kernels."""
+    """The server receives the request to interrupt its kernels."""
     ASKED = "asked"
     SILENT = "silent"
     """The hub gave no answer, so it may have begun the stop."""
@@ -128,7 +127,7 @@ STOPS: Mapping[tuple[StopState, StopEvent], StopState] = {
     (_RETURNED, StopEvent.OVER): StopState.GONE,
 }
 NO_RECORD = frozenset({_RUNNING, _ANNOUNCED, StopState.GONE})
-"""States in which a server has no `StopRecord`."""
+"""States without a `StopRecord`."""
 StopKey = tuple[str, str, str]
 """User, server and lease: one run of a server. The lease is "" for a run without a GPU."""
 
@@ -142,8 +141,8 @@ class StopRecord:
         cause, why: what the stop is for, and the sentence for its user; `None` if the service did not begin the stop.
         grounds: the evidence when the hub was asked, for the audit.
         began: when the present try began; `None` while no try is under way.
-        interrupted: when the server was first told to interrupt its kernels; `None` if it was not.
-        asked: when the hub was last asked; `None` if it was not.
+        interrupted: when the server first received the request to interrupt its kernels; `None` before.
+        asked: when the hub was last asked to stop the server; `None` before.
         since: when the server was found stopped; `None` before.
         seen: what the server has reported during the present drain.
         pause: the pause before the next try; `None` if none has failed.
@@ -205,7 +204,7 @@ def begin(
 
 
 def interrupt(record: StopRecord, now: datetime) -> StopRecord:
-    """The server is told to interrupt its kernels."""
+    """Note that the server receives the request to interrupt its kernels."""
     return replace(_moved(record, StopEvent.INTERRUPTED), interrupted=record.interrupted or now)
 
 
@@ -217,12 +216,12 @@ def ask(
     back: ServerReturn | None,
     now: datetime,
 ) -> StopRecord:
-    """The hub is about to be asked: written before the request, so that a kill loses neither reason nor return."""
+    """Note the request to the hub. It is written before it is sent, so that a kill loses neither reason nor return."""
     return replace(_moved(record, StopEvent.ASKED), cause=cause, why=why, grounds=grounds, back=back, asked=now)
 
 
 def put_off(record: StopRecord, pause: StopPause) -> StopRecord:
-    """The server runs on for now, and nothing of this try is left but its pause."""
+    """The server runs on for now; of this try only the pause is left."""
     after = _moved(record, StopEvent.PUT_OFF)
     return replace(after, began=None, asked=None, back=None, pause=pause, seen=DrainSeen())
 
@@ -288,14 +287,14 @@ TO_DO: Mapping[StopFault, str] = {
     StopFault.ALIVE: "End it by hand if it stays: a process that no signal ends waits for its disk or driver, a pod "
     "for its node or a finalizer. The GPU is given to nobody until it is gone.",
 }
-"""What an administrator does about each fault."""
+"""Fault -> the advice for an administrator."""
 
 
 def fault_of(record: StopRecord, listed: bool | None, deadline: timedelta, now: datetime) -> StopFault | None:
-    """Return what is wrong with a stop; `None` if it still has time, or if nobody can tell.
+    """Return the fault of a stop; `None` if it still has time, or if the fault cannot be known.
 
     Args:
-        listed: the hub still has this very run of the server; `None` if what the hub has is not known now.
+        listed: the hub still lists this very run of the server; `None` if the hub's list is not known now.
         deadline: how long a stop may take, from its first failed try or from the hub's word that it is done.
     """
     if record.state is _ENDING:

@@ -1,4 +1,4 @@
-"""Orders to stop one run of a server: an administrator's, a sign-out's, its user's own. One of each kind stands."""
+"""Orders to stop one run of a server: by an administrator, after a sign-out, by its user. One of each kind stands."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hub_extensions.core.stops.causes import Cause, StopCause
 from hub_extensions.core.text.reasons import Reason, explain
 
 GIVEN_BACK, GIVEN_BACK_FOR_CPU = "given-back", "given-back-for-cpu"
-"""Why, where the server's own user ordered it: it stops, or comes back without a GPU."""
+"""Reasons of the user's own order: the server stops, or comes back without a GPU."""
 BY_ADMIN = "stopped-by-admin"
-"""Why, where an admin ordered it."""
+"""Reason of an administrator's order."""
 WHY: Mapping[str, str] = {
     "sign-out": "signed-out",
     "by-owner": "signed-out",
@@ -23,19 +23,17 @@ WHY: Mapping[str, str] = {
     "not-allowed": "account-not-allowed",
     "admin": BY_ADMIN,
 }
-"""By the hub's word for the cause: the code of the reason that the server's user reads."""
+"""The hub's code of a cause -> the code of the reason that the server's user reads."""
 UNKNOWN_WHY = "access-ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """Its user signed out, may not sign in any more, or gave its GPU back, or an admin orders it: it stops at a time.
-
-    No user moves that time.
+    """An order to stop a server at a time that its user cannot move.
 
     Attributes:
-        why: the code of the reason for its user (``core/text/reasons.py``).
-        words: the admin's own, for an admin's order.
+        why: the code of the reason for the user (``core/text/reasons.py``).
+        words: the administrator's own words, for an administrator's order.
     """
 
     at: datetime
@@ -44,33 +42,33 @@ class Order:
 
     @property
     def reason(self) -> Reason:
-        """What its user is told."""
+        """The reason for the server's user."""
         return explain("stopped-by-admin-why", why=self.words) if self.words else explain(self.why)
 
     @property
     def cause(self) -> Cause:
-        """Whose order it is: its user's own, an admin's, or the hub's."""
+        """The kind of the order: of the user, an administrator, or the hub."""
         if self.why == BY_ADMIN:
             return Cause.ADMIN
         return Cause.GIVEN_BACK if self.why in (GIVEN_BACK, GIVEN_BACK_FOR_CPU) else Cause.SIGNED_OUT
 
     def as_cause(self, warned: datetime) -> StopCause:
-        """Among the causes of the stop; it is warned of from the order on, so it waits for no other warning."""
+        """Return the order as a cause of the stop. Its warning counts from the order on."""
         told = self.reason
         return StopCause(self.cause, self.at, True, told.reason, told.params, warned)
 
 
 def earliest(orders: tuple[Order, ...]) -> Order | None:
-    """The order that comes first; `None` if there is none."""
+    """Return the order that comes first; `None` without an order."""
     return min(orders, key=lambda each: each.at, default=None)
 
 
 def added(orders: tuple[Order, ...], new: Order) -> tuple[Order, ...]:
-    """These orders and a new one: the same tuple where it changes nothing.
+    """Return these orders with a new one; the same tuple if it changes nothing.
 
-    Of one kind the first stands, as its countdown was shown, but not against another one that is sooner: who lost a
-    right after a sign-out stops when the lost right says, and an admin may want it sooner than an admin did. The same
-    sign-out again, after an outage, moves nothing. An admin's order that comes after another order's time is none.
+    The first order of a kind stands, because its countdown was shown, unless the new one comes sooner: a right that is
+    lost after a sign-out, or an administrator who wants the stop earlier. The same sign-out, repeated after an outage,
+    moves nothing. An administrator's order for a later time than another order is ignored.
     """
     first = next((each for each in orders if each.cause is new.cause), None)
     if first is None:
@@ -83,6 +81,6 @@ def added(orders: tuple[Order, ...], new: Order) -> tuple[Order, ...]:
 
 
 def without(orders: tuple[Order, ...], cause: Cause) -> tuple[Order, ...]:
-    """These orders without those of one kind: the same tuple where there are none."""
+    """Return these orders without those of one kind; the same tuple if it contains none of them."""
     left = tuple(each for each in orders if each.cause is not cause)
     return orders if len(left) == len(orders) else left

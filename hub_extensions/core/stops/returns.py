@@ -1,10 +1,10 @@
-"""A server that comes back without a GPU, after its own was taken back: what is done next. Pure.
+"""The return of a server without a GPU after its GPU was taken back: the next step. Pure.
 
-| what is true                                                     | it is      |
+| situation                                                        | step       |
 | ---------------------------------------------------------------- | ---------- |
 | it has come back, and that run has ended                         | forgotten  |
 | its user has asked for a server meanwhile                        | forgotten  |
-| its stop is under way, or may be: the hub lists it no more       | waited for |
+| its stop is under way, or the hub does not list it any more      | waited for |
 | its stop was not carried out: it runs on                         | forgotten  |
 | its GPU is not free yet, which is the proof of the stop          | waited for |
 | the hub still stops it                                           | waited for |
@@ -15,7 +15,7 @@
 | it was asked for, and is not there after `ANSWER`                | started    |
 | … for the last time                                              | given up   |
 
-Times are on the running clock. Not here: who asks the hub (``engine/stops/returns.py``).
+Times are on the running clock.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from hub_extensions.core.stops.orders import GIVEN_BACK_FOR_CPU, Order
 
 LONGEST_STOP = timedelta(minutes=10)
 ANSWER = timedelta(seconds=30)
-"""So long after it was asked for a start the hub may not list the server yet, or any more."""
+"""For this long after the request for a start the hub may not list the server yet, or any more."""
 MOST_TRIES = 2
 
 
 class ReturnStep(Enum):
-    """What is done with a return now."""
+    """The next step of a return."""
 
     WAIT = "wait"
     START = "start"
@@ -51,10 +51,11 @@ class ServerReturn:
     """A server that is to come back, or has.
 
     Attributes:
-        options: the hub's user options of the run that was stopped, for CPU only.
-        ended: the run that is stopped (`ServerFacts.started`). stopped: when the hub was asked for that.
-        asked: when it was asked last to start it; None: not yet.
-        tries: how often it was. run: when it was ready without a GPU (`ServerFacts.started`); None: not yet.
+        options: the hub's user options of the run that was stopped, changed to CPU only.
+        ended: the run that is stopped (`ServerFacts.started`). stopped: when the hub was asked to stop it.
+        asked: when the hub was last asked to start the server; `None` before.
+        tries: how often the hub was asked to start it.
+        run: when the server was ready without a GPU (`ServerFacts.started`); `None` before.
     """
 
     user: str
@@ -69,13 +70,14 @@ class ServerReturn:
 
 @dataclass(frozen=True, slots=True)
 class ReturnSeen:
-    """What is known of such a server now.
+    """The present situation of a server that is to come back.
 
     Attributes:
-        holds_gpu: a lease of it has not ended. has_ticket: it stands in line, or is admitted.
-        listed: the hub has it, running or pending.
-        run: when the run that is there was ready (`ServerFacts.started`); `None` if none is. on_gpu: it has a GPU.
-        stopping: its stop is under way, by us or by the hub.
+        holds_gpu: one of its leases has not ended. has_ticket: it stands in line, or is admitted.
+        listed: the hub lists it, running or pending.
+        run: when its present run was ready (`ServerFacts.started`); `None` if no run is ready.
+        on_gpu: the present run has a GPU.
+        stopping: its stop is under way, by this service or by the hub.
     """
 
     holds_gpu: bool
@@ -101,12 +103,12 @@ def comes_back(orders: Collection[Order], cause: Cause | None, *, soft: bool, on
 
 
 def cpu_options(options: Mapping[str, object]) -> Mapping[str, object]:
-    """The options of a server, for CPU only; what other keys say stays."""
+    """Return the options of a server, changed to CPU only; the other keys stay."""
     return {**others_of(options), "offer": CPU}
 
 
 def next_step(back: ServerReturn, seen: ReturnSeen, now: datetime) -> ReturnStep:
-    """What is done with it now: see the table above."""
+    """Return the next step of a return: see the table above."""
     if back.run is not None:
         return ReturnStep.WAIT if seen.run == back.run else ReturnStep.FORGET
     if back.asked is not None:

@@ -1,6 +1,6 @@
-"""When stops begin: a few at once and so many a minute, the most wanted GPU first; after a failed one comes a pause.
+"""The order in which stops begin: a limited number at once and per minute, the most wanted GPU first. Pure.
 
-Pure. Not here: which server is to be stopped (``decision.py``), and who asks the hub for it.
+A stop that has failed is tried again after a pause that grows.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from datetime import datetime, timedelta
 
 MINUTES_COUNTED = 2
 COUNTED = timedelta(minutes=MINUTES_COUNTED)
-"""`CullPolicy.stops_per_minute` is a mean of so long: what a quiet minute left over may follow at once."""
+"""`CullPolicy.stops_per_minute` is a mean over this time: stops that a quiet minute left over may follow at once."""
 PAUSES = tuple(timedelta(seconds=each) for each in (5, 10, 20, 40, 80, 160, 300))
-"""After each stop of a server that failed in a row; after the last pause it is always that."""
+"""Pauses after the first, second, … failed stop of a server in a row; the last pause repeats."""
 LONGEST_WISH = timedelta(hours=1)
-"""A hub may ask for a longer pause by ``Retry-After``, but not for one beyond this."""
+"""The longest pause that a hub can ask for by ``Retry-After``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class DueStop:
 
     Attributes:
         server: user and name.
-        since: its end has come then.
+        since: when its end has come.
         share: of a device, in thousandths; 0 for CPU only.
-        waiting: how many wait for what it has.
+        waiting: how many tickets wait for such an offer.
     """
 
     server: tuple[str, str]
@@ -37,10 +37,11 @@ class DueStop:
 
 @dataclass(frozen=True, slots=True)
 class StopPause:
-    """After a stop that failed, so many times in a row: the next try is not before `until`.
+    """The pause after a stop that failed this many times in a row: the next try is not before `until`.
 
     Attributes:
-        since: of the first of them. why: in words; "": it was put off, and nothing is wrong.
+        since: when the first of them failed.
+        why: the hub's answer; "" if the stop was only put off.
     """
 
     failures: int
@@ -52,7 +53,7 @@ class StopPause:
 def pause_after(
     before: StopPause | None, now: datetime, retry_after: timedelta | None = None, why: str = ""
 ) -> StopPause:
-    """One more stop of a server has failed. `retry_after`: what the hub asked for; None: nothing."""
+    """Return the pause after one more failed stop. `retry_after` is the hub's wish; `None` without one."""
     failures = 1 if before is None else before.failures + 1
     own = PAUSES[min(failures, len(PAUSES)) - 1]
     wished = own if retry_after is None else min(max(retry_after, PAUSES[0]), LONGEST_WISH)
@@ -69,7 +70,7 @@ def stops_to_begin(
     per_minute: int,
     now: datetime,
 ) -> tuple[tuple[str, str], ...]:
-    """Which stops begin now, in this order; the others have their turn later.
+    """Return the servers whose stops begin now, in this order; the others have their turn later.
 
     Args:
         under_way: stops that are not over yet. begun: when the last ones began.

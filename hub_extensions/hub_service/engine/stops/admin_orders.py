@@ -1,7 +1,7 @@
-"""What an admin orders: nothing new on a card, the end of a server, more time for it, a letter to those on a card.
+"""Orders of administrators: drain a card, stop or keep a server, write a letter to the users of a card.
 
-Each is written with the admin's name and reason; who is concerned is told. Not here: what an admin sees
-(``admin_view.py``), and who carries a stop out (``culler.py``).
+Each order is written with the administrator's name and reason, and the users concerned are notified. The culler carries
+out a stop.
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-STOP_MINUTES = (0, 5, 15, 60)
-"""An admin stops a server at once, or in so many minutes."""
-KEEP_HOURS = (2, 8, 24, 72)
-"""An admin keeps a server for so many hours."""
+STOP_MINUTES = (0, 5, 15, 60)  # the choices for an administrator's stop
+KEEP_HOURS = (2, 8, 24, 72)  # the choices for an administrator's keep
 ORDERS = ("drained-card", "undrained-card", "stop-ordered", "stop-withdrawn", "kept-by-admin", "letter")
-"""The journal's kinds of what admins ordered here."""
+"""The journal's kinds of administrators' orders."""
 
 
 class AdminOrders:
-    """Carries out what admins order, or begins it."""
+    """Carries out administrators' orders, or begins them."""
 
     def __init__(
         self,
@@ -50,7 +48,7 @@ class AdminOrders:
         culler: Culler,
         nodes: NodeDrains | None = None,
     ) -> None:
-        """Args: cards: all there are now, with who is on them. culler: judges servers at once. nodes: a cluster's."""
+        """Args: cards: all cards with their users. culler: decides about servers. nodes: a cluster's; else `None`."""
         self.state = state
         self.transaction = transaction
         self.cards = cards
@@ -61,7 +59,7 @@ class AdminOrders:
         """Nothing new starts on this card, or on the whole machine, from now on and after a restart.
 
         Raises:
-            Refused: 400: no reason. 409: there is no such card, or it is drained already; a cluster's: `NodeDrains`.
+            Refused: 400: no reason. 409: unknown card, or drained already; on a cluster see `NodeDrains`.
         """
         why = reason_of(why)
         if self.nodes is not None:
@@ -90,7 +88,7 @@ class AdminOrders:
             await transaction.write(Changes(journal=(row,), meta={CORDONS: write_cordons(left)}))
 
     async def stop(self, lease_id: str, minutes: int, why: str, admin: str) -> None:
-        """The server of this lease is stopped as culling stops one: its notebooks are saved, and it is tried again.
+        """Stop the server of this lease as culling does: its notebooks are saved, and a failed stop is tried again.
 
         Raises:
             Refused: 400: no reason, or another time. 404: no such lease. 409: its server has not started yet.
@@ -119,10 +117,10 @@ class AdminOrders:
         return self.culler.refuse_withdrawal(facts) is None and not isinstance(culling.undo(facts), Reason)
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
-        """The administrators' order to stop this server is taken back: whatever else stops it comes at its own time.
+        """Withdraw the administrators' order to stop this server; its other causes come at their own times.
 
         Raises:
-            Refused: 404: no such lease. 409: there is no such order, or the server's kernels were interrupted for it.
+            Refused: 404: no such lease. 409: no such order, or the server's kernels were interrupted for it.
         """
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
@@ -136,7 +134,7 @@ class AdminOrders:
         self.culler.decide_soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
-        """Neither idleness nor its lifetime stops this server for so long; an admin's order to stop it is taken back.
+        """Protect this server from idleness and lifetime for some hours, and withdraw an order to stop it.
 
         Raises:
             Refused: as `stop`; 409 also where it is being stopped.
@@ -214,7 +212,7 @@ class AdminOrders:
 
 
 def reason_of(why: str) -> str:
-    """The admin's words. Raises Refused (400): an order without them is none."""
+    """Return the administrator's words. Raises Refused (400) without any."""
     words = " ".join(why.split())
     if not words:
         raise Refused.because(400, explain("reason-needed"), "why")

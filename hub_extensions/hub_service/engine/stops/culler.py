@@ -1,7 +1,7 @@
-"""Stopping what holds a GPU for nothing: gather evidence, ask ``core.culling``, warn, save, check again, stop.
+"""Carry out stops: gather evidence, ask ``core/culling``, warn, drain, check again, have the hub stop the server.
 
-Between the decision and the stop the server is checked once more: whoever came back keeps working.
-Not here: the evidence (``server_evidence.py``), and what a server is shown of it (``server_view.py``).
+The server is checked once more after its drain, so that a user who came back keeps working. The states of a stop are in
+``core/stops/lifecycle.py``.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0
 SHORTEST_TURN = 0.2
-AT_A_TIME = 200
-"""So many servers are judged before others have a turn."""
+AT_A_TIME = 200  # servers that are judged before other tasks of the loop have a turn
 
 _Judgement = tuple[ServerFacts, ServerFacts, CullDecision]
 
@@ -88,11 +87,11 @@ class Culler(ServerEvidence):
         return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_up else EVERY
 
     def decide_soon(self) -> None:
-        """Something was ordered."""
+        """Have all servers judged at once, because something was ordered."""
         self._soon.set()
 
     async def decide_all(self) -> None:
-        """Fold the samples in, decide about every server, and begin what has to be done."""
+        """Fold the samples in, decide about every server, and begin the stops that are due."""
         async with self.transaction() as transaction:
             now = self.state.clock.now()
             self._since = self._since or now
@@ -124,11 +123,11 @@ class Culler(ServerEvidence):
                     del self.state.highest_use[uuid]
 
     async def _judge_all(self, now: datetime) -> list[_Judgement]:
-        """Every server; others have a turn in between."""
+        """Judge every server in slices, so that other tasks have a turn in between."""
         return [self._judge(facts, now) async for facts in in_slices(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
-        """The facts as they are kept, as they are after a look at the evidence, and what follows."""
+        """Return the facts as they are kept, the facts after a look at the evidence, and the decision."""
         known = self.known(facts)
         seen = self.observe(facts, known, now)
         decision = self.decision(seen, known)
@@ -144,7 +143,10 @@ class Culler(ServerEvidence):
         return facts, culling.announced(culling.settle(seen, decision), decision), decision
 
     def _warnings(self, before: ServerFacts, facts: ServerFacts, now: datetime) -> tuple[Delivery, ...]:
-        """What is sent of an end that is announced now, to who has no page open. Who ordered it knows it."""
+        """Build the notices of an end that is announced now, for a user without an open page.
+
+        A user who gave the GPU back or signed out is not notified.
+        """
         knows = facts.cause in (Cause.SIGNED_OUT, Cause.GIVEN_BACK)
         if facts.announced is None or facts.announced == before.announced or knows:
             return ()
@@ -274,7 +276,7 @@ class Culler(ServerEvidence):
             await asyncio.sleep(0.2)
 
     def _awaits_sample(self, stop: StopRecord) -> bool:
-        """Whether the user's hook has ended, and nothing is known yet of what still uses the GPU."""
+        """Whether the user's hook has ended, and the use of the GPU after that is not known yet."""
         lease, ended = self.state.leases.get(stop.lease), stop.seen.hook_ended
         sample = None if lease is None or ended is None else self.sample_of(lease)
         return stops.awaits_sample(sample, ended, self.state.clock.utc_now())
@@ -365,10 +367,10 @@ class Culler(ServerEvidence):
         return (stop.key,)
 
     async def note_interrupt(self, user: str, server: str) -> bool:
-        """Note that the server is told to interrupt its kernels: nothing withdraws its stop from now on.
+        """Note that the server receives the request to interrupt its kernels. Its stop cannot be withdrawn after that.
 
         Returns:
-            Whether it is to be told; not if its stop has been withdrawn meanwhile.
+            Whether to send the request: not if the stop has been withdrawn meanwhile.
         """
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))

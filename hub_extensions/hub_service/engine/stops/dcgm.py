@@ -1,4 +1,4 @@
-"""The use of leased GPUs that the machine itself cannot tell, as DCGM measured it and Prometheus keeps it.
+"""The use of leased GPUs that the machine itself does not report, as measured by DCGM and stored in Prometheus.
 
 On one machine it is asked only about devices that tell their use to nobody here; on a cluster about the pods of all
 leases. An answer is remembered until it is a minute old: a Prometheus that is away makes the use unknown, never idle.
@@ -31,7 +31,7 @@ log = logging.getLogger("hub_extensions.hub_service")
 EVERY = 10.0
 """Seconds from one question to the next."""
 KINDS_EVERY = 60.0
-"""Which kinds of GPUs are measured at all changes seldom."""
+"""Seconds; the kinds of GPUs that are measured change seldom."""
 PodOf = Callable[[Lease], PodFacts | None]
 
 
@@ -44,16 +44,16 @@ class _TimedUse:
 
 
 class Dcgm:
-    """What DCGM says of the leased GPUs; without a Prometheus nothing is known.
+    """The figures that DCGM has of the leased GPUs; without a Prometheus there are no figures.
 
     Attributes:
-        away_since: wall-clock time since which there is no answer; None: the last question was answered, or none asked.
-        reading: the last answer; None: there is nothing to ask.
-        kinds: what exporters measured of a cluster's GPUs when that was asked last; None: not known.
+        away_since: wall-clock time since which queries fail; `None` if the last query was answered, or none was sent.
+        reading: the last answer; `None` if no leased GPU needs it.
+        kinds: the kinds of a cluster's GPUs that exporters measured at the last query; `None` if not known.
     """
 
     def __init__(self, state: State, prometheus: Prometheus | None, pod_of: PodOf | None = None) -> None:
-        """`pod_of`: the pod of a lease, on a cluster; None: this is one machine."""
+        """Args: pod_of: returns the pod of a lease on a cluster; `None` on one machine."""
         self.state = state
         self.prometheus = prometheus
         self.pod_of = pod_of
@@ -118,7 +118,7 @@ class Dcgm:
         return reading
 
     def _pod_gpu(self, lease: Lease, pod: PodFacts) -> PodGpu:
-        """What the cluster tells of the GPU of a lease."""
+        """Describe the GPU of a lease by the cluster's data."""
         assert self.prometheus is not None
         pool = self.state.cluster.survey.pools.get(OfferId(lease.pool)) if self.state.cluster is not None else None
         served_by = OfferId(lease.pool)
@@ -145,22 +145,22 @@ class Dcgm:
             self.prometheus.close()
 
     def use(self, lease: Lease) -> DcgmUse | None:
-        """What is known of a lease's GPU now; None: nothing, or it is old."""
+        """Return the present use of a lease's GPU; `None` if it is not known, or too old."""
         kept = self._kept.get(_key(lease))
         if kept is None or self.state.clock.elapsed() > kept.until:
             return None
         return kept.use
 
     def why_not(self, lease: Lease) -> str:
-        """Why the use of a lease's GPU was not known at the last answer: a key of `core.gpu.dcgm.WHY`; "" it was."""
+        """Return why the last answer lacked the use of a lease's GPU: a key of `core.gpu.dcgm.WHY`, or ""."""
         return "" if self.reading is None else self.reading.missing.get(_key(lease), "")
 
     def answers(self) -> bool | None:
-        """It answered the last question, or there is none to ask; None: no Prometheus is configured."""
+        """Whether the last query was answered, if there was one; `None` if no Prometheus is configured."""
         return None if self.prometheus is None else self.away_since is None
 
     def status(self) -> str | None:
-        """How it stands with Prometheus, for an admin; None: none is configured."""
+        """Return the state of Prometheus for an administrator; `None` if none is configured."""
         if self.prometheus is None:
             return None
         if self.reading is None:
@@ -192,19 +192,19 @@ class Dcgm:
 
 
 def _key(lease: Lease) -> str:
-    """By what a lease's figures are kept: its device, or on a cluster, where nobody knows that, itself."""
+    """Return the key of a lease's figures: its device, or the lease itself while its device is unknown."""
     return lease.uuid or lease.id
 
 
 def open_prometheus(settings: Settings) -> Prometheus | None:
-    """The Prometheus of the settings; None: there is none."""
+    """Return the configured Prometheus; `None` without one."""
     if not settings.prometheus_url:
         return None
     return Prometheus(settings.prometheus_url, settings.prometheus_token, scale=settings.dcgm_scale)
 
 
 def merged(sample: DeviceSample | None, use: DcgmUse | None) -> DeviceSample | None:
-    """The machine's own sample; where it has no use, with that of DCGM in it."""
+    """Return the machine's own sample, with DCGM's use if the machine has not measured it."""
     if use is None or (sample is not None and sample.used_percent is not None):
         return sample
     if sample is None:

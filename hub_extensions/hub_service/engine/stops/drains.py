@@ -1,7 +1,4 @@
-"""Servers that stop by order: of the hub, whose user was signed out, or of their user; culling carries it out.
-
-Not here: the decision (``core/culling``), saving and the stop (``culler.py``), who was signed out (the hub).
-"""
+"""Orders to stop a server: from the hub after a sign-out, or from the server's user. Culling carries them out."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from hub_extensions.hub_service.engine.state.transaction import Transactions
 from hub_extensions.hub_service.engine.stops.returns import without_returns_of
 
 A_TURN = timedelta(seconds=60)
-"""What a stop may take beside that: the culler's pause, evidence after an outage, the hub's own stop."""
+"""Time of a stop beside the drain: the culler's pause, evidence after an outage, the hub's own stop."""
 MOST_SECONDS = 366 * 86400.0
 log = logging.getLogger("hub_extensions.hub_service")
 
 
 async def order(state: State, transaction: Transactions, report: SignedOut) -> DrainState:
-    """Take over the end of a run that holds a lease. Asked again it says how long is left; the first order stands."""
+    """Take over the stop of a run that holds a lease. The first order stands; a repeated one returns the time left."""
     if not 0 <= report.left_seconds <= MOST_SECONDS:
         raise Refused(400, f"left_seconds has to be between 0 and {MOST_SECONDS:g}.", "left_seconds", "bad-input")
     async with transaction() as changing:
@@ -52,7 +49,7 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
 
 
 async def without_session(state: State, transaction: Transactions, reported: WithoutSessions) -> None:
-    """Remember whose servers have nobody signed in; the journal has who is new among them, and who is not any more."""
+    """Remember the users without a session, and write to the journal which are new and which have one again."""
     async with transaction() as changing:
         before = {each.user: each.since for each in state.without_session.people}
         now = {each.user: each.since for each in reported.people}
@@ -68,7 +65,7 @@ async def without_session(state: State, transaction: Transactions, reported: Wit
 
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
-    """How long cells, notebooks and hooks may take, for as many turns as there are servers that are drained."""
+    """Return how long a drain may take, including the turns of other servers with orders before it."""
     drained = sum(1 for each in state.facts.values() if each.orders)
     turns = 1 + drained // max(1, state.policy.stops_at_once)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
@@ -93,7 +90,7 @@ async def give_back(state: State, transaction: Transactions, user: str, server: 
     """The server's own user gives its GPU back: it stops now, and comes back without one if the user asks for that.
 
     Raises:
-        Refused: 404 no such running server; 409 it has no GPU, or stops already.
+        Refused: 404: the server does not run. 409: it has no GPU, or stops already.
     """
     async with transaction() as changing:
         facts = state.facts.get((user, server))

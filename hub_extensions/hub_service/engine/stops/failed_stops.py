@@ -1,8 +1,7 @@
-"""Stops that are not over by their deadline: noted, shown to admins, counted, and tried again until they are over.
+"""Alarms for stops that are not over by their deadline: noted, shown to administrators, counted, and tried again.
 
-Each is one of two: the hub refuses it (`Culler` asks again after a pause), or the hub was asked and the lease is still
-ending. What the hub calls done while process or pod lives is ended by this service. Not here: when a stop has failed
-(``core/stops/lifecycle.py``), and the proof that nothing is left (``local_leases.py``, ``cluster_leases.py``).
+Either the hub refuses the stop, and the culler asks again after a pause; or the hub was asked, and the lease is still
+ending. If the hub calls a stop done while the process or pod lives, this service ends the process or pod.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ class FailedStops:
             await self._end_again(each)
 
     def info(self) -> tuple[messages.FailedStop, ...]:
-        """For admins, the oldest first."""
+        """Return the alarms for administrators, the oldest first."""
         wall = self.state.clock.wall
         return tuple(
             messages.FailedStop(
@@ -104,7 +103,7 @@ class FailedStops:
     # -------------------------------------------------------------- finding them
 
     def _found(self) -> Iterator[StopAlarm]:
-        """All alarms. A lease that the hub has only forgotten has no stop: it goes on, and is shown as such."""
+        """Yield all alarms. A lease whose server the hub has only forgotten was not stopped, so it never alarms."""
         now, deadline = self.state.clock.now(), self.state.policy.stop_deadline
         for stop in self.state.stops.values():
             if stop.state is StopState.ENDING:
@@ -114,7 +113,7 @@ class FailedStops:
                 listed, known = self.state.lists(lease), self.alarms.get(stop.key)
                 fault = fault_of(stop, listed, deadline, now)
                 if listed is None and known is not None:
-                    yield replace(known, stop=stop)  # nobody can tell now, and its lease is ending still
+                    yield replace(known, stop=stop)  # the hub's list is not known, and the lease is ending still
                 elif fault is not None:
                     why = explain("stop-hangs") if fault is StopFault.HANGS else self._left(lease)
                     yield StopAlarm(stop, lease.offer, stop.since, fault, why)

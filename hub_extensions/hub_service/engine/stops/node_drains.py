@@ -1,8 +1,7 @@
-"""Nodes of a cluster that an admin drains: the cluster's own cordon, with the admin's name and reason beside it.
+"""Drain a cluster's nodes: the cluster's own cordon, with the administrator's name and reason beside it.
 
-The order is written first, then the node is cordoned: what the cluster refuses is taken back, what somebody undoes
-there by another way is noted. Not here: what may be drained (``core/queue/cordons.py``), and cards of one machine
-(``admin_orders.py``).
+The order is written before the node is cordoned. It is withdrawn if the cluster refuses the cordon, and ends if
+somebody uncordons the node by another way.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ REFUSED, UNDONE = "opened-refused", "opened-elsewhere"
 
 
 class Cordoner(Protocol):
-    """Who can cordon: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+    """The part of ``adapters.kubernetes.ClusterWatch`` that cordons a node."""
 
     async def cordon(self, node: str, closed: bool) -> None:
-        """Let nothing new be placed on this node, or again. Raises ClusterAway, ClusterRefused."""
+        """Cordon or uncordon this node. Raises ClusterAway, ClusterRefused."""
 
 
 class NodeDrains:
@@ -57,8 +56,8 @@ class NodeDrains:
         """Nothing new is placed on this node from now on.
 
         Raises:
-            Refused: 409: it may not be, there is no such node, it is cordoned already, the cluster says no. 503: it is
-                not known whether it was done.
+            Refused: 409: not allowed, unknown node, cordoned already, or refused by the cluster. 503: it is not known
+                whether the node was cordoned.
         """
         async with self.transaction() as transaction:
             refusal = refuse_to_close_node(node, self.nodes(), may_cordon=self.allowed)
@@ -88,7 +87,7 @@ class NodeDrains:
             await self._write(transaction, left, (self._row("undrained-card", reason, f"admin {admin}"),))
 
     async def notice_undone(self, transaction: Transaction) -> None:
-        """Orders whose nodes are open again, though nobody said so here, are over."""
+        """End the orders whose nodes were uncordoned by another way."""
         undone = undone_elsewhere(self.state.cordons, self.nodes(), self.state.clock.utc_now())
         if undone:
             await self._end(transaction, undone, UNDONE)

@@ -1,7 +1,6 @@
-"""Which limits a server is under now: those of ``c.GpuCulling``, and the rules of the policy file as it was read last.
+"""The present limits of a server: those of ``c.GpuCulling``, and the rules of the policy file as it was last read.
 
-The file is read again when it changes. One that cannot be used leaves the last good rules in force, and says so.
-Not here: what the file may hold (``adapters/files/policy_file.py``), which rule fits (``core/culling/rules.py``).
+The file is read again when it changes. A file that cannot be used leaves the last good rules in force and is reported.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from hub_extensions.core.culling import CullPolicy, CullRule, RuledServer
 
 log = logging.getLogger("hub_extensions.hub_service")
 
-EVERY = 5.0
-"""Seconds from one glance at the file to the next."""
+EVERY = 5.0  # seconds between two looks at the file
 AskGroups = Callable[[], Awaitable[Collection[str] | None]]
-"""Asks for the groups that users are in; None: not known."""
+"""Returns the groups that users are in; `None` if they are not known."""
 KnownOffers = Callable[[], tuple[Collection[str], Collection[str]]]
-"""Gives the offers and pools that there are now."""
+"""Returns the present offers and pools."""
 
 
 class Policies:
     """The limits of every server.
 
     Attributes:
-        base: the settings. rules: of the file. problem: why the file as it is now is not in force; "": it is, or there
-            is none. doubts: what of it is surely not meant.
+        base: the settings. rules: of the file.
+        problem: why the present file is not in force; "" if it is, and without a file.
+        doubts: entries of the file that are surely not meant.
     """
 
     def __init__(self, base: CullPolicy, on_change: Callable[[], None]) -> None:
-        """`on_change`: called when other rules are in force."""
+        """Args: on_change: called when other rules are in force."""
         self.base = base
         self.rules: tuple[CullRule, ...] = ()
         self.problem = ""
@@ -48,10 +47,10 @@ class Policies:
         self._kept: dict[RuledServer, tuple[CullPolicy, str]] = {}
 
     def read_first(self) -> None:
-        """Read the file for the first time, where there is one.
+        """Read the file for the first time, if one is configured.
 
         Raises:
-            PolicyFileError: it cannot be used, and there are no rules of before.
+            PolicyFileError: the file cannot be used, and no earlier rules exist.
         """
         if self.base.policy_file:
             self._stamp = stamp_of(self.base.policy_file)
@@ -65,7 +64,7 @@ class Policies:
             await asyncio.sleep(EVERY)
 
     async def refresh(self) -> None:
-        """Read the file again if it has changed; its disk keeps nobody waiting."""
+        """Read the file again if it has changed, in a thread because its disk may be slow."""
         path = self.base.policy_file
         stamp = await asyncio.to_thread(stamp_of, path)
         if stamp == self._stamp:
@@ -88,7 +87,7 @@ class Policies:
         self._on_change()
 
     async def note_doubts(self, groups: AskGroups, offers: KnownOffers) -> None:
-        """Find what is surely not meant, with the groups as they were when the rules came into force."""
+        """Find entries that are surely not meant, with the groups of the time when the rules came into force."""
         if self._groups is None:
             self._groups = await groups()
         found = tuple(str(each) for each in culling.doubts(self.rules, self._groups, *offers()))
@@ -99,11 +98,11 @@ class Policies:
     # -------------------------------------------------------------- views
 
     def of(self, server: RuledServer, now: datetime) -> tuple[CullPolicy, str]:
-        """The limits of a server now (on the wall's clock), and the rule that sets them; "": none does."""
+        """Return the limits of a server now (by the wall clock), and the rule that sets them ("" without one)."""
         minute = now.replace(second=0, microsecond=0)
         if minute != self._minute:
             self._minute, self._kept = minute, {}
-        # whom no rule names is as good as anybody: few kinds of servers are left to be found for
+        # users whom no rule names are treated alike, so only few kinds of servers have to be cached
         groups = None if server.groups is None else server.groups & self._named_groups
         user = server.user if server.user in self._named_users else ""
         kind = RuledServer(user, groups, server.offer, server.pool)
@@ -112,19 +111,19 @@ class Policies:
         return self._kept[kind]
 
     def longest(self, server: RuledServer) -> timedelta | None:
-        """How long a server runs at most by any rule that may come to fit it; None: nothing ends it surely."""
+        """Return how long a server runs at most under any rule that can fit it; `None` without a certain end."""
         return culling.longest_for(server, self.rules, self.base)
 
     def longest_of_all(self) -> timedelta | None:
-        """The same of any server."""
+        """Return the same for any server."""
         return culling.longest_of_all(self.rules, self.base)
 
     def valid(self) -> bool | None:
-        """The file as it is now is in force; None: there is none."""
+        """Whether the present file is in force; `None` if no file is configured."""
         return not self.problem if self.base.policy_file else None
 
     def status(self) -> str | None:
-        """How it stands with the file, for an admin; None: there is none."""
+        """Return the state of the file for an administrator; `None` if no file is configured."""
         if not self.base.policy_file:
             return None
         if self.problem:

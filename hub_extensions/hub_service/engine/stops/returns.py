@@ -32,7 +32,7 @@ SIGNED_OUT = explain("not-back-signed-out")
 
 
 def without_returns_of(state: State, user: str) -> Changes:
-    """No server of a user who was signed out comes back, and its user reads that; a run that is there stays."""
+    """Cancel all returns of a user who was signed out, and notify the user; a run that is back already stays."""
     pending = [stop for stop in state.stops.values() if stop.user == user and stop.back and stop.back.run is None]
     stopped = [stop.back for stop in pending if stop.back and (user, stop.server) not in state.facts]
     outcomes = [_outcome(state, each, SIGNED_OUT) for each in stopped]
@@ -54,7 +54,7 @@ def _with_back(*changed: tuple[StopRecord, ServerReturn | None]) -> Changes:
 
 
 def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) -> Changes:
-    """How it went, for the journal and for its user's page; `why_not` None: it is back."""
+    """Return the outcome for the journal and the user's page; `why_not` is `None` if the server is back."""
     at, key = state.clock.utc_now(), (back.user, back.server)
     kind = RETURNED if why_not is None else NOT_RETURNED
     said = [of_server("server-returned" if why_not is None else "server-not-returned", back.server)]
@@ -66,7 +66,7 @@ def _outcome(state: State, back: ServerReturn, why_not: Reason | None = None) ->
 
 
 class Returns:
-    """Brings them back."""
+    """Brings servers back without a GPU."""
 
     def __init__(self, state: State, transaction: Transactions, hub: HubApi, rights: Rights) -> None:
         self.state = state
@@ -75,13 +75,13 @@ class Returns:
         self.rights = rights
 
     async def run(self) -> None:
-        """Look after all of them until cancelled."""
+        """Follow all returns until cancelled."""
         while True:
             await self.go_on()
             await asyncio.sleep(EVERY)
 
     async def go_on(self) -> None:
-        """One step of each."""
+        """Take the next step of each return."""
         for stop in tuple(self.state.stops.values()):
             if stop.back is None:
                 continue

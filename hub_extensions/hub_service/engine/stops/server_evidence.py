@@ -1,9 +1,7 @@
-"""What is known of a running server's use of its GPU, and what is to be decided on it.
+"""Evidence about a running server's use of its GPU, and the decision that follows from it.
 
-The evidence is the service's own sample of the device, and while that is fresh no report raises it; where the card
-tells it nothing, what DCGM measured; where nobody measured that, what the server reports of itself; else it is
-unknown, and unknown is never idle.
-Not here: what follows from it (``core/culling``), and who stops the server (``culler.py``).
+The evidence is the service's own sample of the device, and a fresh sample is not raised by a report. Without a sample
+it is DCGM's measurement, and without that the server's own report. Otherwise the use is unknown, which is never idle.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, merged
 
 REPORTS_LAST = timedelta(seconds=45)
 SAMPLES_LAST = timedelta(seconds=30)
-"""Until then what was measured is known; a third of it, two turns of the culler, is fresh."""
+"""A measurement is known for this long; for a third of it, two turns of the culler, it is fresh."""
 
 
 @dataclass(frozen=True, slots=True)
 class PresentEvidence:
-    """What is known of a server at one moment, found once for all that follows from it.
+    """The measurements and limits of a server at one moment, gathered once for all decisions of that moment.
 
     Attributes:
-        report: None: there is no fresh one. lease: None: it has no GPU. sample: of its GPU.
+        report: `None` without a fresh report. lease: `None` without a GPU. sample: of its GPU.
         use: as `ServerEvidence.use_of`.
     """
 
@@ -49,7 +47,7 @@ class ServerEvidence:
     """Evidence about running servers, and the decisions on it.
 
     Attributes:
-        dcgm: what is known of a device's use where the card tells it to nobody here.
+        dcgm: the use of devices that the machine itself does not report.
         node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
     """
 
@@ -60,17 +58,17 @@ class ServerEvidence:
         self._claims: dict[str, datetime] = {}
 
     def waiting(self, offer: OfferId) -> int:
-        """How many wait for what a server of this offer has."""
+        """Return how many tickets wait for this offer."""
         return self.state.waiting_for(offer)
 
     def decision(self, facts: ServerFacts, known: PresentEvidence | None = None) -> CullDecision:
-        """What is to be done about a server now. `known`: of this very moment; None: it is found here."""
+        """Decide about a server now. `known` is the evidence of this moment; it is gathered here if `None`."""
         known, now = known or self.known(facts), self.state.clock.now()
         evidence = self.evidence(facts, known)
         return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
 
     def known(self, facts: ServerFacts) -> PresentEvidence:
-        """What is known of a server now."""
+        """Gather the measurements and limits of a server now."""
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if lease is None:
@@ -100,7 +98,7 @@ class ServerEvidence:
         return not stops.may_be_work(self.state.reports.get((stop.user, stop.server)), stop.began)
 
     def stop_after_report(self, facts: ServerFacts) -> StopRecord | None:
-        """The stop of a server with what its last report adds; `None` if no try is under way, or nothing is new.
+        """Return the stop of a server after its last report; `None` without a change, or if no try is under way.
 
         A cell that runs during the drain is work, also after it has ended.
         """
@@ -113,7 +111,7 @@ class ServerEvidence:
     def note_claim(self, user: str, server: str) -> None:
         """Remember since when a server reports that its GPU works while DCGM sees nothing of it.
 
-        Only DCGM ends that: a report that alternates between 0 % and 100 % begins nothing anew.
+        Only DCGM ends that: a report that alternates between 0 % and 100 % does not start the time again.
         """
         report, _ = self.state.reports[user, server]
         facts = self.state.facts.get((user, server))
@@ -128,7 +126,7 @@ class ServerEvidence:
             self._claims.setdefault(lease.id, self.state.clock.utc_now())
 
     def use_of(self, lease: Lease) -> float | None:
-        """Percent of the lease's own use of its device, as it is decided on; None: not known."""
+        """Return the percentage of use on which decisions are based; `None` if it is not known."""
         return self._decisive_use(lease, self.sample_of(lease))
 
     def _decisive_use(self, lease: Lease, sample: DeviceSample | None) -> float | None:
@@ -159,7 +157,7 @@ class ServerEvidence:
         return reported, sample.used_percent
 
     def _own_report(self, lease: Lease) -> ServerReport | None:
-        """What its server reports. Where DCGM knows that others are on its card, its figure is everybody's."""
+        """Return the server's report, without its figure of use if DCGM knows that others share the card."""
         use, report = self.dcgm.use(lease), self.report(lease.user, lease.server)
         shared = use is not None and use.card_percent is not None
         return replace(report, used_percent=None) if report is not None and shared else report
@@ -170,10 +168,10 @@ class ServerEvidence:
         return (None, "none") if sample is None or sample.used_percent is None else (sample.used_percent, sample.source)
 
     def sample_of(self, lease: Lease) -> DeviceSample | None:
-        """The figures of a lease's GPU as they are known now, with their time and who measured them; None: nothing.
+        """Return the present figures of a lease's GPU, with time and source; `None` without a measurement.
 
-        Use and memory are the lease's own, None where they are not known. A device that several servers have tells one
-        thing for sure: when it is idle, everybody on it is. Busy, it does not say who.
+        Use and memory are the lease's own, or `None` if they are not known. A device that several servers share proves
+        only that all of them are idle when it is idle; a busy one does not show which server is busy.
         """
         age = self.state.inventory_age()
         if age is None or age > SAMPLES_LAST:
@@ -189,7 +187,7 @@ class ServerEvidence:
         return sample
 
     def figure_of(self, lease: Lease) -> Figure:
-        """What is kept of the lease's use of its device now."""
+        """Return the figure of the lease's use that is stored in its history."""
         sample = self.sample_of(lease)
         if sample is None:
             return Figure(None, None, "none")
@@ -197,7 +195,7 @@ class ServerEvidence:
         return Figure(sample.used_percent, sample.memory_used_bytes, source)
 
     def device_of(self, lease: Lease) -> str:
-        """The UUID of the lease's device, by the machine, a claim, or DCGM; "" where nobody has told it yet."""
+        """Return the UUID of the lease's device from the machine, a claim, or DCGM; "" if it is not known yet."""
         by_claim = self.state.cluster.device_of.get(lease.id, "") if self.state.cluster is not None else ""
         use = self.dcgm.use(lease)
         return lease.uuid or by_claim or (use.uuid if use is not None else "")
@@ -209,7 +207,7 @@ class ServerEvidence:
         return percent is not None and percent >= self.state.policy_of(lease.user, lease.offer).idle_below_percent
 
     def _sample_by_server(self, lease: Lease, sample: DeviceSample | None) -> DeviceSample | None:
-        """With what the server's own extension measured, used only where nobody else could. Its user can forge it."""
+        """Return a sample from the server's own report, which its user can forge: used only without a measurement."""
         report = self._own_report(lease)
         if report is None or report.used_percent is None:
             return sample
@@ -217,14 +215,14 @@ class ServerEvidence:
         return replace(reported, at=report.at, used_percent=report.used_percent, source="report")
 
     def report(self, user: str, server: str) -> ServerReport | None:
-        """What the server's own extension reported, if it is fresh."""
+        """Return the last report of the server's extension, if it is fresh."""
         known = self.state.reports.get((user, server))
         if known is None or self.state.clock.now() - known[1] > REPORTS_LAST:
             return None
         return known[0]
 
     def evidence(self, facts: ServerFacts, known: PresentEvidence | None = None) -> Evidence:
-        """What is known of a server now, as it is decided on."""
+        """Return the evidence about a server on which a decision is based."""
         known = known or self.known(facts)
         report, sample, lease = known.report, known.sample, known.lease
         since, after = self.state.no_session_since(facts.user), self.state.without_session.drain_after_seconds
@@ -246,7 +244,7 @@ class ServerEvidence:
         )
 
     def signs(self, facts: ServerFacts) -> tuple[UseSign, ...]:
-        """What is known of its use, as its user is shown it; nothing where nothing is culled."""
+        """Return the signs of its use for the server's user; empty if culling is off."""
         policy, report = self.state.policy_of(facts.user, facts.offer), self.report(facts.user, facts.server)
         if not policy.enabled or policy.never:
             return ()
@@ -259,7 +257,7 @@ class ServerEvidence:
     def _used(self, lease: Lease, known: PresentEvidence) -> bool:
         """Its GPU was measured in use since its start, or is just now, or a cell runs."""
         noted, report = self.state.uses.get(lease.id), known.report
-        # where nobody can tell the use, a running cell or program is work
+        # if the use is unknown, a running cell or program is work
         runs = report is not None and bool(report.busy_kernels or report.busy_terminals)
         return self._is_work(lease, known.use) or runs or (noted is not None and noted.first_used is not None)
 

@@ -1,7 +1,7 @@
-"""What every change of facts and leases does to the stops that have begun, whoever writes the change.
+"""Follow every change of facts and leases in the records of the stops that have begun.
 
-A server that is gone while it was being stopped was stopped by that: the audit and its user read the reason, also if
-the hub or this service was killed in between. Not here: carrying a stop out (``culler.py``).
+A server that disappears while it is being stopped was stopped for that reason: the journal and its user read it, also
+if the hub or this service was killed in between.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ TO_END = "was-to-end"
 
 
 def stopped_notice(row: JournalRow) -> NoticeRow:
-    """What the user of a stop that stands in the journal reads on every page until it is over."""
+    """Build the notice for the user of a server whose stop is in the journal."""
     user, server = row.user or "", row.server or ""
     which = of_server("server-stopped", server)
     return NoticeRow.because(row.at, user, server, which, *row.reasons, explain("files-kept"))
 
 
 def of_server(code: str, server: str) -> Reason:
-    """A sentence about a server of its reader; of a named one it has the name."""
+    """Return a sentence about a server for its user; it contains the name of a named server."""
     return explain(code, server=server) if server else explain(f"your-{code}")
 
 
 def with_stops(state: State, changes: Changes) -> Changes:
-    """Return these changes with what they do to the stops, and with the rows of stops that are over by them."""
+    """Return these changes with the stops that they change, and with the journal rows of stops that they end."""
     given = {stop.key: stop for stop in changes.stops}
     after: dict[StopKey, StopRecord | None] = {}
 

@@ -1,7 +1,4 @@
-"""What admins read of culling: the journal's rows of warnings, and what would happen to each server now.
-
-Not here: the decisions (``culler.py``), and stops that failed (``failed_stops.py``).
-"""
+"""Culling for administrators: the journal's rows of warnings, and the present decision about each server."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ from hub_extensions.hub_service.engine.views.presenters import other_ends
 WARNED = "warned"
 """The journal's kind of a countdown that is in its warning from now on."""
 RETURNED, NOT_RETURNED = "returned", "not-returned"
-"""What became of a server that was to come back without its GPU."""
+"""The journal's kinds of a server that was to come back without its GPU."""
 KEPT, EXTENDED = "kept", "extended"
-"""What its user's *keep* did: it is not stopped as idle, or its time limit is put off."""
+"""The journal's kinds of a user's *keep*: the server is not stopped as idle, or its lifetime is extended."""
 KINDS = (
     WARNED, KEPT, EXTENDED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
 )  # fmt: skip
 """The journal's kinds that are about culling."""
 Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
-"""What is known of a server, each fact as a reason."""
+"""Returns the evidence about a server, each fact as a reason."""
 
 
 def warned_rows(
@@ -52,7 +49,7 @@ def _warned(state: State, grounds: Grounds, facts: ServerFacts, decision: CullDe
 
 
 def _shown(state: State, facts: ServerFacts) -> Reason:
-    """How far the warning has come: its server was told when it asked. Which page has shown it, the stop says."""
+    """Return whether the warning could reach the server. The row of the stop names the pages that have shown it."""
     known = state.reports.get((facts.user, facts.server))
     if known is None:
         return explain("seen-not-shown")
@@ -62,7 +59,7 @@ def _shown(state: State, facts: ServerFacts) -> Reason:
 def kept_row(
     state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
 ) -> JournalRow:
-    """A row for a server whose user has pressed *keep*. `until`: in running time; None: no end is known."""
+    """Build the row for a *keep*. `until` is in running time; `None` if no end is known."""
     code = "extended-until" if kind == EXTENDED else "kept-until"
     why = [] if until is None else [explain(code, at=state.clock.wall(until))]
     return JournalRow.because(
@@ -73,9 +70,9 @@ def kept_row(
 async def culled_servers(
     state: State, decide: Callable[[ServerFacts], CullDecision], grounds: Grounds
 ) -> tuple[messages.CulledServer, ...]:
-    """What would happen to each running server, the first to stop first; those without an end in sight at last.
+    """Return the present decision about each running server, the first to stop first, those without an end last.
 
-    In slices between which others have a turn; whose server ends meanwhile is left out.
+    It is computed in slices between which other tasks have a turn; servers that end meanwhile are left out.
     """
     looked = [_culled_server(state, facts, decide(facts), grounds) async for facts in in_slices(state.facts.values())]
     found = [each for each in looked if (each.user, each.server) in state.facts]

@@ -63,7 +63,7 @@ class ServerView:
                 await transaction.write(changes)
 
     def _changes_of(self, user: str, server: str, warned: datetime | None) -> Changes:
-        """What the last report changes in the facts of the server, and in its stop if that has begun."""
+        """Return the changes of the last report to the facts of the server, and to its stop if that has begun."""
         facts = self.state.facts.get((user, server))
         if facts is None:
             return Changes()
