@@ -27,7 +27,7 @@ from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
 from tests.fakes.reasons import because
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=timezone.utc)
-WAS_IDLE = explain("was-idle")
+WAS_IDLE = explain("was-to-end")
 FULL = messages.Wait(False, None, None, None, 7800.0, because("1 person is ahead of you."))
 UNKNOWN = messages.Wait(False, None, None, None, None, because("Not known now."))
 NOW = messages.Wait(True, 0.0, 0.0, 0.0, 0.0, None)
@@ -292,7 +292,7 @@ class EngineInMemory:
         del self.queue[ticket]
         self.ended_by.append("" if user is not None else ": ".join(filter(None, [admin, why])))
 
-    async def tell_server(self, user: str, server: str) -> messages.ServerState | None:
+    async def state_for_server(self, user: str, server: str) -> messages.ServerState | None:
         return self.servers.get((user, server))
 
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:

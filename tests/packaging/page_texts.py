@@ -68,7 +68,7 @@ NAMED = {
     PACKAGE / "core" / "text" / "glossary.py": ("WORDS", "SENTENCES"),
     PACKAGE / "core" / "text" / "wording.py": ("PLACE",),
     PACKAGE / "core" / "culling" / "sources.py": ("WHO",),
-    PACKAGE / "core" / "culling" / "failed_stops.py": ("TO_DO",),
+    PACKAGE / "core" / "stops" / "lifecycle.py": ("TO_DO",),
     PAGES / "labels.py": ("STATES",),
     NOTICES: ("WARNED_FOR",),
     START / "spawn_form.py": ("ISOLATION",),

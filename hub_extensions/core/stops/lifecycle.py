@@ -198,7 +198,8 @@ def begin(
         before: the record of this run; `None` if its stop has not begun before.
     """
     if before is None:
-        return StopRecord(*key, STOPS[_ANNOUNCED, StopEvent.BEGUN], run, cause, why, began=now)
+        state = STOPS[_ANNOUNCED, StopEvent.BEGUN]
+        return StopRecord(*key, state=state, run=run, cause=cause, why=why, began=now)
     state = STOPS[before.state, StopEvent.BEGUN]
     return replace(before, state=state, cause=cause, why=why, began=now, seen=DrainSeen())
 
@@ -237,6 +238,11 @@ def stop(record: StopRecord, now: datetime) -> StopRecord | None:
     if not record.lease:
         return None
     return replace(after, since=now, began=None, pause=None, alarmed=False, seen=DrainSeen())
+
+
+def stop_by_others(key: StopKey, now: datetime) -> StopRecord:
+    """Return the record of a server that its user or the hub has stopped: its lease is still to be proved over."""
+    return StopRecord(*key, state=STOPS[_RUNNING, StopEvent.STOPPED], since=now)
 
 
 def release(record: StopRecord) -> StopRecord | None:

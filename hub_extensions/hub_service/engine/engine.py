@@ -407,7 +407,7 @@ class Engine:
         trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
         return self.servers.server_state(user, server, trespassed)
 
-    async def tell_server(self, user: str, server: str) -> messages.ServerState | None:
+    async def state_for_server(self, user: str, server: str) -> messages.ServerState | None:
         """What a server's own extension is told, which begins to drain once it is told to: no way back from then on.
 
         `None` if the server is not known here.
@@ -452,7 +452,7 @@ class Engine:
         return await self._state_of(user, server)
 
     async def _state_of(self, user: str, server: str) -> messages.ServerState:
-        state = await self.tell_server(user, server)
+        state = await self.state_for_server(user, server)
         if state is None:
             raise Refused(404, "This server is not known to the GPU service yet.", "server", "unknown-server")
         return state

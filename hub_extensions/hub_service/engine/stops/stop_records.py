@@ -71,7 +71,7 @@ def with_stops(state: State, changes: Changes) -> Changes:
         stop = found(key)
         if stop is None:
             if lease.state is LeaseState.ENDING and lease.id in stopped:
-                after[key] = StopRecord(*key, StopState.ENDING, since=now)
+                after[key] = lifecycle.stop_by_others(key, now)
         elif lease.state is LeaseState.ENDED and stop.state not in (StopState.RETURNING, StopState.RETURNED):
             ending = lifecycle.stop(stop, now)
             after[key] = None if ending is None else lifecycle.release(ending)

@@ -29,7 +29,7 @@ class OwnServer(ServerRoute):
 
     async def get(self) -> None:
         """Return the state; 404 while the service does not know this server."""
-        state = await self.engine.tell_server(self.server.user, self.server.server)
+        state = await self.engine.state_for_server(self.server.user, self.server.server)
         if state is None:
             raise BadInput("The GPU service does not know this server yet.", status=404, reason="unknown-server")
         self.answer(state)

@@ -375,7 +375,7 @@ async def test_an_order_is_withdrawn_until_the_kernels_are_interrupted_and_not_a
         assert hub.stopped == [] and not r.engine.state.stops
 
         await drains(r)
-        told = await r.engine.tell_server("ada", "")
+        told = await r.engine.state_for_server("ada", "")
         assert told is not None and told.save and told.countdown is not None and told.countdown.cause == "admin"
         assert not r.engine.admin_orders.may_undo_stop(held.id)
         with pytest.raises(Refused, match="already stopping"):

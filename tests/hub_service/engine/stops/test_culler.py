@@ -906,7 +906,7 @@ async def test_who_presses_keep_while_an_idle_server_saves_keeps_it(tmp_path: Pa
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
         await minutes(r, 3)
-        told = await r.engine.tell_server("ada", "")
+        told = await r.engine.state_for_server("ada", "")
         assert told is not None and told.save and told.countdown is not None and told.countdown.cause == "idle"
         kept = await r.engine.keep("ada", "")
         assert not kept.save and kept.countdown is not None and not kept.countdown.warn
