@@ -352,13 +352,13 @@ async def test_ones_own_page_speaks_the_language_of_its_readers_browser(service:
                 "jonossa sijalla 1",
                 "enintään 2 h 10 min",
                 "Tilanne: ",
-                "Sen GPU oli liian kauan",
+                "Sen aika oli täynnä",
             ),
         ),
         (
             "ja",
             "ja-JP",
-            ("最近の利用", "列で 1 番目", "最長 2 時間 10 分", "1 人います", "GPU が長い間使われて"),
+            ("最近の利用", "列で 1 番目", "最長 2 時間 10 分", "1 人います", "終了時刻が来て"),
         ),
         ("sv,en", "en", ("Your last uses", "1st in line", "wait at most 2 h 10 min")),
     ):
