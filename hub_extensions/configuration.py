@@ -23,7 +23,7 @@ from traitlets.config import Config
 from traitlets.config.loader import LazyConfigValue
 
 from hub_extensions.adapters.hub.hub_config import value_of
-from hub_extensions.adapters.hub.login_log import keep_secrets_out
+from hub_extensions.adapters.hub.login_log import hide_login_secrets
 from hub_extensions.authenticator.hub_setup import add_sign_on
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.notices import NoticeConfig, notice_hint
@@ -38,7 +38,7 @@ from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
 from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
-from hub_extensions.hub_service.setup.surroundings import chart_service_url, handed_down, own_hub_api
+from hub_extensions.hub_service.setup.surroundings import chart_service_url, inherited_variables, local_hub_api
 from hub_extensions.spawner.config.loader import Sections, check_notices, check_together, read_sections
 from hub_extensions.spawner.config.pod_settings import cluster_config
 from hub_extensions.spawner.config.spawner_classes import (
@@ -121,7 +121,7 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
         if settings.started_by_hub and is_hub_starting():
             settings, note, is_reachable = hold_port(settings, sections.service.connect_url)
             notes += filter(None, [note])
-        keep_secrets_out()
+        hide_login_secrets()
         raise_file_limit()
         if settings.started_by_hub:
             settings.dump(settings.folder / "service.json")
@@ -138,8 +138,8 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
         gpu_service_url=settings.url,
         gpu_servers_url=settings.servers_url,
         namespace=os.environ.get("POD_NAMESPACE", ""),
-        hub_api_url=own_hub_api(c, settings.base_url),
-        environment=handed_down(),
+        hub_api_url=local_hub_api(c, settings.base_url),
+        environment=inherited_variables(),
     )
     # the hub reports ended sessions to the gate's address
     address = add_gate(c, sections.gate, sections.sign_on, around, notes, may_write=not is_dry_run)
@@ -225,7 +225,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         **vars(notices),
         **keys,
         base_url=base_url,
-        hub_api_url=own_hub_api(c, base_url) if service.started_by_hub else "",
+        hub_api_url=local_hub_api(c, base_url) if service.started_by_hub else "",
         public_url=public_url,
         start_seconds=max(180.0, start_timeout + http_timeout + 30.0),
         allow_named_servers=bool(value_of(c, "JupyterHub", "allow_named_servers", False)),
@@ -301,7 +301,7 @@ def _add_service(c: Any, service: ServiceConfig, settings: Settings, notes: list
     }
     if settings.started_by_hub:
         ours["command"] = [sys.executable, *COMMAND, "--config", str(settings.folder / "service.json")]
-        if environment := handed_down():
+        if environment := inherited_variables():
             ours["environment"] = environment
     else:
         ours["info"] = to_info(settings)

@@ -24,7 +24,7 @@ from hub_extensions.configuration import ACCESS_SCOPE, ROLE_NAME, SERVICE_SCOPES
 from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.settings import settings_in, spelled
-from hub_extensions.hub_service.setup.service_info import Own, of_info, settings_from
+from hub_extensions.hub_service.setup.service_info import ServiceEnvironment, from_info, settings_from
 from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 from hub_extensions.spawner.config.traits import SECTIONS, Section
 from hub_extensions.spawner.kube import GpuKubeSpawner
@@ -104,9 +104,9 @@ def test_every_setting_reaches_a_service_apart_from_the_hub(c: Config) -> None:
         "JUPYTERHUB_API_TOKEN": service["api_token"],
         **{about.variable: f"{name}-of-its-environment" for name, about in settings_in(Settings).items()},
     }
-    told = of_info(json.loads(json.dumps(service["info"])))
+    told = from_info(json.loads(json.dumps(service["info"])))
     assert told is not None
-    there = settings_from(told, Own.of(environment, "/srv/gpu", "0.0.0.0"))
+    there = settings_from(told, ServiceEnvironment.of(environment, "/srv/gpu", "0.0.0.0"))
     for value in (there, there.offers, there.queue, there.culling, there.cluster):
         kind = type(value)
         fresh = Settings(hub_secret="", api_token="") if isinstance(value, Settings) else kind()

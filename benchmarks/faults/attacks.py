@@ -176,10 +176,10 @@ def answered(port: int, path: str, token: Signer | str) -> bool:
             answer.read()
             return answer.status in (200, 404)
         for _ in range(ATTEMPTS):
-            letter = token.sign("GET", PREFIX + path)
-            connection.request("GET", PREFIX + path, headers=letter.headers)
+            outgoing = token.sign("GET", PREFIX + path)
+            connection.request("GET", PREFIX + path, headers=outgoing.headers)
             answer = connection.getresponse()
-            if letter.heard(answer.status, answer.read(), answer.getheader(ANSWER_HEADER)):
+            if outgoing.verify(answer.status, answer.read(), answer.getheader(ANSWER_HEADER)):
                 return answer.status == 200
     except (OSError, http.client.HTTPException):
         return False

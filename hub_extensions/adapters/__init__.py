@@ -1,1 +1,1 @@
-"""TALKS. One file per outside system, no rules: values in, values out, nothing decided here."""
+"""TALKS. One folder for each outside system: it converts its data to and from values, and decides nothing."""

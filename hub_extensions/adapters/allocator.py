@@ -16,7 +16,7 @@ raising it.
 """
 
 
-def keep_small() -> None:
+def limit_arenas() -> None:
     """Use one arena for all threads and separate mappings for large blocks. Call it before the first thread starts."""
     with suppress(AttributeError, OSError):
         library = ctypes.CDLL(None)
@@ -24,7 +24,7 @@ def keep_small() -> None:
             library.mallopt(name, value)
 
 
-def give_back() -> None:
+def trim_memory() -> None:
     """Return free memory to the system. It takes some milliseconds, without the interpreter's lock."""
     with suppress(AttributeError, OSError):
         ctypes.CDLL(None).malloc_trim(0)

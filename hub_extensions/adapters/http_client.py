@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from hub_extensions.adapters.linux.listeners import ProvingClient
+from hub_extensions.adapters.linux.listeners import VerifyingTCPClient
 
 HttpClient: TypeAlias = SimpleAsyncHTTPClient
 
@@ -22,8 +22,8 @@ MAX_BYTES = 100 * 1024 * 1024  # tornado's own default
 def http_client(
     *,
     at_once: int = 10,
-    most_bytes: int = MAX_BYTES,
-    most_buffered: int = MAX_BYTES,
+    max_bytes: int = MAX_BYTES,
+    max_buffered: int = MAX_BYTES,
     account: int | None = None,
     **defaults: Any,
 ) -> HttpClient:
@@ -31,19 +31,19 @@ def http_client(
 
     Args:
         at_once: the number of requests that run at the same time; further ones wait.
-        most_bytes: the longest answer; a longer one is an error.
-        most_buffered: how many bytes of an answer are read ahead.
+        max_bytes: the longest answer; a longer one is an error.
+        max_buffered: how many bytes of an answer are read ahead.
         account: refuse a listener on this machine that runs under another account (uid); `None` to accept any.
         defaults: for each request, as ``HTTPRequest`` takes them.
     """
     client = HttpClient(
         force_instance=True,
         max_clients=at_once,
-        max_body_size=most_bytes,
-        max_buffer_size=most_buffered,
+        max_body_size=max_bytes,
+        max_buffer_size=max_buffered,
         defaults=defaults,
     )
     if account is not None:
         client.tcp_client.close()
-        client.tcp_client = ProvingClient(account)
+        client.tcp_client = VerifyingTCPClient(account)
     return client

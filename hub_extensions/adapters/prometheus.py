@@ -239,7 +239,7 @@ class Prometheus:
             decompress_response=False,
         )
         if self._client is None:
-            self._client = http_client(at_once=3, most_bytes=ANSWER_BYTES)
+            self._client = http_client(at_once=3, max_bytes=ANSWER_BYTES)
         try:
             answer = await self._client.fetch(request, raise_error=False)
         except (HTTPClientError, OSError, ValueError, asyncio.TimeoutError) as error:

@@ -127,7 +127,7 @@ class SessionRegistry:
         judged = ((each, limit_passed(each, self._config, now)) for each in self._living.values())
         return [(session, cause) for session, cause in judged if cause is not None]
 
-    def ended_lately(self) -> Iterable[SignOnSession]:
+    def ended_recently(self) -> Iterable[SignOnSession]:
         """Return the sessions that ended within `LATE_TOKENS`."""
         since = self._now() - LATE_TOKENS
         return [each for each in self._ended.values() if each.ended is not None and each.ended >= since]

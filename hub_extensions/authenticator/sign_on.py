@@ -15,7 +15,7 @@ from typing import Any
 
 from jupyterhub import orm, roles
 
-from hub_extensions.adapters.hub.login_log import keep_secrets_out
+from hub_extensions.adapters.hub.login_log import hide_login_secrets
 from hub_extensions.adapters.service.gpu_service import gpu_service
 from hub_extensions.adapters.store.sign_on import PendingStop, SignOnStore
 from hub_extensions.authenticator.gate_caller import GateCaller, ServiceCaller
@@ -58,7 +58,7 @@ class HubSignOn:
         role = orm.Role.find(app.db, ADMIN_ROLE)
         for user in {*app.db.query(orm.User).filter_by(admin=True), *(role.users if role is not None else ())}:
             self.grant_admins(user)
-        keep_secrets_out()
+        hide_login_secrets()
         self._work = asyncio.ensure_future(self._run())
 
     # ---------------------------------------------------------------- sessions of a browser

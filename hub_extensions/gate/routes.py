@@ -199,7 +199,7 @@ class SignedRoute(GatePage, ABC):
 
     async def post(self) -> None:
         header = self.request.headers.get("Authorization", "")
-        judged = self.signatures.judge("POST", self.request.uri or "", header) if self.signatures else None
+        judged = self.signatures.verify("POST", self.request.uri or "", header) if self.signatures else None
         if judged is None:
             self.refuse("not-found", 404)
             return

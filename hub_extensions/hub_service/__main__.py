@@ -28,9 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
     """Run the service in the child process, which ends with its supervisor."""
-    from hub_extensions.adapters.allocator import keep_small
+    from hub_extensions.adapters.allocator import limit_arenas
 
-    keep_small()
+    limit_arenas()
     # mako, a dependency of alembic, would load all of pygments for coloured error pages: 4 MiB for nothing
     sys.modules.setdefault("pygments", None)  # type: ignore[arg-type]
     from hub_extensions.hub_service.setup.settings import SettingsError
@@ -76,10 +76,10 @@ def _apart(options: argparse.Namespace, parent: int) -> int:
     from pathlib import Path
 
     from hub_extensions.hub_service.serve import serve_apart
-    from hub_extensions.hub_service.setup.service_info import Own
+    from hub_extensions.hub_service.setup.service_info import ServiceEnvironment
     from hub_extensions.hub_service.setup.state_dir import folder_apart
 
-    own = Own.of(os.environ, options.state_dir, options.host)
+    own = ServiceEnvironment.of(os.environ, options.state_dir, options.host)
     folder = folder_apart(Path(own.state_dir))
     return asyncio.run(serve_apart(replace(own, state_dir=str(folder)), parent))
 

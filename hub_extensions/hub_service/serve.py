@@ -45,7 +45,7 @@ from hub_extensions.hub_service.process import (
     watch_database,
 )
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts, TemplateProblem
-from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, Own
+from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, ServiceEnvironment
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.settings_client import RemoteSettings
 from hub_extensions.hub_service.setup.state_dir import LOCK_FILE, SETTINGS_FILE
@@ -67,7 +67,7 @@ async def serve(settings: Settings, parent: int) -> int:
         return await _served(settings, lifetime)
 
 
-async def serve_apart(own: Own, parent: int) -> int:
+async def serve_apart(own: ServiceEnvironment, parent: int) -> int:
     """Like `serve`, with the settings that the hub sends, until the hub has other ones; returns the exit status."""
     log_json(_hidden((own.api_token, own.hub_secret, *own.secrets.values())))
     with Lifetime(parent) as lifetime, closing(RemoteSettings(own, lifetime)) as remote:

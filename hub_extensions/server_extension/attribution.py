@@ -17,7 +17,7 @@ from pathlib import PurePath
 from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.messages import Holder
 from hub_extensions.core.text.reasons import explain
-from hub_extensions.server_extension.readings import NOT_WHICH, Held
+from hub_extensions.server_extension.readings import NOT_WHICH, HeldMemory
 
 NOT_HOW_MUCH = explain("holders-amounts-not-known")
 NOT_WHOSE = explain("holders-own-not-known")
@@ -64,7 +64,7 @@ class Kernel:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class DeviceFacts:
     """The facts for the decision about one device.
 
     Attributes:
@@ -87,63 +87,63 @@ class Scene:
     sees_all: bool = False
 
 
-def held(scene: Scene) -> Held:
+def held(facts: DeviceFacts) -> HeldMemory:
     """Return which of this server's programs hold the memory of this device."""
-    listed, used = scene.sample.pids, scene.sample.memory_used_bytes
-    if listed or (listed is not None and (used is None or scene.sees_all)):
-        return _as_listed(scene, listed)
+    listed, used = facts.sample.pids, facts.sample.memory_used_bytes
+    if listed or (listed is not None and (used is None or facts.sees_all)):
+        return _as_listed(facts, listed)
     if used is not None and used < LITTLE_BYTES:
-        return Held(own_memory_bytes=0, holders=())
-    opened = [program for program in scene.programs if program.holds]
+        return HeldMemory(own_memory_bytes=0, holders=())
+    opened = [program for program in facts.programs if program.holds]
     if opened:
-        return _as_opened(scene, opened)
-    return _as_started(scene)
+        return _as_opened(facts, opened)
+    return _as_started(facts)
 
 
-def _as_listed(scene: Scene, listed: Sequence[int]) -> Held:
+def _as_listed(facts: DeviceFacts, listed: Sequence[int]) -> HeldMemory:
     """Use the driver's complete list: ours are the processes with our mark."""
-    ours = {program.pid: program for program in scene.programs}
+    ours = {program.pid: program for program in facts.programs}
     mine = [ours[pid] for pid in listed if pid in ours]
-    amounts = scene.sample.memory_by_pid
-    holders = _holders(scene, mine, amounts)
+    amounts = facts.sample.memory_by_pid
+    holders = _holders(facts, mine, amounts)
     known = all(program.pid in amounts for program in mine)
     own = sum(amounts[program.pid] for program in mine) if known else None
-    return Held(own, holders, None if known else NOT_HOW_MUCH)
+    return HeldMemory(own, holders, None if known else NOT_HOW_MUCH)
 
 
-def _as_opened(scene: Scene, opened: Sequence[Program]) -> Held:
-    holders = _holders(scene, opened, {})
-    if scene.shared:
-        return Held(None, holders, NOT_WHOSE)
-    if scene.several:
-        return Held(None, holders, NOT_HOW_MUCH)
-    used = scene.sample.memory_used_bytes
+def _as_opened(facts: DeviceFacts, opened: Sequence[Program]) -> HeldMemory:
+    holders = _holders(facts, opened, {})
+    if facts.shared:
+        return HeldMemory(None, holders, NOT_WHOSE)
+    if facts.several:
+        return HeldMemory(None, holders, NOT_HOW_MUCH)
+    used = facts.sample.memory_used_bytes
     if len(holders) > 1:
-        return Held(used, holders, NOT_HOW_MUCH)
+        return HeldMemory(used, holders, NOT_HOW_MUCH)
     (only,) = holders
-    return Held(used, (Holder(only.name, only.path, only.kernel, used, only.idle_since),))
+    return HeldMemory(used, (Holder(only.name, only.path, only.kernel, used, only.idle_since),))
 
 
-def _as_started(scene: Scene) -> Held:
+def _as_started(facts: DeviceFacts) -> HeldMemory:
     """Decide by time alone: the one kernel that existed when the memory was allocated."""
-    taken = scene.taken_seconds
-    if scene.shared or scene.several or taken is None:
-        return Held(note=NOT_WHICH)
-    before = [kernel for kernel in scene.kernels if kernel.age_seconds is not None and kernel.age_seconds >= taken]
-    if len(before) != 1 or any(kernel.age_seconds is None for kernel in scene.kernels):
-        return Held(note=NOT_WHICH)
-    used, kernel = scene.sample.memory_used_bytes, before[0]
-    return Held(used, (_holder_of_kernel(kernel, used),), PROBABLY)
+    taken = facts.taken_seconds
+    if facts.shared or facts.several or taken is None:
+        return HeldMemory(note=NOT_WHICH)
+    before = [kernel for kernel in facts.kernels if kernel.age_seconds is not None and kernel.age_seconds >= taken]
+    if len(before) != 1 or any(kernel.age_seconds is None for kernel in facts.kernels):
+        return HeldMemory(note=NOT_WHICH)
+    used, kernel = facts.sample.memory_used_bytes, before[0]
+    return HeldMemory(used, (_holder_of_kernel(kernel, used),), PROBABLY)
 
 
-def _holders(scene: Scene, programs: Sequence[Program], amounts: Mapping[int, int]) -> tuple[Holder, ...]:
+def _holders(facts: DeviceFacts, programs: Sequence[Program], amounts: Mapping[int, int]) -> tuple[Holder, ...]:
     """Return one holder for each notebook or program with the memory of all its processes, the largest first."""
-    family = {program.pid: program for program in scene.programs}
+    family = {program.pid: program for program in facts.programs}
     found: dict[str, Holder] = {}
     memory: dict[str, int | None] = {}
     holding = {program.pid for program in programs}
     for program in programs:
-        key, holder = _named(scene, program, family, holding)
+        key, holder = _named(facts, program, family, holding)
         found.setdefault(key, holder)
         amount, before = amounts.get(program.pid), memory.get(key, 0)
         memory[key] = None if amount is None or before is None else before + amount
@@ -153,11 +153,13 @@ def _holders(scene: Scene, programs: Sequence[Program], amounts: Mapping[int, in
     return tuple(sorted(whole, key=lambda holder: (-(holder.memory_bytes or 0), holder.name, holder.kernel)))
 
 
-def _named(scene: Scene, program: Program, family: Mapping[int, Program], holding: set[int]) -> tuple[str, Holder]:
+def _named(
+    facts: DeviceFacts, program: Program, family: Mapping[int, Program], holding: set[int]
+) -> tuple[str, Holder]:
     """Return the holder of a program: the kernel it descends from, else the notebook in its environment, else the
     program itself.
     """
-    kernels = {kernel.pid: kernel for kernel in scene.kernels if kernel.pid is not None}
+    kernels = {kernel.pid: kernel for kernel in facts.kernels if kernel.pid is not None}
     oldest = program
     for ancestor in _line(program, family):
         if ancestor.pid in kernels:
@@ -166,8 +168,8 @@ def _named(scene: Scene, program: Program, family: Mapping[int, Program], holdin
         if ancestor.pid in holding:
             oldest = ancestor
     if program.session:
-        path = _below(program.session, scene.root)
-        same = [kernel for kernel in scene.kernels if path and kernel.path == path]
+        path = _below(program.session, facts.root)
+        same = [kernel for kernel in facts.kernels if path and kernel.path == path]
         if len(same) == 1:
             return same[0].id, _holder_of_kernel(same[0], None)
         return program.session, Holder(os.path.basename(program.session), path, "", None, None)

@@ -25,7 +25,7 @@ from hub_extensions.core.stops import INTERRUPTED
 
 HOOK = "gpu-before-stop"
 OUTPUT = "gpu-before-stop.log"
-MOST_OUTPUT_BYTES = 1_000_000
+MAX_OUTPUT_BYTES = 1_000_000
 INTERRUPT_SECONDS = 5.0
 """Interrupted cells may go on for this long before the pages save, including the time to list and interrupt them."""
 ANSWER_SECONDS = 3.0  # reserved for the report to the service that everything is done
@@ -253,7 +253,7 @@ async def _read(readable: int, into: bytearray) -> None:
     )
     try:
         while piece := await stream.read(65_536):
-            into += piece[: max(0, MOST_OUTPUT_BYTES - len(into))]
+            into += piece[: max(0, MAX_OUTPUT_BYTES - len(into))]
     finally:
         transport.close()
 

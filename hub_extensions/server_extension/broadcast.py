@@ -27,7 +27,7 @@ TICK_SECONDS = 1.0
 QUIET_SECONDS = 10.0
 """A listener that received nothing for this long gets an empty message, so that it knows the connection is alive."""
 UNREAD_SECONDS = 30.0
-MOST_LISTENERS = 50
+MAX_LISTENERS = 50
 JUMP = timedelta(seconds=1)
 """The wall clock has jumped if it and the running clock differ by this much about a reading's age."""
 MOVED = 0.02  # a holder's memory counts as changed if it moves by more than this part
@@ -135,7 +135,7 @@ class Broadcast:
 
     def join(self, listener: Listener) -> None:
         """Add a panel and send it everything. Above the limit it is closed with a reason."""
-        if len(self._listeners) >= MOST_LISTENERS:
+        if len(self._listeners) >= MAX_LISTENERS:
             listener.drop(1013, "too many open panels")
             return
         self.opened = True

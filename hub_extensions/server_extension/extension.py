@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool
 
-from hub_extensions.adapters.hub.login_log import keep_secrets_out
+from hub_extensions.adapters.hub.login_log import hide_login_secrets
 from hub_extensions.adapters.linux.procfs import LEASE_MARK
 from hub_extensions.core.messages import Report
 from hub_extensions.server_extension.before_stop import HOOK, BeforeStop
@@ -86,7 +86,7 @@ class GpuExtension(ExtensionApp):
         """Create the parts from the environment; nothing is opened or requested before the server's event loop runs."""
         # our own loggers use the format and level of the server
         logging.getLogger(PACKAGE).parent = self.log
-        keep_secrets_out()  # a login returns to a page of this server, with its code in the address
+        hide_login_secrets()  # a login returns to a page of this server, with its code in the address
         address, uuids = address_in(os.environ), leased_uuids(os.environ)
         # a simulated reader shows the whole machine, so only named devices belong to this server
         finds = not uuids and in_pod(os.environ) and not os.environ.get(SIMULATED)

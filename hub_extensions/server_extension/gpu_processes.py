@@ -18,8 +18,8 @@ from typing import Any
 from hub_extensions.adapters.linux import procfs
 from hub_extensions.adapters.nvml.processes import sees_all_processes
 from hub_extensions.core.gpu.devices import InventoryReading
-from hub_extensions.server_extension.attribution import LITTLE_BYTES, Kernel, Program, Scene, held
-from hub_extensions.server_extension.readings import Held
+from hub_extensions.server_extension.attribution import LITTLE_BYTES, DeviceFacts, Kernel, Program, held
+from hub_extensions.server_extension.readings import HeldMemory
 
 SCAN_SECONDS = 10.0
 MEMORY_OF_THE_GPU = "/dev/nvidia-uvm"
@@ -94,7 +94,7 @@ class GpuProcesses:
     Args:
         lease: this server's lease mark; only processes that carry it belong to this server.
         root: the directory to which notebook paths are relative.
-        sees_all: as in ``attribution.Scene``; `None` to find out from this process.
+        sees_all: as in ``attribution.DeviceFacts``; `None` to find out from this process.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class GpuProcesses:
         self._described: dict[tuple[int, int], bool] = {}
         self._memory = _Memory()
 
-    def refresh(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
+    def refresh(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, HeldMemory]:
         """Return the holders of each device.
 
         Args:
@@ -135,7 +135,7 @@ class GpuProcesses:
         kernels = self._kernels()
         return {
             uuid: held(
-                Scene(
+                DeviceFacts(
                     sample,
                     tuple(programs.values()),
                     kernels,

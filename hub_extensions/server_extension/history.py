@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hub_extensions.core.messages import Series
 
 SPAN_SECONDS = 600.0
-MOST_POINTS = 900  # limit for memory use at any pace; ten minutes at one second are 600 points
+MAX_POINTS = 900  # limit for memory use at any pace; ten minutes at one second are 600 points
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Ring:
     def __init__(self, uuids: tuple[str, ...], span_seconds: float = SPAN_SECONDS) -> None:
         self._span_seconds = span_seconds
         self._lock = threading.Lock()
-        self._points: dict[str, deque[Point]] = {uuid: deque(maxlen=MOST_POINTS) for uuid in uuids}
+        self._points: dict[str, deque[Point]] = {uuid: deque(maxlen=MAX_POINTS) for uuid in uuids}
         self._shared = set(uuids)
 
     def add(self, uuid: str, point: Point, shared: bool | None = None) -> None:
@@ -51,7 +51,7 @@ class Ring:
         """
         with self._lock:
             if uuid not in self._points:  # it was found only now
-                self._points[uuid] = deque(maxlen=MOST_POINTS)
+                self._points[uuid] = deque(maxlen=MAX_POINTS)
                 self._shared.add(uuid)
             if shared is not None:
                 (self._shared.add if shared else self._shared.discard)(uuid)

@@ -22,7 +22,7 @@ FRESH_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldMemory:
     """The memory of the device that this server's own programs hold; as in ``messages.GpuReading``."""
 
     own_memory_bytes: int | None = None
@@ -48,7 +48,7 @@ class Entitlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class MemoryLimit:
     """The limit for one device; the fields are as in ``messages.GpuReading``."""
 
     shared: bool
@@ -57,7 +57,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class ExternalUse:
     """Use that was measured elsewhere.
 
     Attributes:
@@ -78,7 +78,7 @@ class FiguresWatch:
     def __init__(self) -> None:
         self._seen: tuple[Figures, float, float] | None = None
 
-    def judge(self, figures: Figures | None, now: datetime, clock: float) -> Outside | None:
+    def judge(self, figures: Figures | None, now: datetime, clock: float) -> ExternalUse | None:
         """Return the last figures and whether they are fresh; `None` if there never were any, so that nothing measures
         elsewhere.
 
@@ -93,7 +93,7 @@ class FiguresWatch:
         if self._seen is None:
             return None
         last, since, age = self._seen
-        return Outside(last, age + clock - since <= FRESH_SECONDS)
+        return ExternalUse(last, age + clock - since <= FRESH_SECONDS)
 
 
 def reading_of(
@@ -101,16 +101,16 @@ def reading_of(
     sample: DeviceSample | None,
     at: datetime,
     *,
-    held: Held | None = None,
-    terms: Terms,
-    outside: Outside | None = None,
+    held: HeldMemory | None = None,
+    limit: MemoryLimit,
+    outside: ExternalUse | None = None,
 ) -> GpuReading:
     """Return the reading of one device for the panel.
 
     Args:
         at: the time of the reading without a sample.
     """
-    held = held or Held()
+    held = held or HeldMemory()
     reading = GpuReading(
         uuid=device.uuid,
         product=device.product,
@@ -122,12 +122,12 @@ def reading_of(
         at=at if sample is None else sample.at,
         note=_note(sample),
         own_memory_bytes=held.own_memory_bytes,
-        limit_bytes=terms.limit_bytes,
-        limit_source=terms.limit_source,
+        limit_bytes=limit.limit_bytes,
+        limit_source=limit.limit_source,
         counters=None if sample is None else sample.counters,
         holders=held.holders,
         holders_note=held.note,
-        shared=terms.shared,
+        shared=limit.shared,
     )
     if outside is None or outside.figures.uuid not in ("", device.uuid):
         return reading
@@ -144,7 +144,7 @@ def _note(sample: DeviceSample | None) -> Reason | None:
     return NOT_MEASURABLE if sample.source == "none" else NOT_YET
 
 
-def _with_figures(reading: GpuReading, outside: Outside) -> GpuReading:
+def _with_figures(reading: GpuReading, outside: ExternalUse) -> GpuReading:
     figures = outside.figures
     if figures.used_percent is None or not math.isfinite(figures.used_percent):
         return reading
@@ -168,7 +168,7 @@ _FACTORS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _MOST_WITHOUT_TOTAL = 1 << 40  # no card has a tebibyte; a larger limit is ignored if the card's size is not known
 
 
-def terms_of(device: Device, right: Entitlement) -> Terms:
+def memory_limit_of(device: Device, right: Entitlement) -> MemoryLimit:
     """Return the limit for one of this server's devices. In doubt it counts as shared, so that nobody sees a
     neighbour's memory as their own.
 
@@ -177,35 +177,35 @@ def terms_of(device: Device, right: Entitlement) -> Terms:
     """
     hami = _hami_limit(device, right)
     if hami is not None:
-        return Terms(True, hami, "hami")
+        return MemoryLimit(True, hami, "hami")
     mechanism = right.environ.get(POD_MARK)
     if mechanism:
-        return _terms_in_pod(device, right, mechanism)
+        return _memory_limit_in_pod(device, right, mechanism)
     if not right.asked:
-        return Terms(False)
+        return MemoryLimit(False)
     state = right.state
     if state is None or not {device.uuid, state.uuid} <= set(right.uuids):
-        return Terms(True)
+        return MemoryLimit(True)
     if state.share >= 1:
-        return Terms(False)  # a lease of several devices names one of them, and all are whole
+        return MemoryLimit(False)  # a lease of several devices names one of them, and all are whole
     if state.uuid != device.uuid or state.memory_bytes is None:
-        return Terms(True)
+        return MemoryLimit(True)
     total = device.memory_bytes
-    return Terms(True, state.memory_bytes if total is None else min(state.memory_bytes, total), "share")
+    return MemoryLimit(True, state.memory_bytes if total is None else min(state.memory_bytes, total), "share")
 
 
-def _terms_in_pod(device: Device, right: Entitlement, mechanism: str) -> Terms:
+def _memory_limit_in_pod(device: Device, right: Entitlement, mechanism: str) -> MemoryLimit:
     """Return the limit on a cluster, where the service knows no device, only the mechanism. An unknown mechanism
     counts as shared.
     """
     if mechanism in _ALONE:
-        return Terms(False)
+        return MemoryLimit(False)
     state = right.state
     if state is None or state.memory_bytes is None or state.memory_enforced or len(right.uuids) != 1:
-        return Terms(True)
+        return MemoryLimit(True)
     if device.memory_bytes is not None and state.memory_bytes >= device.memory_bytes:
-        return Terms(True)  # the lease names no part of it
-    return Terms(True, state.memory_bytes, "share")
+        return MemoryLimit(True)  # the lease names no part of it
+    return MemoryLimit(True, state.memory_bytes, "share")
 
 
 _ALONE = frozenset(mechanism.value for mechanism in ALONE)

@@ -21,7 +21,14 @@ from hub_extensions.core.messages import GpuReading, Series, ServerState
 from hub_extensions.core.offers.pod_request import POD_MARK
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.server_extension.history import Point, Ring
-from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, FiguresWatch, Held, reading_of, terms_of
+from hub_extensions.server_extension.readings import (
+    NOT_WHICH,
+    Entitlement,
+    FiguresWatch,
+    HeldMemory,
+    memory_limit_of,
+    reading_of,
+)
 
 SHORTEST_SECONDS, LONGEST_SECONDS = 1.0, 60.0  # limits for the period that a listener may ask for
 UNWATCHED_SECONDS = 10.0
@@ -46,7 +53,7 @@ class Reader(Protocol):
         ...
 
 
-HolderRefresh = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, Held]]
+HolderRefresh = Callable[[InventoryReading, Mapping[str, bool], float], Mapping[str, HeldMemory]]
 """Returns the holders of each device's memory, from the reading, which devices are shared, and the running clock."""
 
 
@@ -287,8 +294,8 @@ class Sampler:
         """Return each device's reading for the panel, and add a point to the history."""
         server = None if self._server is None else self._server()
         right = Entitlement(self._uuids, self._environ, self._server is not None, server)
-        terms = {uuid: terms_of(device, right) for uuid, device in mine.items()}
-        held = self._who_holds(reading, {uuid: one.shared for uuid, one in terms.items()}, clock)
+        limit = {uuid: memory_limit_of(device, right) for uuid, device in mine.items()}
+        held = self._who_holds(reading, {uuid: one.shared for uuid, one in limit.items()}, clock)
         outside = self._figures.judge(None if server is None else server.figures, self._wall(), clock)
         readings = []
         for uuid, device in mine.items():
@@ -298,7 +305,7 @@ class Sampler:
                 sample,
                 reading.at,
                 held=held.get(uuid),
-                terms=terms[uuid],
+                limit=limit[uuid],
                 outside=outside,
             )
             handed = sample is None or sample.used_percent is None
@@ -310,14 +317,16 @@ class Sampler:
                 self._ring.add(uuid, Point(clock, None, None))
         return tuple(readings)
 
-    def _who_holds(self, reading: InventoryReading, shared: Mapping[str, bool], clock: float) -> Mapping[str, Held]:
+    def _who_holds(
+        self, reading: InventoryReading, shared: Mapping[str, bool], clock: float
+    ) -> Mapping[str, HeldMemory]:
         try:
             return self._holding(reading, shared, clock)
         except Exception as error:  # noqa: BLE001 - an error about the holders must not hide the reading; it is shown, and logged once
             if not self._holding_failed:
                 log.warning("Who holds the GPU cannot be found out: %r", error)
             self._holding_failed = True
-            return dict.fromkeys(shared, Held(note=NOT_WHICH))
+            return dict.fromkeys(shared, HeldMemory(note=NOT_WHICH))
 
     def _without_news(self, state: str, reason: Reason) -> Sampled:
         before = self._sampled

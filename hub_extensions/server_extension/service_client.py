@@ -33,7 +33,7 @@ POLL_STRANGER_SECONDS, POLL_STRANGER_MOST_SECONDS = 60.0, 600.0
 SAME_TIME = timedelta(seconds=2)
 REPORT_EVERY_SECONDS = 30.0
 REQUEST_SECONDS = 5.0
-MOST_BYTES = 1024 * 1024  # an answer has some kilobytes; a longer one does not come from the service
+MAX_ANSWER_BYTES = 1024 * 1024  # an answer has some kilobytes; a longer one does not come from the service
 
 AWAY = explain("away")
 NO_SCOPE = explain("no-scope")
@@ -137,8 +137,8 @@ class ServiceLink:
             return
         # a separate client, so that a slow service does not use up the connections of the server
         self._client = http_client(
-            most_bytes=MOST_BYTES,
-            most_buffered=MOST_BYTES,
+            max_bytes=MAX_ANSWER_BYTES,
+            max_buffered=MAX_ANSWER_BYTES,
             account=self._address.account,
             user_agent="jupyterhub-gpu",
             decompress_response=False,  # the limit has to hold for the unpacked answer

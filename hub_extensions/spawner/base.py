@@ -332,7 +332,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """
         asked = self._gpu_service.ask(
             replace(ask, ticket=start.ticket or ""),
-            hear=functools.partial(report_unanswered, start),
+            on_unanswered=functools.partial(report_unanswered, start),
             patience=self.gpu_patience_seconds if start.wants_gpu else 0,
         )
         # if this is cancelled meanwhile, the ticket is still remembered and its end can be reported

@@ -16,7 +16,7 @@ from kubernetes_asyncio.client import V1Pod
 from tornado import web
 from traitlets import Bool, CaselessStrEnum, Float, Unicode
 
-from hub_extensions.adapters.linux.timeouts import unbroken
+from hub_extensions.adapters.linux.timeouts import shielded
 from hub_extensions.core.cluster.placement import PodDemands
 from hub_extensions.core.cluster.pod_status import LOST_REASONS, PodState, pod_state
 from hub_extensions.core.messages import LeaseGrant
@@ -202,7 +202,7 @@ class GpuKubeSpawner(PodSpawner):
         self._gpu_ran = True
         grant = start.grant
         self._gpu_lease = grant.lease if grant is not None else ""
-        await unbroken(self.gpu_start_watch())
+        await shielded(self.gpu_start_watch())
         max_wait, outside_after = timedelta(hours=self.gpu_max_wait_hours), timedelta(seconds=self.gpu_outside_seconds)
         before = self._gpu_token
         try:

@@ -116,7 +116,7 @@ async def test_every_client_reaches_whom_it_asks_after_curls_was_configured(
 
 async def test_the_limits_of_a_client_are_kept_and_it_is_nobody_elses(server: tuple[str, list[str]]) -> None:
     url, _ = server
-    bounded, other = http_client(most_bytes=100, at_once=1), http_client()
+    bounded, other = http_client(max_bytes=100, at_once=1), http_client()
     assert (await bounded.fetch(f"{url}/?more=98")).code == 200
     with pytest.raises((HTTPClientError, OSError)):
         await bounded.fetch(f"{url}/?more=99")

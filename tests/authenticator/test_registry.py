@@ -129,7 +129,7 @@ def test_an_ended_session_is_remembered_for_who_comes_back_and_then_forgotten(
     registry.put(ended)
     assert registry.living(cookie) is None
     assert registry.ended(cookie) == ended
-    assert [each.id for each in registry.ended_lately()] == [session.id]
+    assert [each.id for each in registry.ended_recently()] == [session.id]
     assert len(registry.of_user(1)) == 1
     registry.use_by_token(session.hub_session)
     assert registry.living(cookie) is None, "a late question does not bring it back"

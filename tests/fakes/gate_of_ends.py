@@ -64,7 +64,7 @@ class GateOfEnds:
 
     def _answer(self, handler: RequestHandler) -> None:
         request = handler.request
-        judged = self._signatures.judge("POST", str(request.uri), request.headers.get("Authorization", ""))
+        judged = self._signatures.verify("POST", str(request.uri), request.headers.get("Authorization", ""))
         if judged is None or judged.request.body != hash_of(request.body):
             self.strangers += 1
             handler.set_status(403)

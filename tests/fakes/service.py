@@ -439,7 +439,7 @@ class _Base(web.RequestHandler):
 
     async def prepare(self) -> None:
         header = self.request.headers.get("Authorization", "")
-        judged = self.service.signatures.judge(self.request.method or "", self.request.uri or "", header)
+        judged = self.service.signatures.verify(self.request.method or "", self.request.uri or "", header)
         if (
             judged is None
             or judged.verdict is SignatureVerdict.REPLAYED

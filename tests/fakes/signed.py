@@ -8,7 +8,7 @@ from typing import Any
 import requests
 from requests.auth import AuthBase
 
-from hub_extensions.adapters.service.signer import Letter, Signer
+from hub_extensions.adapters.service.signer import OutgoingRequest, Signer
 from hub_extensions.core.signing import ANSWER_HEADER, SIGN_AGAIN
 
 
@@ -21,15 +21,15 @@ class Signs(AuthBase):
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         body = request.body or b""
         sent = body.encode() if isinstance(body, str) else body
-        letter = self.signer.sign(request.method or "", request.path_url, sent)
-        request.headers.update(letter.headers)
-        request.register_hook("response", partial(self._heard, letter))  # type: ignore[no-untyped-call]
+        outgoing = self.signer.sign(request.method or "", request.path_url, sent)
+        request.headers.update(outgoing.headers)
+        request.register_hook("response", partial(self._heard, outgoing))  # type: ignore[no-untyped-call]
         return request
 
-    def _heard(self, letter: Letter, response: requests.Response, **options: Any) -> requests.Response:
+    def _heard(self, outgoing: OutgoingRequest, response: requests.Response, **options: Any) -> requests.Response:
         if options.get("stream") and response.status_code != SIGN_AGAIN:
             return response  # it may have no end
-        if letter.heard(response.status_code, response.content, response.headers.get(ANSWER_HEADER)):
+        if outgoing.verify(response.status_code, response.content, response.headers.get(ANSWER_HEADER)):
             return response
         again = response.request.copy()
         again.hooks["response"] = []

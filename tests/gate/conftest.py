@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.files.json_log import leave_out_what_was_sent
+from hub_extensions.adapters.files.json_log import hide_malformed_headers
 from tests import secret_notes
 from tests.fakes.gate_hub import GateHub
 from tests.gate.gate_browser import BOARD, MLFLOW, Standing, a_gate
@@ -23,7 +23,7 @@ def _secrets_are_noted() -> None:
 @pytest.fixture(autouse=True)
 def _gates_log_all(caplog: pytest.LogCaptureFixture) -> None:
     """What they log at their most is searched for secrets when the run is over."""
-    leave_out_what_was_sent()
+    hide_malformed_headers()
     caplog.set_level(logging.DEBUG, "hub_extensions")
     caplog.set_level(logging.DEBUG, "tornado")
 

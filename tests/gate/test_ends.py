@@ -46,9 +46,9 @@ async def report_end(
     """As the hub does: signed, and once more where the gate says so."""
     signer, body = Signer(secret), json.dumps(content).encode()
     while True:
-        letter = signer.sign("POST", "/_gate/ended", body)
-        reply = await posted(standing, letter.headers, body)
-        if secret != ENDED_SECRET or letter.heard(reply.status, reply.body.encode(), reply[ANSWER_HEADER]):
+        outgoing = signer.sign("POST", "/_gate/ended", body)
+        reply = await posted(standing, outgoing.headers, body)
+        if secret != ENDED_SECRET or outgoing.verify(reply.status, reply.body.encode(), reply[ANSWER_HEADER]):
             return reply.status, json.loads(reply.body)
 
 

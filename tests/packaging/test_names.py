@@ -87,7 +87,7 @@ NAMED = {
     "tools/helm_check/network_policy.py": {"_within"},
     "hub_service/http/limits.py": {"room_within"},
     "adapters/linux/port_holder.py": {"stand_in"},
-    "adapters/files/yaml_file.py": {"line", "lines", "line_of", "Lines"},  # of a text file
+    "adapters/files/yaml_file.py": {"line", "lines", "find_line", "Lines"},  # of a text file
     "adapters/files/policy_file.py": {"line", "lines"},
     "adapters/apps/app_catalogue.py": {"lines"},
     "core/sign_on/apps.py": {"line"},

@@ -22,13 +22,13 @@ from hub_extensions.server_extension.attribution import (
     NOT_HOW_MUCH,
     NOT_WHOSE,
     PROBABLY,
+    DeviceFacts,
     Kernel,
     Program,
-    Scene,
     held,
 )
 from hub_extensions.server_extension.gpu_processes import GpuProcesses, KernelReader
-from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, Held, Terms, terms_of
+from hub_extensions.server_extension.readings import NOT_WHICH, Entitlement, HeldMemory, MemoryLimit, memory_limit_of
 from tests.fakes.gpu_readers import GIB, UUID
 from tests.fakes.panel_service import a_state
 
@@ -53,9 +53,9 @@ def scene(
     several: bool = False,
     taken: float | None = None,
     sees_all: bool = False,
-) -> Scene:
+) -> DeviceFacts:
     sample = DeviceSample(UUID, NOW, 50.0, used, pids, "nvml", dict(by_pid or {}))
-    return Scene(sample, programs, kernels, shared, several, taken, ROOT, sees_all)
+    return DeviceFacts(sample, programs, kernels, shared, several, taken, ROOT, sees_all)
 
 
 def holding(*programs: Program) -> tuple[Program, ...]:
@@ -141,7 +141,7 @@ def test_memory_that_nobody_needs_to_hold_has_no_holder(pids: tuple[int, ...] | 
 def test_on_the_machine_itself_an_empty_list_is_the_answer_and_nothing_is_guessed() -> None:
     """Memory without a process: of graphics, or of one that has just ended. Who has it opened may use another GPU."""
     guessable = scene((), programs=holding(OF_TRAIN), kernels=(TRAIN,), taken=1.0, sees_all=True)
-    assert held(guessable) == Held(0, ())
+    assert held(guessable) == HeldMemory(0, ())
     hidden = scene(None, programs=holding(OF_TRAIN), kernels=(TRAIN,), taken=1.0, sees_all=True)
     assert [holder.name for holder in held(hidden).holders or ()] == ["train.ipynb"]
 
@@ -222,15 +222,15 @@ MIG = Device(UUID, "NVIDIA A100-PCIE-40GB", profile="1g.5gb", memory_bytes=5 * G
     ],
 )
 def test_hamis_limit_is_read_and_cut_to_the_device(environ: dict[str, str], limit: tuple[int | None, str]) -> None:
-    terms = terms_of(MIG, Entitlement((UUID,), environ))
+    terms = memory_limit_of(MIG, Entitlement((UUID,), environ))
     assert (terms.limit_bytes, terms.limit_source) == limit
     assert terms.shared is (limit[0] is not None)
 
 
 def test_a_limit_above_every_card_says_nothing_where_the_cards_size_is_not_known() -> None:
     unknown = Device(UUID, "NVIDIA A100-PCIE-40GB")
-    assert terms_of(unknown, Entitlement((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "17T"})) == Terms(False)
-    assert terms_of(unknown, Entitlement((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "10g"})) == Terms(
+    assert memory_limit_of(unknown, Entitlement((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "17T"})) == MemoryLimit(False)
+    assert memory_limit_of(unknown, Entitlement((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "10g"})) == MemoryLimit(
         True, 10 * GIB, "hami"
     )
 
@@ -241,26 +241,26 @@ def leased(state: Any, *uuids: str) -> Entitlement:
 
 def test_a_fraction_is_shared_and_a_limit_by_agreement_and_a_whole_device_is_neither() -> None:
     half = a_state(uuid=UUID, share=0.5, memory_bytes=2 * GIB)
-    assert terms_of(MIG, leased(half)) == Terms(True, 2 * GIB, "share")
-    assert terms_of(MIG, leased(a_state(uuid=UUID, share=1.0))) == Terms(False)
+    assert memory_limit_of(MIG, leased(half)) == MemoryLimit(True, 2 * GIB, "share")
+    assert memory_limit_of(MIG, leased(a_state(uuid=UUID, share=1.0))) == MemoryLimit(False)
 
 
 @pytest.mark.parametrize("state", [None, a_state(uuid=None, share=0.0), a_state(uuid="GPU-other", share=1.0)])
 def test_in_doubt_others_are_on_the_device(state: Any) -> None:
     """Before the service's first answer, when it knows nothing of this server, and when it speaks of another device."""
-    assert terms_of(MIG, leased(state)) == Terms(True)
+    assert memory_limit_of(MIG, leased(state)) == MemoryLimit(True)
 
 
 def test_of_several_whole_devices_none_is_shared_though_the_service_names_one() -> None:
     several = leased(a_state(uuid=UUID, share=1.0), UUID, "GPU-b")
-    assert terms_of(MIG, several) == Terms(False)
-    assert terms_of(Device("GPU-b", "NVIDIA A100-PCIE-40GB"), several) == Terms(False)
+    assert memory_limit_of(MIG, several) == MemoryLimit(False)
+    assert memory_limit_of(Device("GPU-b", "NVIDIA A100-PCIE-40GB"), several) == MemoryLimit(False)
     fractions = leased(a_state(uuid=UUID, share=0.5, memory_bytes=GIB), UUID, "GPU-b")
-    assert terms_of(Device("GPU-b", "NVIDIA A100-PCIE-40GB"), fractions) == Terms(True)
+    assert memory_limit_of(Device("GPU-b", "NVIDIA A100-PCIE-40GB"), fractions) == MemoryLimit(True)
 
 
 def test_outside_a_hub_nothing_is_shared() -> None:
-    assert terms_of(MIG, Entitlement((UUID,), {})) == Terms(False)
+    assert memory_limit_of(MIG, Entitlement((UUID,), {})) == MemoryLimit(False)
 
 
 def in_a_pod(mechanism: str, state: Any, *uuids: str, **environ: str) -> Entitlement:
@@ -271,8 +271,8 @@ def in_a_pod(mechanism: str, state: Any, *uuids: str, **environ: str) -> Entitle
 @pytest.mark.parametrize("state", [None, a_state(uuid=None, share=1.0)])
 def test_in_a_pod_nobody_else_is_on_a_device_that_hardware_separates(mechanism: str, state: Any) -> None:
     """The service names no device there, so it is not asked for one; and how a device was given does not change."""
-    assert terms_of(MIG, in_a_pod(mechanism, state)) == Terms(False)
-    assert terms_of(MIG, in_a_pod(mechanism, state, "GPU-b", UUID)) == Terms(False)
+    assert memory_limit_of(MIG, in_a_pod(mechanism, state)) == MemoryLimit(False)
+    assert memory_limit_of(MIG, in_a_pod(mechanism, state, "GPU-b", UUID)) == MemoryLimit(False)
 
 
 @pytest.mark.parametrize(
@@ -280,27 +280,27 @@ def test_in_a_pod_nobody_else_is_on_a_device_that_hardware_separates(mechanism: 
 )
 @pytest.mark.parametrize("state", [None, a_state(uuid=None, share=1.0, memory_bytes=None)])
 def test_in_a_pod_others_are_on_every_other_device(mechanism: str, state: Any) -> None:
-    assert terms_of(MIG, in_a_pod(mechanism, state)) == Terms(True)
+    assert memory_limit_of(MIG, in_a_pod(mechanism, state)) == MemoryLimit(True)
 
 
 def test_in_a_pod_a_part_by_agreement_is_the_limit_and_one_that_is_enforced_elsewhere_is_not_called_that() -> None:
     part = {"uuid": None, "share": 1.0, "memory_bytes": GIB}
     sliced = a_state(**part, memory_enforced=False)
-    assert terms_of(MIG, in_a_pod("time-slicing", sliced)) == Terms(True, GIB, "share")
-    assert terms_of(MIG, in_a_pod("time-slicing", sliced, UUID, "GPU-b")) == Terms(True)
-    assert terms_of(MIG, in_a_pod("mps", a_state(**part, memory_enforced=True))) == Terms(True)
+    assert memory_limit_of(MIG, in_a_pod("time-slicing", sliced)) == MemoryLimit(True, GIB, "share")
+    assert memory_limit_of(MIG, in_a_pod("time-slicing", sliced, UUID, "GPU-b")) == MemoryLimit(True)
+    assert memory_limit_of(MIG, in_a_pod("mps", a_state(**part, memory_enforced=True))) == MemoryLimit(True)
     all_of_it = a_state(uuid=None, share=1.0, memory_bytes=MIG.memory_bytes, memory_enforced=False)
-    assert terms_of(MIG, in_a_pod("time-slicing", all_of_it)) == Terms(True)
+    assert memory_limit_of(MIG, in_a_pod("time-slicing", all_of_it)) == MemoryLimit(True)
 
 
 def test_in_a_pod_hamis_limit_goes_first() -> None:
     right = in_a_pod("hami", a_state(uuid=None, share=0.5), CUDA_DEVICE_MEMORY_LIMIT_0="1024m")
-    assert terms_of(MIG, right) == Terms(True, GIB, "hami")
+    assert memory_limit_of(MIG, right) == MemoryLimit(True, GIB, "hami")
 
 
 def test_where_hami_sets_a_limit_the_device_is_shared_though_the_lease_is_a_whole_one() -> None:
     right = Entitlement((UUID,), {"CUDA_DEVICE_MEMORY_LIMIT_0": "1024m"}, True, a_state(uuid=UUID, share=1.0))
-    assert terms_of(MIG, right) == Terms(True, GIB, "hami")
+    assert memory_limit_of(MIG, right) == MemoryLimit(True, GIB, "hami")
 
 
 # ------------------------------------------------------------------ looking at real processes

@@ -17,7 +17,7 @@ from hub_extensions.server_extension import before_stop
 from hub_extensions.server_extension.before_stop import (
     HOOK,
     INTERRUPTED,
-    MOST_OUTPUT_BYTES,
+    MAX_OUTPUT_BYTES,
     OUTPUT,
     BeforeStop,
     run_hook,
@@ -241,7 +241,7 @@ async def test_a_hook_that_leaves_a_program_behind_is_over_when_it_is(tmp_path: 
 async def test_a_hook_that_prints_without_end_fills_no_disk(tmp_path: Path) -> None:
     await run_hook(hook(tmp_path, "head -c 3000000 /dev/zero | tr '\\0' x; exit 3\n"), os.environ, 60)
     text = output(tmp_path)
-    assert len(text) < MOST_OUTPUT_BYTES + 100 and text.endswith("gpu-before-stop ended with status 3.\n")
+    assert len(text) < MAX_OUTPUT_BYTES + 100 and text.endswith("gpu-before-stop ended with status 3.\n")
     assert (tmp_path / OUTPUT).stat().st_mode & 0o077 == 0
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hub_extensions.core.messages import Figures, History, Report, Series
-from hub_extensions.server_extension.broadcast import MOST_LISTENERS, Broadcast
+from hub_extensions.server_extension.broadcast import MAX_LISTENERS, Broadcast
 from hub_extensions.server_extension.codec import PROTOCOL_VERSION, encode
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler
 from hub_extensions.server_extension.service_client import ServiceLink
@@ -224,14 +224,14 @@ async def test_a_message_is_written_once_for_all_who_take_it() -> None:
     reader = ManyGpus(8)
     async with a_live(reader) as (live, link, sampler):
         await soon(lambda: sampler.latest().state == "ok")
-        panels = [PanelThatListens(every=0.1) for _ in range(MOST_LISTENERS)]
+        panels = [PanelThatListens(every=0.1) for _ in range(MAX_LISTENERS)]
         looks = reader.reads
         for panel in panels:
             live.join(panel)
         assert len({id(panel.texts[0]) for panel in panels}) <= 1 + (reader.reads - looks), "looks come between"
         link.state = a_state(title="told to all")
         texts = await soon(lambda: [text for panel in panels for text in panel.texts if "told to all" in text])
-        assert len(texts) == MOST_LISTENERS
+        assert len(texts) == MAX_LISTENERS
         assert len({id(text) for text in texts}) <= 2, "with numbers, and without for who has them"
 
 
@@ -322,10 +322,10 @@ async def test_a_panel_that_is_gone_is_forgotten() -> None:
 
 async def test_one_panel_too_many_is_turned_away() -> None:
     async with a_live() as (live, _, _):
-        panels = [PanelThatListens() for _ in range(MOST_LISTENERS + 1)]
+        panels = [PanelThatListens() for _ in range(MAX_LISTENERS + 1)]
         for panel in panels:
             live.join(panel)
-        assert [panel.dropped for panel in panels] == [None] * MOST_LISTENERS + [1013]
+        assert [panel.dropped for panel in panels] == [None] * MAX_LISTENERS + [1013]
 
 
 async def test_the_end_of_the_server_closes_every_panel() -> None:

@@ -20,10 +20,10 @@ from hub_extensions.server_extension.readings import (
     NOT_READ,
     NOT_WHICH,
     NOT_YET,
+    ExternalUse,
     FiguresWatch,
-    Held,
-    Outside,
-    Terms,
+    HeldMemory,
+    MemoryLimit,
     reading_of,
 )
 from hub_extensions.server_extension.sampler import Paces, Reader, Sampler, in_pod, leased_uuids
@@ -441,17 +441,17 @@ def test_old_figures_are_no_figures_and_the_note_says_so() -> None:
 def test_figures_that_the_service_leaves_out_as_old_are_old_and_the_card_is_not_said_to_be_unable() -> None:
     at, watch = datetime.now(timezone.utc), FiguresWatch()
     assert watch.judge(None, at, 10.0) is None
-    assert watch.judge(figures(at), at, 10.0) == Outside(figures(at), True)
-    assert watch.judge(None, at, 60.0) == Outside(figures(at), True)
-    assert watch.judge(None, at, 80.0) == Outside(figures(at), False)
+    assert watch.judge(figures(at), at, 10.0) == ExternalUse(figures(at), True)
+    assert watch.judge(None, at, 60.0) == ExternalUse(figures(at), True)
+    assert watch.judge(None, at, 80.0) == ExternalUse(figures(at), False)
 
 
 @pytest.mark.parametrize("source", ["nvml", "gpm"])
 def test_use_that_is_not_known_now_is_not_said_to_be_impossible(source: str) -> None:
     device, at = Device(UUID, "NVIDIA A100-PCIE-40GB", memory_bytes=GIB), datetime.now(timezone.utc)
-    once = reading_of(device, DeviceSample(UUID, at, None, GIB, (), source), at, terms=Terms(False))
+    once = reading_of(device, DeviceSample(UUID, at, None, GIB, (), source), at, limit=MemoryLimit(False))
     assert (once.used_percent, once.source, once.note) == (None, source, NOT_YET)
-    not_read = reading_of(device, None, at, terms=Terms(False))
+    not_read = reading_of(device, None, at, limit=MemoryLimit(False))
     assert not_read.source != "none" and not_read.note == NOT_READ
 
 
@@ -510,7 +510,7 @@ class Servers:
         self.own = own
 
     def look(self, reading: Any, shared: Any, clock: float) -> Any:
-        return dict.fromkeys(shared, Held(self.own, ()))
+        return dict.fromkeys(shared, HeldMemory(self.own, ()))
 
     def memory_after(self, *states: Any, **options: Any) -> list[tuple[int | None, ...]]:
         """What the history has after two looks with each of the states."""

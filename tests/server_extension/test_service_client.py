@@ -18,7 +18,7 @@ from hub_extensions.core.text.reasons import explain
 from hub_extensions.server_extension.codec import encode
 from hub_extensions.server_extension.sampler import NOT_UNDER_A_HUB
 from hub_extensions.server_extension.service_client import (
-    MOST_BYTES,
+    MAX_ANSWER_BYTES,
     RequestRefused,
     ServiceAddress,
     ServiceLink,
@@ -256,10 +256,10 @@ async def test_an_answer_that_cannot_be_read_is_a_note_of_its_own_and_one_log_li
 async def test_an_answer_that_is_much_too_long_is_none(service: PanelService) -> None:
     async with linked(address(service)) as link:
         await soon(lambda: link.state is not None)
-        service.state = a_state(title="x" * (MOST_BYTES + 1))
+        service.state = a_state(title="x" * (MAX_ANSWER_BYTES + 1))
         await soon(lambda: link.note)
         assert link.state is not None and len(link.state.title) < 100
-        service.state = a_state(title="y" * (MOST_BYTES // 2))
+        service.state = a_state(title="y" * (MAX_ANSWER_BYTES // 2))
         await soon(lambda: not link.note)
 
 

@@ -23,7 +23,7 @@ from hub_extensions import __version__
 from hub_extensions.adapters.kubernetes import cluster_view, watch
 from hub_extensions.adapters.kubernetes.reflector import Pace
 from hub_extensions.adapters.prometheus import DcgmReading
-from hub_extensions.adapters.service.signatures import Judged, Signatures, SignatureVerdict
+from hub_extensions.adapters.service.signatures import Signatures, SignatureVerdict, VerifiedRequest
 from hub_extensions.adapters.store import Store
 from hub_extensions.adapters.store.copies import copy_of_today
 from hub_extensions.core.cluster.model import ClusterConfig
@@ -161,7 +161,7 @@ class _Service(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         type(self).asked = self.path
-        judged = self.signatures.judge("GET", self.path, self.headers["Authorization"])
+        judged = self.signatures.verify("GET", self.path, self.headers["Authorization"])
         if judged is None and self.headers["Authorization"] != f"Bearer {TOKEN}":
             self.send_error(403)
             return
@@ -200,7 +200,7 @@ class _Service(BaseHTTPRequestHandler):
         body = json.dumps({"offers": [offer], "simulated": False, "as_of": None, "culling": "", "gpu_servers": []})
         self.say(200, body.encode(), judged)
 
-    def say(self, status: int, body: bytes, judged: Judged | None) -> None:
+    def say(self, status: int, body: bytes, judged: VerifiedRequest | None) -> None:
         self.send_response(status)
         if judged is not None and self.signs:
             self.send_header(ANSWER_HEADER, self.signatures.signed(judged.request, status, body))

@@ -23,7 +23,7 @@ HIDDEN = "[hidden]"
 SECRET_PATTERN = re.compile(r"(?i)\b(authorization:?\s*(?:bearer|token)\s+|(?:bearer|token)[ =]+|code=)[\w.~+/=-]{8,}")
 
 REPEATED_SECONDS = 60.0
-MOST_KINDS = 500  # number of kinds of lines that are distinguished; if strangers cause more, all counts start again
+MAX_KINDS = 500  # number of kinds of lines that are distinguished; if strangers cause more, all counts start again
 LINES_A_STATUS = 10  # number of lines per minute for requests that ended with the same status
 
 access = logging.getLogger("hub_extensions.hub_service.access")
@@ -77,7 +77,7 @@ class Repeated(logging.Filter):
             self._forget_warnings_of(record.name)
             return True
         now = self._clock()
-        if len(self._kinds) >= MOST_KINDS:
+        if len(self._kinds) >= MAX_KINDS:
             self._kinds.clear()
         kind = self._kinds.setdefault(_kind_of(record), _Kind(now))
         left_out = kind.left_out
@@ -139,23 +139,23 @@ def log_json(secrets: Iterable[str], stream: TextIO | None = None, level: int = 
     # JupyterHub's auth logs a warning here for each request of a browser that does not send Sec-Fetch-Mode
     tornado = logging.getLogger("tornado.application")
     tornado.setLevel(logging.ERROR)
-    tornado.addFilter(_still_wanted)
-    leave_out_what_was_sent()
+    tornado.addFilter(_is_wanted)
+    hide_malformed_headers()
     return handler
 
 
-def leave_out_what_was_sent() -> None:
+def hide_malformed_headers() -> None:
     """Remove the header that tornado quotes when it cannot parse it, because it may be a user's cookie."""
-    logging.getLogger("tornado.general").addFilter(_without_the_quote)
+    logging.getLogger("tornado.general").addFilter(_remove_quoted_header)
 
 
-def _without_the_quote(record: logging.LogRecord) -> bool:
+def _remove_quoted_header(record: logging.LogRecord) -> bool:
     if isinstance(record.msg, str) and record.msg.startswith("Malformed HTTP message") and record.args:
         record.msg, record.args = "Malformed HTTP message", ()
     return True
 
 
-def _still_wanted(record: logging.LogRecord) -> bool:
+def _is_wanted(record: logging.LogRecord) -> bool:
     """Return False for the failure of a request that was given up, which tornado reports although nobody waits for
     it.
     """

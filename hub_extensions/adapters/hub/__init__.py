@@ -1,1 +1,1 @@
-"""Talks to JupyterHub."""
+"""JupyterHub: its REST API, its OAuth, its configuration and its log."""

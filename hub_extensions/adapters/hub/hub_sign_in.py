@@ -122,7 +122,7 @@ class HubSignIn:
 
     async def _ask(self, path: str, **more: Any) -> HTTPResponse:
         if not self._clients:
-            self._clients.append(http_client(at_once=AT_ONCE, most_bytes=LARGEST_BYTES))
+            self._clients.append(http_client(at_once=AT_ONCE, max_bytes=LARGEST_BYTES))
         request = HTTPRequest(
             f"{self._api}{path}",
             connect_timeout=SECONDS,

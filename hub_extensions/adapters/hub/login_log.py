@@ -44,7 +44,7 @@ def without_secrets(text: str) -> str:
 _FILTER = _Secrets()
 
 
-def keep_secrets_out() -> None:
+def hide_login_secrets() -> None:
     """Install the filters in this process. Further calls change nothing."""
     for log in (access_log, app_log, gen_log, logging.getLogger("JupyterHub")):
         log.addFilter(_FILTER)

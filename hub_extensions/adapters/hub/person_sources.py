@@ -38,8 +38,8 @@ class PersonSources:
         self._seconds = seconds
         self._client = http_client(
             at_once=64,
-            most_bytes=ANSWER_BYTES,
-            most_buffered=ANSWER_BYTES,
+            max_bytes=ANSWER_BYTES,
+            max_buffered=ANSWER_BYTES,
             decompress_response=False,
             follow_redirects=False,
         )

@@ -28,7 +28,7 @@ _LISTENS = rb"^ *\d+: ([0-9A-F]+):%04X [0-9A-F]+:[0-9A-F]{4} 0A \S+ \S+ \S+ +(\d
 _ROOT = 0
 
 
-class StrangerListens(OSError):
+class ForeignListener(OSError):
     """Another account than the service's listens at its port, or the account cannot be seen. Nothing was sent."""
 
 
@@ -63,7 +63,7 @@ def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
     return tuple(ListeningSocket(address, int(uid), int(inode)) for address, uid, inode in wanted.findall(text))
 
 
-def taking(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
+def accepting(found: tuple[ListeningSocket, ...], address: str) -> tuple[ListeningSocket, ...]:
     """Return the sockets that accept a connection to this IP address: those with the most specific matching address."""
     for spelled in _nearest_first(ip_address(address)):
         if nearest := tuple(each for each in found if each.address == spelled):
@@ -80,10 +80,10 @@ def accounts_at(host: str, port: int) -> frozenset[int] | None:
         places = {str(each[4][0]) for each in socket.getaddrinfo(host or "127.0.0.1", port, type=socket.SOCK_STREAM)}
     except OSError:
         return None
-    return frozenset(each.account for place in places for each in taking(found, place))
+    return frozenset(each.account for place in places for each in accepting(found, place))
 
 
-class Proof:
+class ListenerCheck:
     """The verification of one connection. Create it before connecting, and call `check` with the connected socket
     before use.
 
@@ -97,22 +97,22 @@ class Proof:
         self._before = frozenset(_listeners_or_none(port)) if account is not None else frozenset()
 
     def check(self, connected: socket.socket) -> None:
-        """Raise StrangerListens if the other end is on this machine and belongs neither to the account nor to root."""
+        """Raise ForeignListener if the other end is on this machine and belongs neither to the account nor to root."""
         if self._account is None:
             return
         address = str(connected.getpeername()[0])
         if address != connected.getsockname()[0]:
             return  # another machine, or another network of this one
-        found = taking(_listeners_or_none(self._port), address.partition("%")[0])
+        found = accepting(_listeners_or_none(self._port), address.partition("%")[0])
         strangers = sorted({each.account for each in found} - {self._account, _ROOT})
         if strangers:
-            raise StrangerListens(f"port {self._port} is held by another account (uid {strangers[0]})")
+            raise ForeignListener(f"port {self._port} is held by another account (uid {strangers[0]})")
         if not found or not self._before.issuperset(found):
-            raise StrangerListens(f"whose port {self._port} is cannot be seen")
+            raise ForeignListener(f"whose port {self._port} is cannot be seen")
 
 
-def check_place(url: str, account: int | None) -> None:
-    """Verify an address before foreign code connects to it, whose socket we never see. Raises StrangerListens.
+def check_address(url: str, account: int | None) -> None:
+    """Verify an address before foreign code connects to it, whose socket we never see. Raises ForeignListener.
 
     A change between this check and the connection is not noticed. An address where nobody listens passes.
     """
@@ -122,9 +122,9 @@ def check_place(url: str, account: int | None) -> None:
         return
     found = accounts_at(host, port)
     if found is None:
-        raise StrangerListens(f"whose port {port} is cannot be seen")
+        raise ForeignListener(f"whose port {port} is cannot be seen")
     if strangers := sorted(found - {account, _ROOT}):
-        raise StrangerListens(f"port {port} is held by another account (uid {strangers[0]})")
+        raise ForeignListener(f"port {port} is held by another account (uid {strangers[0]})")
 
 
 def is_of_this_machine(host: str) -> bool:
@@ -139,7 +139,7 @@ def is_of_this_machine(host: str) -> bool:
     return bool(found)
 
 
-class ProvingClient(TCPClient):
+class VerifyingTCPClient(TCPClient):
     """Tornado's TCP client, with a verification of each connection before anything is sent."""
 
     def __init__(self, account: int | None) -> None:
@@ -147,8 +147,8 @@ class ProvingClient(TCPClient):
         self._account = account
 
     async def connect(self, host: str, port: int, *args: Any, **options: Any) -> IOStream:
-        """Connect like tornado's client. Raises StrangerListens too."""
-        proof = Proof(port, self._account)
+        """Connect like tornado's client. Raises ForeignListener too."""
+        proof = ListenerCheck(port, self._account)
         stream = await super().connect(host, port, *args, **options)
         try:
             proof.check(stream.socket)

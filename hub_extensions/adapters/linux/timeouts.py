@@ -34,7 +34,7 @@ async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) ->
     raise asyncio.TimeoutError
 
 
-async def unbroken(work: Awaitable[T]) -> T:
+async def shielded(work: Awaitable[T]) -> T:
     """Await `work`. If the caller is cancelled, the work continues, and a later failure is ignored.
 
     ``asyncio.shield`` does the same, but then logs "exception was never retrieved".

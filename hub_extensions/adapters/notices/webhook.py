@@ -80,7 +80,7 @@ class Webhook:
 
     def _open(self) -> HttpClient:
         if self._client is None:
-            self._client = http_client(at_once=16, most_bytes=ANSWER_BYTES)
+            self._client = http_client(at_once=16, max_bytes=ANSWER_BYTES)
         return self._client
 
     def _why(self, error: Exception) -> str:

@@ -31,7 +31,7 @@ from hub_extensions.core.gpu.devices import Device
 
 
 class MachineDevices:
-    """The devices of all GPUs, in the driver's order."""
+    """All devices of the machine, in the driver's order."""
 
     def __init__(self) -> None:
         self.reopen_after: float | None = None

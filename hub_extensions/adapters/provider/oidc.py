@@ -405,7 +405,7 @@ class Provider:
 
     def _http(self) -> HttpClient:
         if self._client is None:
-            self._client = http_client(at_once=32, most_bytes=DOCUMENT_BYTES)
+            self._client = http_client(at_once=32, max_bytes=DOCUMENT_BYTES)
         return self._client
 
     def _ssl_context(self) -> ssl.SSLContext | None:

@@ -11,24 +11,24 @@ from http.client import HTTPMessage, parse_headers
 from io import BytesIO
 from urllib.parse import urlsplit
 
-from hub_extensions.adapters.linux.listeners import Proof
+from hub_extensions.adapters.linux.listeners import ListenerCheck
 from hub_extensions.adapters.linux.timeouts import with_timeout
-from hub_extensions.adapters.service.signer import ATTEMPTS, Letter, Signer, Unproved
+from hub_extensions.adapters.service.signer import ATTEMPTS, OutgoingRequest, Signer, Unproved
 from hub_extensions.core.signing import ANSWER_HEADER
 
 CONNECT_SECONDS = 5.0
 HEARTBEAT_SECONDS = 15.0
 """The service sends an empty line every 5 s; a longer silence means that the connection is dead."""
 LINE_BYTES = 1024 * 1024
-MOST_HEADERS = 100
+MAX_HEADERS = 100
 ANSWER_BYTES = 64 * 1024  # limit for the body of an answer that is not the stream
 
 
 class ChangeStream:
     """An open stream whose head is verified."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, letter: Letter) -> None:
-        self._reader, self._writer, self._letter = reader, writer, letter
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, outgoing: OutgoingRequest) -> None:
+        self._reader, self._writer, self._letter = reader, writer, outgoing
 
     async def line(self) -> bytes | None:
         """Return the next line without its end, or `None` if the service closed the stream.
@@ -55,7 +55,7 @@ async def _opened(url: str, path: str, signer: Signer, account: int | None) -> C
     place = urlsplit(url)
     tls = place.scheme == "https"
     port = place.port or (443 if tls else 80)
-    proof = Proof(port, account)
+    proof = ListenerCheck(port, account)
     reader, writer = await with_timeout(
         CONNECT_SECONDS, asyncio.open_connection(place.hostname, port, ssl=tls or None, limit=LINE_BYTES), parts=10
     )
@@ -63,17 +63,17 @@ async def _opened(url: str, path: str, signer: Signer, account: int | None) -> C
     try:
         proof.check(writer.get_extra_info("socket"))
         target = f"{place.path}/{path}"
-        letter = signer.sign("GET", target)
+        outgoing = signer.sign("GET", target)
         lines = [f"GET {target} HTTP/1.0", f"Host: {place.netloc}", "Accept: application/x-ndjson"]
-        lines += [f"{name}: {value}" for name, value in letter.headers.items()]
+        lines += [f"{name}: {value}" for name, value in outgoing.headers.items()]
         writer.write("\r\n".join([*lines, "", ""]).encode())
         await writer.drain()
         status, headers = await _head(reader)
         body = b"" if status == 200 else await with_timeout(HEARTBEAT_SECONDS, _rest(reader), parts=10)
-        stands = letter.heard(status, body, headers.get(ANSWER_HEADER))
+        stands = outgoing.verify(status, body, headers.get(ANSWER_HEADER))
         if stands and status != 200:
             raise ValueError(f"answered {status} to {path}")
-        return ChangeStream(reader, writer, letter) if stands else None
+        return ChangeStream(reader, writer, outgoing) if stands else None
     finally:
         if not stands or status != 200:
             writer.close()
@@ -94,6 +94,6 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, HTTPMessage]:
     lines = []
     while (line := await with_timeout(HEARTBEAT_SECONDS, reader.readline())).strip():
         lines.append(line)
-        if len(lines) > MOST_HEADERS:
+        if len(lines) > MAX_HEADERS:
             raise ValueError("answered with too many headers")
     return int(words[1]), parse_headers(BytesIO(b"".join(lines) + b"\r\n"))

@@ -23,7 +23,7 @@ from tornado.httpclient import HTTPResponse
 from hub_extensions.adapters.http_client import HttpClient
 from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.adapters.service.change_stream import ChangeStream, open_stream
-from hub_extensions.adapters.service.outbox import Hear, Outbox, Rejected, Unanswered
+from hub_extensions.adapters.service.outbox import OnUnanswered, Outbox, Rejected, Unanswered
 from hub_extensions.adapters.service.signed_request import fetch_signed, service_client
 from hub_extensions.adapters.service.signer import Signer
 from hub_extensions.core.messages import (
@@ -149,17 +149,19 @@ class GpuServiceClient:
 
     # ---------------------------------------------------------------- ask and report
 
-    def ask(self, ask: Ask, hear: Hear = lambda why: None, patience: float | None = 0) -> asyncio.Future[TicketStatus]:
+    def ask(
+        self, ask: Ask, on_unanswered: OnUnanswered = lambda why: None, patience: float | None = 0
+    ) -> asyncio.Future[TicketStatus]:
         """Ask for admission until there is an answer; the same (user, server) finds the same ticket.
 
         Args:
-            hear: called with a ServiceAway after each attempt without an answer.
+            on_unanswered: called with a ServiceAway after each attempt without an answer.
             patience: how long the service may be silent, in seconds; `None` for no limit.
 
         Returns:
             The answer. Fails with ServiceAway when patience ends, and with ServiceRefused if the service refuses.
         """
-        return self._outbox.put(ask, ask.accepted or _now(), hear, patience)
+        return self._outbox.put(ask, ask.accepted or _now(), on_unanswered, patience)
 
     def withdraw(self, answer: asyncio.Future[TicketStatus]) -> None:
         """Stop waiting for this answer. A request that is already being sent is completed."""

@@ -35,14 +35,14 @@ class Rejected(Exception):
     """A request that the service refused."""
 
 
-Hear = Callable[[Unanswered], None]
+OnUnanswered = Callable[[Unanswered], None]
 
 
 @dataclass(eq=False)
 class _Entry:
     ask: Ask
     answer: asyncio.Future[TicketStatus]
-    hear: Hear
+    on_unanswered: OnUnanswered
     patience: float | None
     order: tuple[datetime, int]
     size: int
@@ -53,7 +53,7 @@ class _Entry:
         """Note an attempt without an answer. Patience starts at the first one, but not while the service asks to try
         later.
         """
-        self.hear(why)
+        self.on_unanswered(why)
         if why.answers and self.patience != 0:
             self.stop_clock()
         elif self.patience is not None and self.giving_up is None:
@@ -89,16 +89,18 @@ class Outbox:
     _try_now: asyncio.Event = field(default_factory=asyncio.Event)
     _silent: Unanswered | None = None
 
-    def put(self, ask: Ask, accepted: datetime, hear: Hear, patience: float | None) -> asyncio.Future[TicketStatus]:
+    def put(
+        self, ask: Ask, accepted: datetime, on_unanswered: OnUnanswered, patience: float | None
+    ) -> asyncio.Future[TicketStatus]:
         """Queue a request until it is answered.
 
         Args:
             accepted: decides its place in the list.
-            hear: called after each attempt without an answer.
+            on_unanswered: called after each attempt without an answer.
             patience: the future fails after this many seconds without an answer; `None` for no limit.
         """
         answer: asyncio.Future[TicketStatus] = asyncio.get_running_loop().create_future()
-        entry = _Entry(ask, answer, hear, patience, (accepted, next(self._numbers)), self.size_of(ask))
+        entry = _Entry(ask, answer, on_unanswered, patience, (accepted, next(self._numbers)), self.size_of(ask))
         self._waiting.append(entry)
         if self._sender is None or self._sender.done():
             self._sender = asyncio.ensure_future(self._run())

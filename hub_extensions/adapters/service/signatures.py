@@ -19,7 +19,7 @@ from hub_extensions.core.signing import (
     signed_line,
 )
 
-MOST_NONCES = 50_000
+MAX_NONCES = 50_000
 """Maximum number of nonces kept per window. When it is exceeded, a new life begins and every hub signs again."""
 
 
@@ -31,7 +31,7 @@ class SignatureVerdict(Enum):
     REPLAYED = "it was here before"
 
 
-class Judged(NamedTuple):
+class VerifiedRequest(NamedTuple):
     """A request that the hub signed, and its verdict."""
 
     request: SignedRequest
@@ -69,7 +69,7 @@ class Signatures:
         self.life = life or secrets.token_hex(8)
         self.hub_clock_ahead: timedelta | None = None
 
-    def judge(self, method: str, target: str, header: str) -> Judged | None:
+    def verify(self, method: str, target: str, header: str) -> VerifiedRequest | None:
         """Verify a request before its body is read; `None` if the hub did not sign it. Counts as its one use.
 
         The caller still has to compare the body with the signed hash.
@@ -80,22 +80,22 @@ class Signatures:
         now = self._clock()
         self._forget(now)
         if request.nonce in self._seen:
-            return Judged(request, SignatureVerdict.REPLAYED)
+            return VerifiedRequest(request, SignatureVerdict.REPLAYED)
         if request.life != self.life:
-            return Judged(request, SignatureVerdict.AGAIN)
+            return VerifiedRequest(request, SignatureVerdict.AGAIN)
         if not is_in_time(request, now):
             if request.time > now:
                 self._start_new_life()  # otherwise this very request would become valid at its time
-            return Judged(request, SignatureVerdict.AGAIN)
-        if len(self._seen) >= MOST_NONCES:
+            return VerifiedRequest(request, SignatureVerdict.AGAIN)
+        if len(self._seen) >= MAX_NONCES:
             self._start_new_life()
-            return Judged(request, SignatureVerdict.AGAIN)
+            return VerifiedRequest(request, SignatureVerdict.AGAIN)
         self._seen[request.nonce] = request.time
         self.hub_clock_ahead = request.clock - self._wall()
-        return Judged(request, SignatureVerdict.GOOD)
+        return VerifiedRequest(request, SignatureVerdict.GOOD)
 
     def may_be_hub(self, method: str, target: str, header: str) -> bool:
-        """Return whether the hub signed this and it was not used yet. Changes nothing; `judge` follows later."""
+        """Return whether the hub signed this and it was not used yet. Changes nothing; `verify` follows later."""
         request = request_of(self._secret, method, target, header)
         return request is not None and request.nonce not in self._seen and is_in_time(request, self._clock())
 

@@ -32,8 +32,8 @@ def service_client(account: int | None = None, at_once: int = 50) -> HttpClient:
     """
     return http_client(
         at_once=at_once,
-        most_bytes=MAX_ANSWER_BYTES,
-        most_buffered=MAX_ANSWER_BYTES,
+        max_bytes=MAX_ANSWER_BYTES,
+        max_buffered=MAX_ANSWER_BYTES,
         account=account,
         decompress_response=False,
     )
@@ -59,10 +59,10 @@ async def fetch_signed(
     place = urlsplit(url)
     target = f"{place.path}?{place.query}" if place.query else place.path
     for _ in range(ATTEMPTS):
-        letter = signer.sign(method, target, body or b"")
-        signed = {**(headers or {}), **letter.headers}
+        outgoing = signer.sign(method, target, body or b"")
+        signed = {**(headers or {}), **outgoing.headers}
         answer = await _fetch(client, HTTPRequest(url, method, signed, body, **options))
-        if letter.heard(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
+        if outgoing.verify(answer.code, answer.body, answer.headers.get(ANSWER_HEADER)):
             return answer
     raise Unproved("answered only that the request is to be signed again")
 

@@ -41,16 +41,16 @@ class Signer:
         self._ahead: timedelta | None = None
         self._logged = ""
 
-    def sign(self, method: str, target: str, body: bytes = b"") -> Letter:
+    def sign(self, method: str, target: str, body: bytes = b"") -> OutgoingRequest:
         """Sign a new request. `target` is the path with its query, as it is sent."""
         clock = _to_milliseconds(self._now())
         # derived from the service's time, so that setting this machine's clock has no effect
         at = clock if self._ahead is None else _steady() + self._ahead
         nonce = secrets.token_hex(16)
         request = SignedRequest(method, target, self._life, _to_milliseconds(at), clock, nonce, hash_of(body))
-        return Letter(self, request, {"Authorization": request.signed(self._secret)})
+        return OutgoingRequest(self, request, {"Authorization": request.signed(self._secret)})
 
-    def _heard(self, request: SignedRequest, status: int, body: bytes, header: str) -> bool:
+    def _verify(self, request: SignedRequest, status: int, body: bytes, header: str) -> bool:
         answer = answer_of(self._secret, request.nonce, status, body, header)
         if answer is None:
             raise Unproved(
@@ -68,7 +68,7 @@ class Signer:
         return status != SIGN_AGAIN
 
 
-class Letter:
+class OutgoingRequest:
     """One signed request.
 
     Attributes:
@@ -81,13 +81,13 @@ class Letter:
         self._request = request
         self._lines = 0
 
-    def heard(self, status: int, body: bytes, proof: str | None) -> bool:
+    def verify(self, status: int, body: bytes, proof: str | None) -> bool:
         """Verify the answer. Returns False if the request has to be signed and sent again. Raises Unproved.
 
         Args:
             proof: the header `ANSWER_HEADER` of the answer.
         """
-        return self._signer._heard(self._request, status, body, proof or "")
+        return self._signer._verify(self._request, status, body, proof or "")
 
     def line(self, signed: bytes) -> bytes:
         """Verify and return the next line of a stream. Raises Unproved."""

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_extensions.adapters.linux.timeouts import unbroken
+from hub_extensions.adapters.linux.timeouts import shielded
 from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailable
 
@@ -116,7 +116,7 @@ class DatabaseLock:
                     raise
                 raise unavailable from error
 
-        return await unbroken(asyncio.wrap_future(self._thread.submit(run)))
+        return await shielded(asyncio.wrap_future(self._thread.submit(run)))
 
     def _take(self) -> bool:
         connection = self._connection or self._engine.connect()

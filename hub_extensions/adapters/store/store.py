@@ -20,7 +20,7 @@ from typing import TypeVar
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from hub_extensions.adapters.linux.timeouts import unbroken
+from hub_extensions.adapters.linux.timeouts import shielded
 from hub_extensions.adapters.store import deliveries, forecasts, history, queue, servers, usage
 from hub_extensions.adapters.store.copies import copy_of_today, is_nearly_full, refuse_damaged
 from hub_extensions.adapters.store.database import make_engine, make_read_only_engine, parse_url, where
@@ -249,7 +249,7 @@ class Store:
         except RuntimeError:
             raise StoreUnavailable("The store is closed.") from None
         # a cancelled caller must not take back what is queued: others count on its order
-        return await unbroken(asyncio.wrap_future(submitted))
+        return await shielded(asyncio.wrap_future(submitted))
 
     def _transaction(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None) -> T:
         try:

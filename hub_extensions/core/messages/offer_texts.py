@@ -63,7 +63,7 @@ def size(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     return text if offer.memory_enforced else t("about %1, shared", text)
 
 
-def what_it_is(offer: OfferState, t: Catalogue = ENGLISH) -> str:
+def technical_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
     """Return the technical description of one device: ``MIG 1g.5gb, 1/7 of a card (A100), 14 SMs``.
 
     The number of devices is left out, because a card that is partitioned hands out fewer than it has.
@@ -162,7 +162,7 @@ def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
     return "" if wait.at_most_seconds is None else t("wait at most %1", at_most(wait.at_most_seconds, t))
 
 
-def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:
+def unknown_wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
     """Return the text for a wait without any figure."""
     reason = wait.reason
     if reason is not None and reason.reason == "place-ends-first":
@@ -172,12 +172,12 @@ def no_figure(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
     """Return the likely range, or that there is not enough data. Without range and limit, return the text of
-    `no_figure`.
+    `unknown_wait_text`.
     """
     guess = likely_text(wait, t)
     if guess or wait.at_most_seconds is not None:
         return guess or (t("not enough data yet") if wait.note == FEW_DATA else "")
-    return no_figure(wait, t)
+    return unknown_wait_text(wait, t)
 
 
 def figures(wait: Wait, t: Catalogue = ENGLISH) -> tuple[str, ...]:

@@ -1,1 +1,1 @@
-"""Texts: reasons with their sentences for each audience, translation and wording. Pure."""
+"""Texts: reasons with their sentences, translation and wording."""

@@ -1,1 +1,1 @@
-"""The service's HTTP side: who may call, the routes, the pages, metrics and the OpenAPI document."""
+"""The service's HTTP interface: authentication, routes, pages, metrics and the OpenAPI document."""

@@ -11,7 +11,7 @@ from hub_extensions.adapters.files.json_log import log_request
 from hub_extensions.hub_service.http.api.base import Parts
 from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.api.status import HealthRoute
-from hub_extensions.hub_service.http.auth import ProvingOAuth, cookie_secret
+from hub_extensions.hub_service.http.auth import VerifyingOAuth, cookie_secret
 from hub_extensions.hub_service.http.limits import BoundedServer
 from hub_extensions.hub_service.http.openapi import document_text
 from hub_extensions.hub_service.http.pages.admin import ADMIN_PAGES
@@ -75,11 +75,11 @@ def make_server(parts: Parts) -> BoundedServer:
     return BoundedServer(make_app(parts), connections=parts.connections, proves=parts.auth.proves)
 
 
-def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> ProvingOAuth:
+def make_oauth(*, prefix: str, api_url: str, token: str, account: int | None = None) -> VerifyingOAuth:
     """Create the client for logins; its arguments are what the hub sets in the environment of a service that it
     starts.
     """
-    oauth = ProvingOAuth(
+    oauth = VerifyingOAuth(
         base_url=prefix,
         api_url=api_url,
         api_token=token,

@@ -21,8 +21,8 @@ from tornado.web import HTTPError, RequestHandler
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 from hub_extensions.adapters.hub.known_callers import Caller, server_of
-from hub_extensions.adapters.linux.listeners import StrangerListens, check_place
-from hub_extensions.adapters.service.signatures import Judged, Signatures
+from hub_extensions.adapters.linux.listeners import ForeignListener, check_address
+from hub_extensions.adapters.service.signatures import Signatures, VerifiedRequest
 from hub_extensions.core.access import ApiAction, Person, has_access
 from hub_extensions.core.text.reasons import Reason
 
@@ -75,7 +75,7 @@ class SignAgain(Exception):
     """The hub signed this for another run of the service or another time; the answer has both."""
 
 
-class ProvingOAuth(HubOAuth):  # type: ignore[misc]
+class VerifyingOAuth(HubOAuth):  # type: ignore[misc]
     """JupyterHub's own client for logins, with a check of the listener, because it sends our token and users' cookies
     to the hub's API.
 
@@ -96,8 +96,8 @@ class ProvingOAuth(HubOAuth):  # type: ignore[misc]
 
     async def _api_request(self, method: str, url: str, /, **options: Any) -> Any:
         try:
-            check_place(url, self.account)
-        except StrangerListens as problem:
+            check_address(url, self.account)
+        except ForeignListener as problem:
             raise HTTPError(503, f"the hub does not answer: {problem}") from problem
         while True:
             forgotten = self.times_forgotten
@@ -117,7 +117,7 @@ class Auth:
     """
 
     hub: HubApi
-    oauth: ProvingOAuth
+    oauth: VerifyingOAuth
     hub_secret: str = field(repr=False)
     metrics_token: str = field(default="", repr=False)
 
@@ -125,11 +125,11 @@ class Auth:
         self._admins: ShortMemory[tuple[bool, tuple[str, ...]]] = ShortMemory()
         self.signatures = Signatures(self.hub_secret)
 
-    def judged(self, request: HTTPServerRequest) -> Judged | None:
+    def verify_signature(self, request: HTTPServerRequest) -> VerifiedRequest | None:
         """Verify the hub's signature; to be called once for each request. Needs no request to the hub, which polls
         before it listens.
         """
-        return self.signatures.judge(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
+        return self.signatures.verify(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
 
     def is_older_hub(self, headers: HTTPHeaders) -> bool:
         """Return whether the caller sends the hub's secret itself, as older versions did."""

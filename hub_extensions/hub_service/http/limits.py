@@ -102,7 +102,7 @@ class Connections:
         self._strangers.setdefault(address, OrderedDict())[one] = None
         return victim
 
-    def heard(self, one: Hashable) -> None:
+    def note_request(self, one: Hashable) -> None:
         """Note that a connection has sent a whole request, so that it is the last of the strangers to be closed."""
         if one in self._at and one not in self._caller:
             self._strangers[self._at[one]].move_to_end(one)

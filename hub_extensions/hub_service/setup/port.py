@@ -30,12 +30,12 @@ class KeptPort(NamedTuple):
     Attributes:
         settings: with the address of the port that stands in, if any.
         note: for the hub's log; "" if all is well.
-        may_be_led_to: False if another account's program is reached at the service's address.
+        is_own_listener: False if another account's program is reached at the service's address.
     """
 
     settings: Settings
     note: str = ""
-    may_be_led_to: bool = True
+    is_own_listener: bool = True
 
 
 def hold_port(settings: Settings, url: str) -> KeptPort:
@@ -69,7 +69,7 @@ def hold_port(settings: Settings, url: str) -> KeptPort:
         )
         # hub and servers use the local address, where they can check the listener's account
         here = replace(settings, connect_url=reached_at(settings.host, settings.port)[0])
-        return KeptPort(here, note + unreached, may_be_led_to=False)
+        return KeptPort(here, note + unreached, is_own_listener=False)
     everywhere = settings.host in EVERYWHERE and named
     origin = at(named, held.stand_in) if everywhere else reached_at(settings.host, held.stand_in)[0]
     return KeptPort(replace(settings, moved_url=origin), f"{note} Until that ends, hub and proxy reach it at {origin}.")

@@ -28,7 +28,7 @@ _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 
 @dataclass(frozen=True)
-class Own:
+class ServiceEnvironment:
     """The knowledge of a service that the hub does not start, before it asks: some fields of `Settings`, and secrets.
 
     Attributes:
@@ -57,7 +57,7 @@ class Own:
         return hub_secret_of(self.api_token, self.secrets.get("shared_secret", ""))
 
     @classmethod
-    def of(cls, environ: Mapping[str, str], state_dir: str, host: str) -> Own:
+    def of(cls, environ: Mapping[str, str], state_dir: str, host: str) -> ServiceEnvironment:
         """Read the environment.
 
         Raises:
@@ -75,7 +75,7 @@ class Own:
         return cls(url.rstrip("/"), token, state_dir, host, secrets)
 
 
-OF_ITS_OWN = {each.name for each in fields(Own)} & {each.name for each in fields(Settings)}
+OF_ITS_OWN = {each.name for each in fields(ServiceEnvironment)} & {each.name for each in fields(Settings)}
 WITHHELD = frozenset(each.name for each in fields(Settings) if not each.repr) | OF_ITS_OWN
 """Fields that are not sent: secrets, and what the service knows itself."""
 
@@ -110,7 +110,7 @@ def to_info(settings: Settings) -> dict[str, Any]:
     return {"settings": {name: value for name, value in everything.items() if name not in WITHHELD}, "needs": needs}
 
 
-def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
+def from_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return our part of a service's ``info``; `None` if the hub's configuration lacks it."""
     settings, needs = info.get("settings"), info.get("needs", [])
     if not isinstance(settings, dict) or not isinstance(needs, list):
@@ -118,7 +118,7 @@ def of_info(info: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"settings": settings, "needs": needs}
 
 
-def settings_from(received: Mapping[str, Any], own: Own) -> Settings:
+def settings_from(received: Mapping[str, Any], own: ServiceEnvironment) -> Settings:
     """Return the settings that the hub sent, together with what the service knows itself.
 
     Raises:
@@ -141,6 +141,6 @@ def settings_from(received: Mapping[str, Any], own: Own) -> Settings:
         raise SettingsError(f"{problem} Hub and service need the same version of jupyterhub-gpu.") from None
 
 
-def _missing(needs: Sequence[str], own: Own) -> str:
+def _missing(needs: Sequence[str], own: ServiceEnvironment) -> str:
     here = {BY_ENVIRONMENT[name] for name in own.secrets}
     return ", ".join(str(each) for each in needs if each not in here)

@@ -14,7 +14,7 @@ from typing import Any
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.hub_service.process import Lifetime
-from hub_extensions.hub_service.setup.service_info import Own, of_info, settings_from
+from hub_extensions.hub_service.setup.service_info import ServiceEnvironment, from_info, settings_from
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 
 log = logging.getLogger("hub_extensions.hub_service.setup.settings_client")
@@ -36,7 +36,9 @@ ever, and two services would manage its servers. A single refusal may come from 
 class RemoteSettings:
     """The settings in the hub's current configuration, compared with those this service was started with."""
 
-    def __init__(self, own: Own, lifetime: Lifetime, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, own: ServiceEnvironment, lifetime: Lifetime, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._own = own
         self._lifetime = lifetime
         self._clock = clock
@@ -66,7 +68,7 @@ class RemoteSettings:
                 pause = min(2 * pause, LONGEST_PAUSE)
         return None
 
-    async def is_other(self, may_be_new: bool) -> bool:
+    async def has_changed(self, may_be_new: bool) -> bool:
         """Return whether the hub has other settings, in which case this service ends.
 
         Asks once a minute, or at once if the hub may have been restarted.
@@ -77,7 +79,7 @@ class RemoteSettings:
             return False
         self._asked_at = now
         try:
-            received = of_info(await self._hub.service_info(SERVICE_NAME))
+            received = from_info(await self._hub.service_info(SERVICE_NAME))
         except HubRefused as problem:
             return self._refused_settings(problem)
         except HubAway as problem:
@@ -126,7 +128,7 @@ class RemoteSettings:
 
     async def _settings(self) -> tuple[Settings | None, str]:
         try:
-            received = of_info(await self._hub.service_info(SERVICE_NAME))
+            received = from_info(await self._hub.service_info(SERVICE_NAME))
             if received is None:
                 return None, (
                     "its configuration says nothing to this service: configure(c) has to be called there, and "

@@ -17,7 +17,7 @@ from hub_extensions.hub_service.setup.settings import SERVICE_NAME
 HANDED_DOWN = ("KUBERNETES_SERVICE_", "PG")
 
 
-def own_hub_api(c: Any, base_url: str) -> str:
+def local_hub_api(c: Any, base_url: str) -> str:
     """Return the hub's API for a process that the hub starts, by the loopback address if the hub listens on every
     address.
 
@@ -51,7 +51,7 @@ def _chart_proxy(environ: Mapping[str, str]) -> str:
     return at(public, int(port)) if public else ""
 
 
-def handed_down() -> dict[str, str]:
+def inherited_variables() -> dict[str, str]:
     """Return the variables of the hub's environment that the service needs, as JupyterHub passes almost none to a
     service.
 

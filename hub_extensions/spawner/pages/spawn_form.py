@@ -27,7 +27,7 @@ from hub_extensions.core.messages.offer_texts import (
     pill_text,
     plain_name,
     size,
-    what_it_is,
+    technical_text,
     when_text,
 )
 from hub_extensions.core.offers.model import OWN_CARD, OWN_PART, UNKNOWN_CARD, OfferKind
@@ -311,7 +311,7 @@ def _row(
         title=plain_name(offer, t),
         name=plain_name(offer, t),
         size=size(offer, t),
-        what=what_it_is(offer, t),
+        what=technical_text(offer, t),
         text="" if offer.description in OURS else t(offer.description),
         enough=enough_text(offer, offers, peak, t),
         percent=round(100 * (card_share(offer) or 0)),

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from tornado.log import access_log, app_log, gen_log
 
-from hub_extensions.adapters.hub.login_log import keep_secrets_out, without_secrets
+from hub_extensions.adapters.hub.login_log import hide_login_secrets, without_secrets
 
 INNER = "/hub/api/oauth2/authorize?client_id=gate&state=abcdefghijkl&code_challenge=mnopqrstuvwx&response_type=code"
 
@@ -35,7 +35,7 @@ def test_anything_else_stays(line: str) -> None:
 def test_a_login_that_failed_leaves_neither_its_code_nor_its_state(caplog: pytest.LogCaptureFixture) -> None:
     """As tornado and JupyterHub write of one."""
     caplog.set_level(logging.DEBUG)
-    keep_secrets_out()
+    hide_login_secrets()
     summary = "GET /hub/oauth_callback?code=abcdefghijkl&state=mnopqrstuvwx (127.0.0.1)"
     gen_log.warning("%d %s: OAuth state mismatch", 400, summary)
     app_log.error("Uncaught exception %s\n%r", summary, f"HTTPServerRequest(uri='{summary.split()[1]}', version='1')")
@@ -50,7 +50,7 @@ def test_a_login_that_failed_leaves_neither_its_code_nor_its_state(caplog: pytes
 
 
 def test_a_line_that_cannot_be_written_fails_nobody_who_writes_it() -> None:
-    keep_secrets_out()
+    hide_login_secrets()
     for log in (app_log, gen_log):
         log.filter(logging.makeLogRecord({"msg": "%d x", "args": ("a",)}))  # it raises nothing
 
@@ -58,7 +58,7 @@ def test_a_line_that_cannot_be_written_fails_nobody_who_writes_it() -> None:
 def test_oauthlib_writes_no_code(caplog: pytest.LogCaptureFixture) -> None:
     """As JupyterHub's own log does at DEBUG, every logger's lines are taken."""
     caplog.set_level(logging.DEBUG)
-    keep_secrets_out()
+    hide_login_secrets()
     logging.getLogger("oauthlib").setLevel(logging.DEBUG)  # by JupyterHub, at its start
     logging.getLogger("oauthlib.oauth2.rfc6749.grant_types.authorization_code").debug("Saving grant %r", {"code": "x"})
     assert not caplog.records

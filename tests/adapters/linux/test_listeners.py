@@ -14,15 +14,15 @@ from tornado.httpclient import HTTPRequest
 
 from hub_extensions.adapters.http_client import http_client
 from hub_extensions.adapters.linux.listeners import (
+    ForeignListener,
+    ListenerCheck,
     ListeningSocket,
-    Proof,
-    StrangerListens,
+    accepting,
     accounts_at,
-    check_place,
+    check_address,
     is_of_this_machine,
     listeners,
     listeners_in,
-    taking,
 )
 from hub_extensions.adapters.linux.socket_diag import DiagSocket
 from hub_extensions.adapters.service.signed_request import get_once
@@ -65,11 +65,11 @@ def tables(tmp_path: Path) -> Path:
     ],
 )
 def test_a_connection_comes_to_the_nearest_listener(tables: Path, port: int, address: str, uids: list[int]) -> None:
-    assert [each.account for each in taking(listeners_in(tables, port), address)] == uids
+    assert [each.account for each in accepting(listeners_in(tables, port), address)] == uids
 
 
 def test_which_socket_it_is_is_told_too(tables: Path) -> None:
-    assert taking(listeners_in(tables, 0x1FFF), "127.0.0.1") == (ListeningSocket(b"0100007F", 1000, 111),)
+    assert accepting(listeners_in(tables, 0x1FFF), "127.0.0.1") == (ListeningSocket(b"0100007F", 1000, 111),)
 
 
 @pytest.fixture(params=["127.0.0.1", "::1", "0.0.0.0", "::"])
@@ -111,14 +111,14 @@ def test_an_address_of_this_machine_is_one_that_can_be_bound(host: str, ours: bo
 def test_a_place_is_looked_at_before_a_client_of_others_connects(listener: socket.socket) -> None:
     host, port = listener.getsockname()[:2]
     address = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "::1": "[::1]"}.get(host, host)
-    check_place(f"http://{address}:{port}/hub/api", os.geteuid())
-    check_place(f"http://{address}:{port}/hub/api", None)
-    check_place(f"http://192.0.2.1:{port}/hub/api", ANOTHER)
+    check_address(f"http://{address}:{port}/hub/api", os.geteuid())
+    check_address(f"http://{address}:{port}/hub/api", None)
+    check_address(f"http://192.0.2.1:{port}/hub/api", ANOTHER)
     if os.geteuid():
-        with pytest.raises(StrangerListens, match=f"uid {os.geteuid()}"):
-            check_place(f"http://{address}:{port}/hub/api", ANOTHER)
+        with pytest.raises(ForeignListener, match=f"uid {os.geteuid()}"):
+            check_address(f"http://{address}:{port}/hub/api", ANOTHER)
     listener.close()
-    check_place(f"http://{address}:{port}/hub/api", ANOTHER)
+    check_address(f"http://{address}:{port}/hub/api", ANOTHER)
 
 
 def connect(listening: socket.socket) -> socket.socket:
@@ -128,34 +128,34 @@ def connect(listening: socket.socket) -> socket.socket:
 
 def test_our_own_listener_is_proved_and_anothers_is_not(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    ours, others, unasked = (Proof(port, account) for account in (os.geteuid(), ANOTHER, None))
+    ours, others, unasked = (ListenerCheck(port, account) for account in (os.geteuid(), ANOTHER, None))
     with connect(listener) as connected:
         ours.check(connected)
         unasked.check(connected)
         if os.geteuid():
-            with pytest.raises(StrangerListens, match=f"uid {os.geteuid()}"):
+            with pytest.raises(ForeignListener, match=f"uid {os.geteuid()}"):
                 others.check(connected)
 
 
 def test_a_listener_that_changed_while_we_connected_is_not_proved(listener: socket.socket) -> None:
     """Somebody took our connection, and closed before we looked: now the right one listens there."""
     port = listener.getsockname()[1]
-    proof = Proof(port, os.geteuid())
+    proof = ListenerCheck(port, os.geteuid())
     connected = connect(listener)
     address, family = listener.getsockname(), listener.family
     taken, _ = listener.accept()
     listener.close()
-    unseen = pytest.raises(StrangerListens, match="cannot be seen")
+    unseen = pytest.raises(ForeignListener, match="cannot be seen")
     with connected, taken, socket.create_server(address[:2], family=family), unseen:
         proof.check(connected)
 
 
 def test_a_listener_that_is_gone_is_not_proved(listener: socket.socket) -> None:
-    proof = Proof(listener.getsockname()[1], os.geteuid())
+    proof = ListenerCheck(listener.getsockname()[1], os.geteuid())
     connected = connect(listener)
     taken, _ = listener.accept()
     listener.close()
-    with connected, taken, pytest.raises(StrangerListens):
+    with connected, taken, pytest.raises(ForeignListener):
         proof.check(connected)
 
 
@@ -174,7 +174,7 @@ async def test_a_stranger_is_sent_nothing(client: str) -> None:
         stranger.start()
         request = {"Authorization": "Bearer secret"}
         if client == "in a loop":
-            with pytest.raises(StrangerListens):
+            with pytest.raises(ForeignListener):
                 await http_client(account=ANOTHER).fetch(HTTPRequest(url, headers=request))
         else:
             with pytest.raises(OSError, match="another account"):

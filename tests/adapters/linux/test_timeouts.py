@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from hub_extensions.adapters.linux.timeouts import unbroken, with_timeout
+from hub_extensions.adapters.linux.timeouts import shielded, with_timeout
 from tests.patience import patient
 
 
@@ -67,7 +67,7 @@ async def test_work_that_goes_on_without_its_caller_is_not_reported_as_never_ret
         done.set()
         raise OSError("gone")
 
-    caller = asyncio.create_task(unbroken(fails()))
+    caller = asyncio.create_task(shielded(fails()))
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     caller.cancel()
@@ -78,4 +78,4 @@ async def test_work_that_goes_on_without_its_caller_is_not_reported_as_never_ret
     gc.collect()
     assert heard == []
     with pytest.raises(OSError, match="gone"):
-        await unbroken(fails())
+        await shielded(fails())

@@ -266,7 +266,7 @@ async def test_every_form_of_the_pages_is_an_order_that_asks_for_the_pages_own_p
     for path, handler in ADMIN_PAGES:
         assert handler.who is Who.ADMIN
         if path in ORDERS:
-            assert handler.post is Form.post and handler.judged is Form.judged
+            assert handler.post is Form.post and handler.authenticate is Form.authenticate
     service.engine.view = view(Cordon("GPU-a", "root", "fan", NOON))
     asked = set(
         re.findall(r'<(?:form method="post"|button type="submit")[^>]* (?:form)?action="([^"]+)"', await page(service))

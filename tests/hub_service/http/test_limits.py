@@ -26,7 +26,7 @@ HALF = f"POST {PREFIX}leave HTTP/1.1\r\nHost: x\r\nContent-Length: 60000\r\n"
 def test_the_stranger_that_was_silent_longest_goes_first() -> None:
     table = Connections(SMALL)
     assert [table.enter(one, "10.0.0.1") for one in "abcd"] == [None] * 4
-    table.heard("a")
+    table.note_request("a")
     assert table.enter("e", "10.0.0.1") == "b"
     assert table.enter("f", "10.0.0.2") is None
     assert table.enter("g", "10.0.0.2") is None

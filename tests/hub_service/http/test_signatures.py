@@ -113,11 +113,11 @@ def test_a_machine_that_slept_or_whose_clock_was_set_raises_no_alarm(
     hub = Signer(SECRET, lambda: wall[0])
     for _ in range(2):
         while True:
-            letter = hub.sign("GET", "/x")
-            judged = signatures.judge("GET", "/x", letter.headers["Authorization"])
+            outgoing = hub.sign("GET", "/x")
+            judged = signatures.verify("GET", "/x", outgoing.headers["Authorization"])
             assert judged is not None
             status = 200 if judged.verdict is SignatureVerdict.GOOD else SIGN_AGAIN
-            if letter.heard(status, b"", signatures.signed(judged.request, status, b"")):
+            if outgoing.verify(status, b"", signatures.signed(judged.request, status, b"")):
                 break
         wall[0] += timedelta(minutes=minutes)
     assert signatures.hub_clock_ahead == timedelta(0)
@@ -129,7 +129,7 @@ def a_request(signatures: Signatures, number: int, time: datetime = NOW) -> str:
 
 
 def verdict(signatures: Signatures, header: str) -> SignatureVerdict | None:
-    judged = signatures.judge("GET", "/x", header)
+    judged = signatures.verify("GET", "/x", header)
     return judged and judged.verdict
 
 
@@ -160,7 +160,7 @@ def test_what_came_too_early_is_not_good_later_either() -> None:
 
 
 def test_the_nonces_are_bounded_and_none_that_was_forgotten_is_good_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_NONCES", 3)
+    monkeypatch.setattr(module, "MAX_NONCES", 3)
     signatures = Signatures(SECRET, lambda: NOW)
     headers = [a_request(signatures, number) for number in range(4)]
     assert [verdict(signatures, each) for each in headers] == [*[SignatureVerdict.GOOD] * 3, SignatureVerdict.AGAIN]

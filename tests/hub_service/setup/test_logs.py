@@ -11,7 +11,7 @@ import pytest
 from tornado.httputil import HTTPInputError
 from tornado.log import gen_log
 
-from hub_extensions.adapters.files.json_log import JsonLines, Repeated, leave_out_what_was_sent
+from hub_extensions.adapters.files.json_log import JsonLines, Repeated, hide_malformed_headers
 from tests.hub_service.conftest import SECRET, Running
 
 
@@ -99,7 +99,7 @@ def test_a_traceback_is_one_field_without_secrets() -> None:
 
 
 def test_a_header_that_cannot_be_read_is_not_quoted(caplog: pytest.LogCaptureFixture) -> None:
-    leave_out_what_was_sent()
+    hide_malformed_headers()
     with caplog.at_level(logging.DEBUG, logger="tornado.general"):
         error = HTTPInputError("Invalid header value '__Host-gate=a-cookie\\x00'")
         gen_log.info("Malformed HTTP message from %s: %s", "127.0.0.1", error)

@@ -20,9 +20,9 @@ from hub_extensions.hub_service.setup import addresses
 from hub_extensions.hub_service.setup.service_info import (
     BY_ENVIRONMENT,
     WITHHELD,
-    Own,
+    ServiceEnvironment,
+    from_info,
     hub_secret_of,
-    of_info,
     settings_from,
     to_info,
 )
@@ -44,7 +44,7 @@ ENVIRONMENT = {
 SECRET_WORDS = (
     "database-word", "prometheus-word", "metrics-word", "shared-word", "hook-word", "receivers-word", "mail-word"
 )  # fmt: skip
-OWN = Own.of(ENVIRONMENT, "/srv/gpu", "0.0.0.0")
+OWN = ServiceEnvironment.of(ENVIRONMENT, "/srv/gpu", "0.0.0.0")
 HUBS = Settings(
     state_dir="/srv/jupyterhub/gpu-state",
     hub_secret=hub_secret_of(TOKEN, "shared-word-long-enough"),
@@ -73,7 +73,7 @@ HUBS = Settings(
 
 
 def over_the_wire(settings: Settings) -> dict[str, Any]:
-    told = of_info(json.loads(json.dumps({"theirs": 1, **to_info(settings)})))
+    told = from_info(json.loads(json.dumps({"theirs": 1, **to_info(settings)})))
     assert told is not None
     return told
 
@@ -96,7 +96,7 @@ def test_what_arrives_is_what_the_hub_has_but_for_its_own_place() -> None:
 
 def test_a_secret_that_the_hubs_configuration_has_must_be_in_the_environment_too() -> None:
     """Else a service would go on with an SQLite file while its admin believes it is on PostgreSQL."""
-    poor = Own.of({name: ENVIRONMENT[name] for name in list(ENVIRONMENT)[:2]}, "/srv/gpu", "0.0.0.0")
+    poor = ServiceEnvironment.of({name: ENVIRONMENT[name] for name in list(ENVIRONMENT)[:2]}, "/srv/gpu", "0.0.0.0")
     with pytest.raises(SettingsError, match=r"set JUPYTERHUB_GPU_DATABASE_URL, JUPYTERHUB_GPU_METRICS_TOKEN, .*_PROM"):
         settings_from(over_the_wire(HUBS), poor)
     assert settings_from(over_the_wire(replace(HUBS, database_url="")), OWN).database_url == HUBS.database_url
@@ -124,7 +124,7 @@ def test_a_hub_cannot_change_what_the_service_knows_itself() -> None:
 
 @pytest.mark.parametrize("info", [{}, {"settings": None}, {"settings": []}, {"settings": {}, "needs": "all"}])
 def test_a_hub_that_tells_nothing_is_told_apart(info: dict[str, Any]) -> None:
-    assert of_info(info) is None
+    assert from_info(info) is None
 
 
 def test_the_secret_is_another_value_than_the_token() -> None:
@@ -134,14 +134,14 @@ def test_the_secret_is_another_value_than_the_token() -> None:
 
 def test_a_secret_that_the_environment_brings_to_both_is_preferred_and_never_made_from_the_token() -> None:
     assert hub_secret_of(TOKEN, "shared-word-long-enough") == "shared-word-long-enough"
-    without = Own.of({**ENVIRONMENT, "JUPYTERHUB_GPU_SHARED_SECRET": ""}, "/srv/gpu", "0.0.0.0")
+    without = ServiceEnvironment.of({**ENVIRONMENT, "JUPYTERHUB_GPU_SHARED_SECRET": ""}, "/srv/gpu", "0.0.0.0")
     neither = replace(HUBS, shared_secret="", hub_secret=hub_secret_of(TOKEN))
     assert settings_from(over_the_wire(HUBS), OWN).hub_secret == "shared-word-long-enough"
     assert settings_from(over_the_wire(neither), without).hub_secret == hub_secret_of(TOKEN)
 
 
 def test_a_secret_that_only_one_of_both_has_is_named() -> None:
-    without = Own.of({**ENVIRONMENT, "JUPYTERHUB_GPU_SHARED_SECRET": ""}, "/srv/gpu", "0.0.0.0")
+    without = ServiceEnvironment.of({**ENVIRONMENT, "JUPYTERHUB_GPU_SHARED_SECRET": ""}, "/srv/gpu", "0.0.0.0")
     with pytest.raises(SettingsError, match="set JUPYTERHUB_GPU_SHARED_SECRET for the service too"):
         settings_from(over_the_wire(HUBS), without)
     with pytest.raises(SettingsError, match="JUPYTERHUB_GPU_SHARED_SECRET is set here and not for the hub"):
@@ -164,7 +164,7 @@ def test_a_secret_that_only_one_of_both_has_is_named() -> None:
 )
 def test_a_wrong_variable_is_named_and_its_value_is_not(name: str, value: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        Own.of({**ENVIRONMENT, name: value}, "/srv/gpu", "0.0.0.0")
+        ServiceEnvironment.of({**ENVIRONMENT, name: value}, "/srv/gpu", "0.0.0.0")
     assert str(refused.value).startswith(name)
     assert not value or f"{value}." not in str(refused.value)
 

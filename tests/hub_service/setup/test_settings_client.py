@@ -13,11 +13,11 @@ from hub_extensions.adapters.hub.jupyterhub_api import HubAway, HubRefused
 from hub_extensions.adapters.linux.supervisor import FINAL
 from hub_extensions.hub_service.process import Lifetime
 from hub_extensions.hub_service.setup import settings_client
-from hub_extensions.hub_service.setup.service_info import Own, to_info
+from hub_extensions.hub_service.setup.service_info import ServiceEnvironment, to_info
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.hub_service.setup.settings_client import RemoteSettings
 
-OWN = Own("http://127.0.0.1:9/hub/api", "token-of-the-service", "/srv/gpu", "127.0.0.1", {})
+OWN = ServiceEnvironment("http://127.0.0.1:9/hub/api", "token-of-the-service", "/srv/gpu", "127.0.0.1", {})
 INFO = to_info(Settings(hub_secret="secret", api_token="token", port=8200))
 
 
@@ -104,14 +104,14 @@ async def test_it_looks_once_a_minute_and_at_once_when_the_hub_may_be_a_new_one(
     hub = room.hub(INFO)
     await room.remote.wait_for_settings()
     room.now = 59.0
-    assert not await room.remote.is_other(may_be_new=False)
+    assert not await room.remote.has_changed(may_be_new=False)
     assert hub.asked == 1
-    assert not await room.remote.is_other(may_be_new=True)
+    assert not await room.remote.has_changed(may_be_new=True)
     assert hub.asked == 2
     room.now = 118.0
-    assert not await room.remote.is_other(may_be_new=False)
+    assert not await room.remote.has_changed(may_be_new=False)
     room.now = 119.0
-    assert not await room.remote.is_other(may_be_new=False)
+    assert not await room.remote.has_changed(may_be_new=False)
     assert hub.asked == 3
     assert not room.lifetime.stopping.is_set()
 
@@ -120,7 +120,7 @@ async def test_it_looks_once_a_minute_and_at_once_when_the_hub_may_be_a_new_one(
 async def test_a_hub_that_cannot_be_asked_ends_nothing(room: Room, answer: Exception) -> None:
     room.hub(INFO, answer)
     await room.remote.wait_for_settings()
-    assert not await room.remote.is_other(may_be_new=True)
+    assert not await room.remote.has_changed(may_be_new=True)
     assert not room.lifetime.stopping.is_set()
 
 
@@ -132,10 +132,10 @@ async def test_a_hub_that_tells_no_settings_any_more_ends_it_after_a_minute(
     room.hub(INFO, HubRefused(status, "no"))
     await room.remote.wait_for_settings()
     for room.now in (100.0, 130.0, 159.9):
-        assert not await room.remote.is_other(may_be_new=True)
+        assert not await room.remote.has_changed(may_be_new=True)
     assert not room.lifetime.stopping.is_set()
     room.now = 160.0
-    assert await room.remote.is_other(may_be_new=True)
+    assert await room.remote.has_changed(may_be_new=True)
     assert room.lifetime.stopping.is_set()
     assert room.lifetime.status == 0
     assert len([record for record in caplog.records if record.levelno == logging.WARNING]) == 1
@@ -145,9 +145,9 @@ async def test_two_of_the_regular_looks_are_enough_for_that(room: Room) -> None:
     room.hub(INFO, HubRefused(403, "no"))
     await room.remote.wait_for_settings()
     room.now = 60.0
-    assert not await room.remote.is_other(may_be_new=False)
+    assert not await room.remote.has_changed(may_be_new=False)
     room.now = 120.0
-    assert await room.remote.is_other(may_be_new=False)
+    assert await room.remote.has_changed(may_be_new=False)
 
 
 async def test_a_hub_that_tells_them_in_between_or_is_only_broken_ends_nothing(room: Room) -> None:
@@ -156,7 +156,7 @@ async def test_a_hub_that_tells_them_in_between_or_is_only_broken_ends_nothing(r
     await room.remote.wait_for_settings()
     for minute in range(1, 9):
         room.now = 60.0 * minute
-        assert not await room.remote.is_other(may_be_new=False)
+        assert not await room.remote.has_changed(may_be_new=False)
     assert not room.lifetime.stopping.is_set()
 
 
@@ -171,7 +171,7 @@ async def test_a_hub_that_tells_them_in_between_or_is_only_broken_ends_nothing(r
 async def test_other_settings_end_it_with_0(room: Room, other: dict[str, Any]) -> None:
     room.hub(INFO, other)
     await room.remote.wait_for_settings()
-    assert await room.remote.is_other(may_be_new=True)
+    assert await room.remote.has_changed(may_be_new=True)
     assert room.lifetime.stopping.is_set()
     assert room.lifetime.status == 0
 
@@ -179,7 +179,7 @@ async def test_other_settings_end_it_with_0(room: Room, other: dict[str, Any]) -
 async def test_something_of_the_admins_own_beside_them_is_not_other_settings(room: Room) -> None:
     room.hub(INFO, {**INFO, "contact": "gpu@example.org"})
     await room.remote.wait_for_settings()
-    assert not await room.remote.is_other(may_be_new=True)
+    assert not await room.remote.has_changed(may_be_new=True)
 
 
 async def test_a_token_that_the_hub_refuses_for_long_ends_it_so_that_it_is_read_anew(room: Room) -> None:
@@ -208,6 +208,6 @@ async def test_a_hub_that_answers_in_between_is_waited_for_anew(room: Room) -> N
     await room.remote.wait_for_settings()
     room.remote.refused(HubRefused(403, "no"))
     room.now = 31.0
-    await room.remote.is_other(may_be_new=False)
+    await room.remote.has_changed(may_be_new=False)
     room.remote.refused(HubRefused(403, "no"))
     assert not room.lifetime.stopping.is_set()

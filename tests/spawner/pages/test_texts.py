@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hub_extensions.core.messages import Wait
-from hub_extensions.core.messages.offer_texts import no_figure
+from hub_extensions.core.messages.offer_texts import unknown_wait_text
 from hub_extensions.core.text.reasons import explain
 from hub_extensions.spawner.pages.texts import wait_text
 from tests.fakes.reasons import because
@@ -24,5 +24,9 @@ def test_where_no_limit_is_said_because_the_place_ends_before_that_end_is_said()
     wait = Wait(False, None, None, None, None, explain("place-ends-first", hours=24.0))
     offer = an_offer("gpu", free=0, total=2, wait=wait)
     assert wait_text(offer) == "if you joined now: 1st in line, your place ends after 24 h"
-    assert no_figure(wait) == "your place ends after 24 h"
-    assert no_figure(replace(wait, reason=None)) == no_figure(replace(wait, reason=because("x"))) == "wait not known"
+    assert unknown_wait_text(wait) == "your place ends after 24 h"
+    assert (
+        unknown_wait_text(replace(wait, reason=None))
+        == unknown_wait_text(replace(wait, reason=because("x")))
+        == "wait not known"
+    )

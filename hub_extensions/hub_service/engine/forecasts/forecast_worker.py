@@ -140,7 +140,7 @@ class ForecastWorker:
 
 def work(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until the service closes the pipe."""
-    from hub_extensions.adapters.allocator import give_back
+    from hub_extensions.adapters.allocator import trim_memory
     from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 
     calculator = ForecastCalculator()
@@ -157,11 +157,11 @@ def work(requests: BinaryIO, answers: BinaryIO) -> None:
         pickle.dump(answer, answers, pickle.HIGHEST_PROTOCOL)
         answers.flush()
         del answer
-        give_back()  # a simulation frees more memory than everything else here holds
+        trim_memory()  # a simulation frees more memory than everything else here holds
 
 
 def main() -> None:
-    from hub_extensions.adapters.allocator import keep_small
+    from hub_extensions.adapters.allocator import limit_arenas
     from hub_extensions.adapters.linux.worker_process import end_first_without_memory, end_with_parent
 
     end_with_parent()
@@ -169,7 +169,7 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         # a terminal and systemd send them to all processes of a service; the service itself ends this one
         signal.signal(number, signal.SIG_IGN)
-    keep_small()
+    limit_arenas()
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints is no answer
     with suppress(BrokenPipeError):

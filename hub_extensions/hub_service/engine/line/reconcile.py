@@ -59,7 +59,7 @@ Activity = Mapping[tuple[str, str], datetime]
 class ServiceApart(Protocol):
     """What a service that the hub does not start learns of its hub; one that the hub starts needs it not."""
 
-    async def is_other(self, may_be_new: bool) -> bool:
+    async def has_changed(self, may_be_new: bool) -> bool:
         """After every listing: has the hub other settings now? True: this service ends, and does nothing more."""
 
     def refused(self, problem: HubRefused) -> None:
@@ -142,7 +142,7 @@ class Reconciler:
             if self._apart is not None and isinstance(problem, HubRefused):
                 self._apart.refused(problem)
             return
-        if self._apart is not None and await self._apart.is_other(self._resume):
+        if self._apart is not None and await self._apart.has_changed(self._resume):
             return
         after_outage = self.away_since is not None or self.state.listed is None
         self._hub_is_back()

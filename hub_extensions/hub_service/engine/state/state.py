@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from datetime import datetime, timedelta
 
-from hub_extensions.adapters.linux.timeouts import unbroken
+from hub_extensions.adapters.linux.timeouts import shielded
 from hub_extensions.adapters.store import Changes, NoticeRow, Store, Stored, StoreUnavailable
 from hub_extensions.core.culling import (
     DAY,
@@ -229,7 +229,7 @@ class State(Inventory):
         Raises:
             StoreUnavailable: nothing has changed, in memory or in the store.
         """
-        await unbroken(self._commit(changes))  # a caller that goes away tears nothing
+        await shielded(self._commit(changes))  # a caller that goes away tears nothing
 
     async def _commit(self, changes: Changes) -> None:
         stamp = {CLOCK: self.clock.now().isoformat()}

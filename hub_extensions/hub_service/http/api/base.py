@@ -107,13 +107,13 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
     async def prepare(self) -> None:
         """Authenticate the caller, then check the announced size of the body, before anything else of a route runs."""
         stream = getattr(self.request.connection, "stream", None)
-        self.parts.connections.heard(stream)
+        self.parts.connections.note_request(stream)
         try:
             self._check_signature()
             if self._again:
                 await self.parts.refusals.slow_down()
             else:
-                self.caller = await self.judged()
+                self.caller = await self.authenticate()
         except (Forbidden, SignAgain):
             await self.parts.refusals.slow_down()
             raise
@@ -122,18 +122,18 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
     def _check_signature(self) -> None:
         """Verify the hub's signature, if there is one. Raises Forbidden for a repeated request, or SignAgain."""
-        judged = self.parts.auth.judged(self.request)
-        if judged is None:
+        verified = self.parts.auth.verify_signature(self.request)
+        if verified is None:
             return
-        if judged.verdict is SignatureVerdict.REPLAYED:
+        if verified.verdict is SignatureVerdict.REPLAYED:
             raise Forbidden("This request was sent before.")
-        self.signed = judged.request
-        if judged.verdict is SignatureVerdict.AGAIN:
+        self.signed = verified.request
+        if verified.verdict is SignatureVerdict.AGAIN:
             if self.who is not Who.HUB or self.request.method == "GET":
                 raise SignAgain
             self._again = True  # raised by `body`: an answer before the whole body is read may not arrive
 
-    async def judged(self) -> Hub | Server | Person | None:
+    async def authenticate(self) -> Hub | Server | Person | None:
         """Authenticate the caller by the request line and headers."""
         return await self._admitted()
 

@@ -140,7 +140,7 @@ class Usage(JsonRoute):
         self.answer(page)
 
 
-class Forecasts(JsonRoute):
+class ForecastsRoute(JsonRoute):
     """GET: the quality of the wait forecasts by pool (administrators)."""
 
     who = Who.ADMIN

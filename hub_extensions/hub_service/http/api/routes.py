@@ -184,7 +184,7 @@ ROUTES: tuple[Address, ...] = (
     ),
     Address(
         "api/forecasts",
-        people.Forecasts,
+        people.ForecastsRoute,
         {
             "get": Method(
                 "How good the wait forecasts were, by pool, for admins.", gives=ForecastReport, errors=(400, 503)

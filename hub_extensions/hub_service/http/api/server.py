@@ -25,7 +25,7 @@ class ServerRoute(JsonRoute):
 
 
 class OwnServer(ServerRoute):
-    """GET: what the service knows about this server."""
+    """GET: the service's state of this server."""
 
     async def get(self) -> None:
         """Return the state; 404 while the service does not know this server."""
@@ -36,7 +36,7 @@ class OwnServer(ServerRoute):
 
 
 class OwnReport(ServerRoute):
-    """POST: what the server's extension sees."""
+    """POST: a report of the server's extension."""
 
     async def post(self) -> None:
         """Store the report; it can only protect this server."""

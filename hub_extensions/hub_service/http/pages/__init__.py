@@ -1,1 +1,1 @@
-"""The pages of the service for people: their own servers, and the admin's overview."""
+"""The service's pages: the user's own servers, and the administrators' overview."""

@@ -109,7 +109,7 @@ class AdminNow(OverviewPage):
 
 
 class AdminDays(OverviewPage):
-    """GET: the last day, week or month."""
+    """GET: statistics of the last day, week or month."""
 
     async def get(self) -> None:
         """Show the requested time span."""

@@ -92,7 +92,7 @@ class Audit(Page):
 
 
 class AuditFile(Audit):
-    """GET: the same rows as CSV, to keep."""
+    """GET: the same rows as a CSV file."""
 
     framed = False
 

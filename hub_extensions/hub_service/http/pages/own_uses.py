@@ -45,7 +45,7 @@ def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: C
     return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
 
 
-def ended_lately(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
+def ended_recently(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
     """Return the last use if it ended within `LATELY` and its user did not ask for that."""
     last = next(iter(uses), None)
     return last if last is not None and last.unasked and now - last.ended < LATELY else None

@@ -36,7 +36,7 @@ from hub_extensions.hub_service.http.api.people import form_for, leave, user_of
 from hub_extensions.hub_service.http.auth import Who
 from hub_extensions.hub_service.http.pages import labels
 from hub_extensions.hub_service.http.pages.frame import PLACES, Frame
-from hub_extensions.hub_service.http.pages.own_uses import ended_lately, own_uses
+from hub_extensions.hub_service.http.pages.own_uses import ended_recently, own_uses
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ class Form(Page, ABC):
     of the form after it.
     """
 
-    async def judged(self) -> Person:
+    async def authenticate(self) -> Person:
         """Authenticate the caller; its rights are checked once the form's XSRF token is read."""
         name = await self.asked_of_hub(self.parts.auth.known_name(self))
         return self.not_logged_in() if name is None else Person(name)
@@ -206,7 +206,7 @@ class YourGpu(Page):
             "tickets": tickets,
             "servers": servers,
             "uses": uses,
-            "ended": None if tickets or servers else ended_lately(uses, datetime.now(timezone.utc)),
+            "ended": None if tickets or servers else ended_recently(uses, datetime.now(timezone.utc)),
             "has_default": "" in {*(each.server for each in tickets), *(each.server for each in servers)},
             "likely_as_of": min((o.wait.as_of for o in form.offers if o.wait.as_of is not None), default=None),
             "xsrf": self.xsrf_token.decode(),

@@ -48,7 +48,7 @@ class Apart:
         self.refusals: list[int] = []
         self.asked: list[bool] = []
 
-    async def is_other(self, may_be_new: bool) -> bool:
+    async def has_changed(self, may_be_new: bool) -> bool:
         self.asked.append(may_be_new)
         return len(self.asked) > 1
 
