@@ -19,8 +19,8 @@ from hub_extensions.tools.cli import main
 from hub_extensions.tools.helm_check.chart_facts import CHART_VERSION, all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.helm import HelmUnusable, ask_helm, read_chart, read_values
-from hub_extensions.tools.helm_check.network_policy import refused
-from hub_extensions.tools.helm_check.rules.network import calls_of, chart_policies, pods_of
+from tests.helm_values.network_policy import refused
+from tests.helm_values.policies import calls_of, chart_policies, pods_of
 from tests.helm_values.test_check import HERE, NAMES, OURS, asked
 from tests.helm_values.test_check_network import release
 from tests.helm_values.test_check_overlays import EXAMPLES, IMAGES, stack

@@ -1,6 +1,6 @@
 """Who calls whom, by the chart's policies and ours: the table that was measured, and the manifests as they are shipped.
 
-Policies are evaluated by ``tools/helm_check/network_policy.py``; nothing on a test's machine enforces them.
+Policies are evaluated by ``network_policy.py``; nothing on a test's machine enforces them.
 """
 
 from __future__ import annotations
@@ -17,15 +17,9 @@ from hub_extensions.tools.helm_check.chart_config import merge
 from hub_extensions.tools.helm_check.chart_facts import packed_facts
 from hub_extensions.tools.helm_check.helm import read_manifests, read_values
 from hub_extensions.tools.helm_check.model import Release
-from hub_extensions.tools.helm_check.network_policy import Pod, refused
-from hub_extensions.tools.helm_check.rules.network import (
-    calls_of,
-    chart_policies,
-    check_network,
-    is_apart,
-    pods_of,
-    shipped_policies,
-)
+from hub_extensions.tools.helm_check.rules.network import check_network, is_apart
+from tests.helm_values.network_policy import Pod, refused
+from tests.helm_values.policies import calls_of, chart_policies, pods_of, shipped_policies
 from tests.hubs import ROOT
 
 VALUES = ROOT / "helm-values"

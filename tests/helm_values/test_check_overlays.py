@@ -121,7 +121,7 @@ def test_a_prometheus_at_another_port_is_said_to_be_out_of_the_services_reach(gi
     own.write_text("hub: {config: {GpuService: {prometheus_url: 'http://prometheus.lab:9091'}}}\n")
     (said,) = findings(BASE, APART, own, manifests=applied(APART) if given else ())
     assert said.severity == "look at"
-    assert "no rule of the policy jupyterhub-gpu-service opens port 9091." in said.text
+    assert "no rule of its policy opens port 9091." in said.text
     assert said.fix.startswith("Open port 9091 there")
 
 

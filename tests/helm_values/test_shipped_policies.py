@@ -9,7 +9,7 @@ import pytest
 
 from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.helm import read_manifests
-from hub_extensions.tools.helm_check.rules.network import shipped_policies
+from tests.helm_values.policies import shipped_policies
 from tests.hubs import ROOT
 
 FOLDER = ROOT / "helm-values" / "manifests"

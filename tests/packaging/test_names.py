@@ -84,7 +84,6 @@ NAMED = {
     "core/queue/forecast.py": {"within_max_wait"},
     "core/usage/course.py": {"choice", "_choice", "CHOICE_LENGTH"},
     "hub_service/engine/line/rights.py": {"ANSWER_WITHIN"},
-    "tools/helm_check/network_policy.py": {"_within"},
     "hub_service/http/limits.py": {"room_within"},
     "adapters/linux/port_holder.py": {"stand_in"},
     "adapters/files/yaml_file.py": {"line", "lines", "find_line", "Lines"},  # of a text file

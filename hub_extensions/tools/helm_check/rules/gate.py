@@ -5,7 +5,7 @@ Not here: settings that fit no hub, which `configure` names (``gate/hub_setup.py
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.settings import settings_in
@@ -14,8 +14,7 @@ from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.gate.hub_setup import SERVICE
 from hub_extensions.tools.gate_config.render import RELAYING
 from hub_extensions.tools.helm_check.model import Finding, Release, Severity, found
-from hub_extensions.tools.helm_check.network_policy import Pod, refused
-from hub_extensions.tools.helm_check.rules.network import pods_of
+from hub_extensions.tools.helm_check.rules.network import is_open
 from hub_extensions.tools.helm_check.rules.sign_on import public_hosts
 
 Tree = Mapping[str, Any]
@@ -114,9 +113,7 @@ def _gate_port(release: Release, gate: Tree) -> Iterator[Finding]:
         if not _is_gate(manifest):
             continue
         labels = _labels(manifest["spec"]["template"])
-        if _is_open(
-            release, labels, str(manifest["metadata"].get("namespace") or release.namespace), int(port or PORT)
-        ):
+        if is_open(release, labels, str(manifest["metadata"].get("namespace") or release.namespace), int(port or PORT)):
             text = f"Users' servers reach the gate at port {port}: what the proxy alone may ask, anybody could."
             fix = "Apply helm-values/manifests/gate/networkpolicy.yaml, and name it by --manifests."
             yield Finding("gate-port", "problem", _named(manifest), text, fix)
@@ -137,7 +134,7 @@ def _apps(release: Release, gate: Tree) -> Iterator[Finding]:
             fix = "Leave its type at ClusterIP: the proxy of the apps stands in the cluster."
             yield Finding("app-service", "problem", _named(service), text, fix)
         labels = {str(key): str(value) for key, value in (service["spec"].get("selector") or {}).items()}
-        if _is_open(release, labels, str(service["metadata"].get("namespace")), _target(service, place.port)):
+        if is_open(release, labels, str(service["metadata"].get("namespace")), _target(service, place.port)):
             text = f"Users' servers reach the app {name!r} without the gate: no policy keeps them from its pods."
             fix = "Apply one as helm-values/manifests/gate/app-policy.yaml is, and name it by --manifests."
             yield Finding("app-policy", "problem", _named(service), text, fix)
@@ -210,20 +207,3 @@ def _target(service: Tree, port: int) -> int:
         if each.get("port") == port and isinstance(each.get("targetPort"), int):
             return int(each["targetPort"])
     return port
-
-
-def _is_open(release: Release, labels: Mapping[str, str], namespace: str, port: int) -> bool:
-    """A user's server gets there, as far as the way in goes."""
-    called = Pod("called", labels, namespace, "10.42.1.1", {}, {"kubernetes.io/metadata.name": namespace})
-    return refused(_ways_in(release), pods_of(release)["server"], called, port) is None
-
-
-def _ways_in(release: Release) -> Sequence[Tree]:
-    given = [each for each in release.manifests if each.get("kind") == "NetworkPolicy" and each.get("spec")]
-    return [
-        {**each, "spec": {**each["spec"], "policyTypes": ["Ingress"]}} for each in given if _has_way_in(each["spec"])
-    ]
-
-
-def _has_way_in(spec: Tree) -> bool:
-    return "Ingress" in (spec.get("policyTypes") or ["Ingress"])

@@ -21,11 +21,9 @@ from hub_extensions.tools.helm_check.model import (
     calls_configure,
     find,
     found,
-    has,
     is_only_configure,
     is_own_spawner,
     kind_of,
-    leaves,
 )
 from hub_extensions.tools.helm_check.rules.state import check_state
 from hub_extensions.tools.helm_check.rules.stops import check_stops
@@ -420,16 +418,3 @@ def _redirect(release: Release) -> Iterator[Finding]:
     text = f"With {kind} the proxy sends http on to https, so users' servers do not reach the GPU service at its name."
     fix = f"Set hub.config.GpuCluster.servers_url: https://YOUR-HOST{release.base_url}services/gpu."
     yield found(release, "https-redirect", key, text, fix)
-
-
-def given_leaves(release: Release, prefix: str) -> list[str]:
-    """The keys below a prefix that one of the files sets."""
-    path = tuple(prefix.split("."))
-    below = [
-        ".".join(key)
-        for file in release.files
-        if has(file.values, path)
-        for key, _ in leaves(file.values)
-        if key[: len(path)] == path
-    ]
-    return list(dict.fromkeys(below))

@@ -1,21 +1,17 @@
-"""Who has to reach whom, and whether the policies of these values allow it.
+"""Calls that the network policies of these values cut off: mistakes that people have made, one rule each.
 
-The chart's three policies are made from the values as the chart makes them; ours come from the manifests given, else as
-``helm-values/manifests`` has them. The evaluator is ``helm_check/network_policy.py``. Not here: networks that enforce
-no policy.
+What policies do together is not evaluated: ``tests/helm_values/policies.py`` does that for the manifests that we ship.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
 from hub_extensions.tools.helm_check.model import Finding, Release, found
-from hub_extensions.tools.helm_check.network_policy import CallRefused, Direction, Pod, is_rule, lets_out, refused
-from hub_extensions.tools.helm_check.rules.hub import SPAWNERS, given_leaves
+from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
 from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment
 
@@ -23,66 +19,21 @@ Tree = Mapping[str, Any]
 
 PORT = 8191
 HUB_ACCESS = "hub.jupyter.org/network-access-hub"
-_TO_ANYWHERE = (443, 6443, 5432, 9090, 587, 465)
-"""The ports of API server, database, Prometheus and mail server that our policy opens for a service in its own pod."""
-
-_API_PORTS = (443, 6443)
-"""The API server's Service, and where most clusters really have it: networks judge by the one or the other."""
-
-_ELSEWHERE = ("api", "database", "prometheus", "mail", "webhook", "provider")
-"""Called at an address that these values do not tell."""
-
-_PUBLIC = "198.51.100.1"
-"""Stands for an address outside the cluster and its network."""
-_INSIDE = re.compile(r"[^.]+|.+\.(svc|local|internal|lan|home|intranet)")
-"""A host that has, by its name, an address inside."""
-
-_CHART_NAME = "jupyterhub"
-_PRIVATE = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")
-_SECTIONS = {"hub": "hub.networkPolicy", "proxy": "proxy.chp.networkPolicy", "server": "singleuser.networkPolicy"}
-_NAMES = {
-    "hub": "the hub's pod",
-    "proxy": "the proxy",
-    "server": "users' servers",
-    "service": "the GPU service's pod",
-    "api": "the API server",
-    "database": "its database",
-    "prometheus": "your Prometheus",
-    "mail": "your mail server",
-    "webhook": "the receiver of the webhook",
-    "provider": "the provider where people sign in",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One way that has to be open. `why`: what does not work without it."""
-
-    caller: str
-    called: str
-    port: int
-    why: str
+API_PORTS = (443, 6443)  # the API server's Service, and where most clusters have it: networks judge by one or the other
+SERVICE_PORTS = (443, 6443, 5432, 9090, 587, 465, 8081)  # that our policy opens for a service in a pod of its own
+SECTIONS = ("hub.networkPolicy", "proxy.chp.networkPolicy", "singleuser.networkPolicy")
+CHART_NAME = "jupyterhub"
+INSIDE = re.compile(r"[^.]+|.+\.(svc|local|internal|lan|home|intranet)")  # a host whose name says it is inside
 
 
 def check_network(release: Release) -> Iterator[Finding]:
-    """Every call that a policy cuts off."""
     if not release.is_ours:
         return
-    yield from _no_rules(release)
-    pods = pods_of(release)
-    policies = [*chart_policies(release), *_own_policies(release)]
-    written = [*_written(release), *_own_policies(release)]
-    for call in calls_of(release):
-        cut = refused(policies, pods[call.caller], pods[call.called], call.port)
-        if cut is None:
-            continue
-        if call.called not in _ELSEWHERE:
-            yield _finding(release, call, cut)
-        elif not any(lets_out(written, pods[call.caller], port) for port in _ports(call)):
-            yield _maybe_cut_off(release, call, cut)
-
-
-# ------------------------------------------------------------------ pods and calls
+    yield from _malformed(release)
+    yield from _way_to_service(release)
+    yield from _switched_off(release)
+    yield from _way_of_servers(release)
+    yield from _ways_out(release)
 
 
 def is_apart(release: Release) -> bool:
@@ -90,385 +41,290 @@ def is_apart(release: Release) -> bool:
     return release.tree("hub.config.GpuService").get("started_by_hub") is False
 
 
-def pods_of(release: Release) -> dict[str, Pod]:
-    """The pods of a release, as the chart labels them, and what is elsewhere at a private address."""
-    own = {**_labels(release, "singleuser-server"), **_user_labels(release)}
-    space = {"kubernetes.io/metadata.name": release.namespace}
-
-    def pod(name: str, labels: Mapping[str, str], number: int, ports: Mapping[str, int]) -> Pod:
-        return Pod(name, labels, release.namespace, f"10.42.0.{number}", ports, space)
-
-    hub = {**_labels(release, "hub"), **_access("proxy-api", "proxy-http", "singleuser"), **release.tree("hub.labels")}
-    proxy = {**_labels(release, "proxy"), **_access("hub", "singleuser"), **release.tree("proxy.labels")}
-    service = {"app": "jupyterhub", "component": "gpu-service", HUB_ACCESS: "true"}
-    for manifest in release.manifests:
-        if is_service_deployment(manifest):
-            service = dict(manifest["spec"]["template"]["metadata"]["labels"])
-    return {
-        "hub": pod("hub", hub, 2, {"http": 8081}),
-        "proxy": pod("proxy", proxy, 3, {"http": 8000, "https": 8443, "api": 8001}),
-        "server": pod("server", own, 4, {"notebook-port": 8888}),
-        "service": pod("service", service, 5, {"http": _port(release)}),
-        **{name: Pod(name, None, "", f"10.43.0.{number}") for number, name in enumerate(_ELSEWHERE, 1)},
-        **({"provider": Pod("provider", None, "", _PUBLIC)} if _is_outside(release) else {}),
-    }
+# ------------------------------------------------------------------ policies
 
 
-def _labels(release: Release, component: str) -> dict[str, str]:
-    name = _app(release)
-    modern = {"app.kubernetes.io/name": name, "app.kubernetes.io/component": component}
-    older = {"app": name, "component": component, "release": release.name}
-    return {**older, "app.kubernetes.io/instance": release.name, **modern}
-
-
-def _app(release: Release) -> str:
-    """The label ``app`` of the chart's pods."""
-    return str(release.at("nameOverride") or _CHART_NAME)
-
-
-def _access(*names: str) -> dict[str, str]:
-    return {f"hub.jupyter.org/network-access-{name}": "true" for name in names}
-
-
-def _user_labels(release: Release) -> Tree:
-    for section in SPAWNERS[:2]:
-        labels = release.tree(f"hub.config.{section}").get("extra_labels")
-        if isinstance(labels, Mapping):
-            return labels
-    return release.tree("singleuser.extraLabels")
-
-
-def _port(release: Release) -> int:
-    service = release.tree("hub.config.GpuService")
-    _, named = _host_and_port(service.get("url"))
-    port = service.get("port") or PORT
-    return named or (port if isinstance(port, int) else PORT)
-
-
-def _host_and_port(url: object) -> tuple[str, int | None]:
-    """Of an address ``scheme://user@host:port/path``; "" and None for what it does not have."""
-    parts = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
-    return (parts[1], int(parts[2]) if parts[2] else None) if parts else ("", None)
-
-
-def calls_of(release: Release) -> tuple[Call, ...]:
-    """The table who calls whom, of a service in the hub's pod or in its own."""
-    apart = is_apart(release)
-    service, port = ("service" if apart else "hub"), _port(release)
-    calls = [
-        Call("proxy", service, port, "no page and no panel of the GPU service opens"),
-        Call(service, "api", 443, "the service sees no nodes and no pods"),
-        Call("server", "hub", 8081, "no server starts"),
-        Call("proxy", "server", 8888, "no server opens"),
+def policies_for(release: Release, labels: Tree, namespace: str, direction: str) -> Sequence[Tree]:
+    """The specs of the policies among the manifests that choose a pod with these labels for a direction."""
+    specs = [
+        each["spec"]
+        for each in release.manifests
+        if each.get("kind") == "NetworkPolicy"
+        and isinstance(each.get("spec"), Mapping)
+        and (each.get("metadata") or {}).get("namespace", namespace) == namespace
     ]
-    if apart:
-        calls += [
-            Call("hub", "api", 443, "no server starts"),
-            Call("hub", service, port, "no server with a GPU starts"),
-            Call(service, "hub", 8081, "the service gets no settings and stops no idle server"),
-        ]
-    return (*calls, *_to_others(release, service), *_to_provider(release), *_from_servers(release, service, port))
+    usual = {"Ingress": True, "Egress": False}[direction]
+    return [
+        spec
+        for spec in specs
+        if (direction in spec["policyTypes"] if spec.get("policyTypes") else usual or spec.get("egress"))
+        and matches(spec.get("podSelector"), labels)
+    ]
 
 
-def _ports(call: Call) -> Sequence[int]:
-    return _API_PORTS if call.called == "api" else (call.port,)
+def matches(selector: Any, labels: Tree) -> bool:
+    """Does a label selector choose a pod? An expression other than *In* is taken to choose it."""
+    wanted = (selector or {}).get("matchLabels") or {}
+    expressions = [each for each in (selector or {}).get("matchExpressions") or () if each.get("operator") == "In"]
+    named = all(labels.get(each.get("key")) in (each.get("values") or ()) for each in expressions)
+    return named and all(labels.get(key) == value for key, value in wanted.items())
 
 
-def _to_others(release: Release, service: str) -> Iterator[Call]:
-    """What an admin names beside the cluster; taken to be at a private address, as a pod or in the same network."""
+def opens(rules: Iterable[Any], port: int, *names: str) -> bool:
+    """Does one of these rules open a port, given by number or by one of the container's names of it?"""
+    for rule in rules:
+        if not isinstance(rule, Mapping):
+            continue
+        if not rule.get("ports"):
+            return True
+        for each in rule["ports"] if isinstance(rule["ports"], list) else ():
+            first = each.get("port") if isinstance(each, Mapping) else None
+            if isinstance(each, Mapping) and (first is None or first in names or str(first) == str(port)):
+                return True
+            if isinstance(first, int) and first <= port <= int(each.get("endPort", first)):
+                return True
+    return False
+
+
+def is_open(release: Release, labels: Tree, namespace: str, port: int) -> bool:
+    """Can users' servers reach such a pod, as far as the manifests and the way in go?"""
+    server = {**pod_labels(release, "singleuser-server"), **release.tree("singleuser.extraLabels")}
+    closing = policies_for(release, labels, namespace, "Ingress")
+    rules = [rule for spec in closing for rule in spec.get("ingress") or ()]
+    return not closing or opens([each for each in rules if _lets_in(each, server, release, namespace)], port)
+
+
+def _lets_in(rule: Any, labels: Tree, release: Release, namespace: str) -> bool:
+    peers = rule.get("from") if isinstance(rule, Mapping) else None
+    home = {"kubernetes.io/metadata.name": release.namespace}
+    for peer in peers or ():
+        spaces = peer.get("namespaceSelector")
+        is_near = release.namespace == namespace if spaces is None else matches(spaces, home)
+        if "ipBlock" not in peer and is_near and matches(peer.get("podSelector"), labels):
+            return True
+    return not peers
+
+
+def pod_labels(release: Release, component: str) -> dict[str, str]:
+    """The labels of one of the chart's pods."""
+    app = str(release.at("nameOverride") or CHART_NAME)
+    modern = {"app.kubernetes.io/name": app, "app.kubernetes.io/component": component}
+    return {"app": app, "component": component, "release": release.name, **modern}
+
+
+def _is_on(release: Release, section: str) -> bool:
+    return release.at(f"{section}.enabled") is True
+
+
+def _given_rules(release: Release, section: str, direction: str) -> list[Any]:
+    """The rules that values give one of the chart's policies."""
+    rules = [*release.items(f"{section}.{direction}")]
+    if direction == "ingress":
+        rules += [{"ports": [{"port": port}]} for port in release.items(f"{section}.allowedIngressPorts")]
+    return rules
+
+
+# ------------------------------------------------------------------ rules
+
+
+def _malformed(release: Release) -> Iterator[Finding]:
+    """What stands where rules belong, and is none: the cluster refuses it, or it opens too much."""
+    fix = "A rule has from (or to) and ports, each a list, as in a Kubernetes NetworkPolicy."
+    for section in SECTIONS:
+        for direction in ("ingress", "egress"):
+            rules = release.items(f"{section}.{direction}")
+            for at, rule in enumerate(rules):
+                if not _is_rule(rule, direction):
+                    text = f"Its entry {at + 1} is no rule of a NetworkPolicy"
+                    text += ": the cluster refuses it, or it opens too much."
+                    yield found(release, "network-rule", f"{section}.{direction}", text, fix)
+                    break
+        key = f"{section}.allowedIngressPorts"
+        if any(isinstance(port, bool) or not isinstance(port, (int, str)) for port in release.items(key)):
+            text = "It holds something that is no port: numbers and names are."
+            yield found(release, "network-rule", key, text, "Write for example [http, 8081].")
+
+
+def _is_rule(rule: Any, direction: str) -> bool:
+    peers = "from" if direction == "ingress" else "to"
+    if not isinstance(rule, Mapping) or not set(rule) <= {peers, "ports"}:
+        return False
+    parts = {peers: ("podSelector", "namespaceSelector", "ipBlock"), "ports": ("port", "protocol", "endPort")}
+    for part, known in parts.items():
+        items = rule.get(part) or []
+        if not isinstance(items, list):
+            return False
+        if not all(isinstance(each, Mapping) and set(each) <= {*known} for each in items):
+            return False
+    return True
+
+
+def _way_to_service(release: Release) -> Iterator[Finding]:
+    """The proxy, and the hub if the service is apart, reach the service by our policies, which name port and label."""
+    apart, port = is_apart(release), _port(release)
+    where = "the GPU service's pod" if apart else "the hub's pod, where the GPU service runs,"
+    text = f"The proxy cannot reach {where} at port {port}, so no page and no panel of the GPU service opens"
+    file = f"helm-values/manifests/{'service-deployment/' if apart else ''}networkpolicy.yaml"
+    section = "hub.networkPolicy"
+    labels = {**pod_labels(release, "hub"), **release.tree("hub.labels")}
+    for manifest in release.manifests if apart else ():
+        if is_service_deployment(manifest):
+            labels = dict(manifest["spec"]["template"]["metadata"]["labels"])
+            if str(labels.get(HUB_ACCESS)) != "true" and _is_on(release, section):
+                refused = (
+                    "The GPU service's pod cannot reach the hub's pod at port 8081, so the service gets no settings "
+                    "and stops no idle server: the policy hub does not let it in."
+                )
+                fix = f'Give the service\'s pods the label {HUB_ACCESS}: "true".'
+                yield found(release, "network", section, refused, fix)
+    rules = [] if apart else _given_rules(release, section, "ingress")
+    specs = policies_for(release, labels, release.namespace, "Ingress")
+    if apart and release.manifests and not specs:
+        return  # nothing closes the service's pod
+    if not apart and not _is_on(release, section) and not specs:
+        return
+    rules += [rule for spec in specs for rule in spec.get("ingress") or ()]
+    if not release.manifests and release.at("nameOverride") in (None, "", CHART_NAME):
+        rules.append({"ports": [{"port": PORT}]})  # ours, as shipped
+    if opens(rules, port):
+        return
+    if release.at("nameOverride") not in (None, "", CHART_NAME):
+        app = pod_labels(release, "hub")["app"]
+        fix = f"Write app: {app} for app: {CHART_NAME} in {file}, apply it, and name it by --manifests."
+        yield found(release, "network", "nameOverride", f"{text}: our policies choose pods by the label app.", fix)
+    elif port != PORT:
+        fix = f"Change the port in {file} to {port}, apply it, and name it by --manifests."
+        yield found(release, "network", "hub.config.GpuService.port", f"{text}: no policy opens that port.", fix)
+    else:
+        fix = f"Apply {file}, and name it by --manifests, or add a rule to {section}.ingress."
+        yield found(release, "network", section, f"{text}: no policy lets it in.", fix)
+
+
+def _switched_off(release: Release) -> Iterator[Finding]:
+    """Where the chart's policy is off, ours would be the only one for the pod and close its other ways."""
+    sides = {
+        "hub.networkPolicy": ("hub", "Ingress", 8081, "nobody reaches the hub at port 8081: no server starts"),
+        "proxy.chp.networkPolicy": ("proxy", "Egress", 8888, "the proxy cannot reach users' servers: no server opens"),
+    }
+    for section, (component, direction, port, what) in sides.items():
+        if _is_on(release, section) or (is_apart(release) and component == "hub"):
+            continue
+        labels = pod_labels(release, component)
+        specs = policies_for(release, labels, release.namespace, direction)
+        rules = [rule for spec in specs for rule in spec.get(direction.lower()) or ()]
+        if (specs and not opens(rules, port)) or not release.manifests:
+            text = f"With the chart's policy off, ours is the only one for this pod, and {what}."
+            fix = f"Set {section}.enabled to true, or leave our policies out and name what you apply by --manifests."
+            yield found(release, "network", f"{section}.enabled", text, fix)
+
+
+def _way_of_servers(release: Release) -> Iterator[Finding]:
+    labels: Tree = release.tree("singleuser.extraLabels")
+    for section in SPAWNERS[:2]:
+        given = release.tree(f"hub.config.{section}").get("extra_labels")
+        if isinstance(given, Mapping):
+            labels = given
+            break
+    section = "hub.networkPolicy"
+    is_shut = _is_on(release, section) and not opens(_given_rules(release, section, "ingress"), 8081, "http")
+    if is_shut and str(labels.get(HUB_ACCESS)) != "true":
+        text = (
+            "Users' servers cannot reach the hub's pod at port 8081, so no server starts: the policy hub lets in pods "
+            f"with the label {HUB_ACCESS}."
+        )
+        fix = f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
+        yield found(release, "network", ("singleuser", "extraLabels", HUB_ACCESS), text, fix)
+    section = "proxy.chp.networkPolicy"
+    host = host_and_port(release.at("hub.config.GpuCluster.servers_url"))[0].split(".")[0]
+    is_shut = _is_on(release, section) and not opens(_given_rules(release, section, "ingress"), 8000, "http")
+    if is_shut and (not host or "proxy-public" in host):
+        text = (
+            "Users' servers cannot reach the proxy at port 8000, so JupyterLab's GPU panel shows no line and no "
+            "countdown: the policy proxy does not let them in."
+        )
+        fix = f"Keep http in {section}.allowedIngressPorts."
+        yield found(release, "network", f"{section}.allowedIngressPorts", text, fix)
+
+
+def _ways_out(release: Release) -> Iterator[Finding]:
+    """Calls to addresses that these values do not tell, from a pod whose policy has no rule for the port."""
+    apart, section = is_apart(release), "hub.networkPolicy"
+    labels: Tree = {**pod_labels(release, "hub"), **release.tree("hub.labels")}
+    specs = policies_for(release, labels, release.namespace, "Egress")
+    rules = [*_given_rules(release, section, "egress"), *(rule for spec in specs for rule in spec.get("egress") or ())]
+    calls = list(_calls_out(release))
+    if _is_on(release, section):
+        for name, port, what, is_outside in calls:
+            if apart and name not in ("the API server", "the provider where people sign in"):
+                continue  # called by the service, from a pod of its own
+            if apart and name == "the API server":
+                what = "no server starts"
+            rule = "nonPrivateIPs" if is_outside else "privateIPs"
+            ports = API_PORTS if name == "the API server" else (port,)
+            if release.at(f"{section}.egressAllowRules.{rule}") is not True and not any(opens(rules, p) for p in ports):
+                key = f"{section}.egressAllowRules.{rule}"
+                named = " or ".join(map(str, ports))
+                text = f"The hub's pod may be cut off from {name}, and then {what}: no rule opens port {named} to a "
+                text += f"{'public' if is_outside else 'private'} address."
+                fix = f"Add a rule for its address to {section}.egress, or set {key} to true."
+                yield found(release, "network", key, text, fix, severity="look at")
+    if not apart:
+        return
+    labels = {"app": CHART_NAME, "component": "gpu-service"}
+    specs = policies_for(release, labels, release.namespace, "Egress")
+    rules = [rule for spec in specs for rule in spec.get("egress") or ()]
+    if not release.manifests:
+        rules = [{"ports": [{"port": port} for port in SERVICE_PORTS]}]
+    for name, port, what, _ in calls if specs or not release.manifests else ():
+        ports = API_PORTS if name == "the API server" else (port,)
+        if name != "the provider where people sign in" and not any(opens(rules, each) for each in ports):
+            text = (
+                f"The GPU service's pod may be cut off from {name}, and then {what}: no rule of its policy opens "
+                f"port {port}."
+            )
+            fix = f"Open port {port} there; service-deployment/networkpolicy.yaml has the rule."
+            key = "NetworkPolicy jupyterhub-gpu-service"
+            yield Finding("network", "look at", key, text, fix)
+
+
+def _calls_out(release: Release) -> Iterator[tuple[str, int, str, bool]]:
+    """Name, port, what does not work without it, and whether it is at a public address."""
+    yield "the API server", 443, "the service sees no nodes and no pods", False
     own, notices = release.tree("hub.config.GpuService"), release.tree("hub.config.GpuNotices")
     mail = f"smtp://{notices['smtp_host']}:{notices.get('smtp_port', 587)}" if notices.get("smtp_host") else ""
     database = own.get("database_url") or release.variables("hub.extraEnv").get(DATABASE_VARIABLE)
     if isinstance(database, Mapping):
         database = database.get("value") or "postgresql://in-a-secret"
-    for given, name, usual, why in (
-        (database, "database", 5432, "it cannot keep the line"),
-        (own.get("prometheus_url"), "prometheus", 80, "the use of MIG devices is not known"),
-        (mail, "mail", 587, "no user is told by e-mail"),
-        (notices.get("webhook_url"), "webhook", 80, "no user is told by the webhook"),
-        (release.tree("hub.config.GpuCulling").get("notify_url"), "webhook", 80, "nobody is warned of a stop by it"),
+    issuer = provider_setting(release, "issuer")[1] if has_single_sign_on(release) else ""
+    for given, name, usual, what in (
+        (database, "its database", 5432, "it cannot keep the line"),
+        (own.get("prometheus_url"), "your Prometheus", 80, "the use of MIG devices is not known"),
+        (mail, "your mail server", 587, "no user is told by e-mail"),
+        (notices.get("webhook_url"), "the receiver of the webhook", 80, "no user is told by the webhook"),
+        (release.at("hub.config.GpuCulling.notify_url"), "the receiver of the webhook", 80, "nobody is warned by it"),
+        (issuer, "the provider where people sign in", 443, "nobody can sign in"),
     ):
         url = str(given or "")
-        host, port = _host_and_port(url)
+        host, port = host_and_port(url)
         if host:
-            yield Call(service, name, port or (443 if url.startswith("https") else usual), why)
+            is_outside = name.startswith("the provider") and _is_public(host)
+            yield name, port or (443 if url.startswith("https") else usual), what, is_outside
 
 
-def _to_provider(release: Release) -> Iterator[Call]:
-    host, port = _host_and_port(_issuer(release))
-    if host:
-        yield Call("hub", "provider", port or 443, "nobody can sign in")
-
-
-def _issuer(release: Release) -> str:
-    return str(provider_setting(release, "issuer")[1] or "") if has_single_sign_on(release) else ""
-
-
-def _is_outside(release: Release) -> bool:
-    """Is the provider's address a public one, by its name?"""
-    host = _host_and_port(_issuer(release))[0]
+def _is_public(host: str) -> bool:
     try:
         return ip_address(host).is_global
     except ValueError:
-        return _INSIDE.fullmatch(host) is None
+        return INSIDE.fullmatch(host) is None
 
 
-def _from_servers(release: Release, service: str, port: int) -> Iterator[Call]:
-    """The panel asks through the proxy, or at an address that the admin gives."""
-    why = "JupyterLab's GPU panel shows no line and no countdown"
-    host = _host_and_port(release.tree("hub.config.GpuCluster").get("servers_url"))[0].split(".")[0]
-    if not host or "proxy-public" in host:
-        yield Call("server", "proxy", 8000, why)
-    elif host in ("jupyterhub-gpu", "hub"):
-        yield Call("server", service, port, why)
+def _port(release: Release) -> int:
+    service = release.tree("hub.config.GpuService")
+    named, port = host_and_port(service.get("url"))[1], service.get("port") or PORT
+    return named or (port if isinstance(port, int) else PORT)
 
 
-# ------------------------------------------------------------------ policies
-
-
-def chart_policies(release: Release) -> Iterator[Tree]:
-    """The chart's policies for the hub, the proxy and users' servers, as far as they are on."""
-    return (policy for policy, _ in _charts(release))
-
-
-def _charts(release: Release) -> Iterator[tuple[Tree, str]]:
-    """Each with the key that it is made from."""
-    components = {"hub": "hub", "proxy": "proxy", "server": "singleuser-server"}
-    for name, section in _SECTIONS.items():
-        values = release.tree(section)
-        if values.get("enabled") is not True:
-            continue
-        policy = {
-            "metadata": {"name": components[name], "namespace": release.namespace},
-            "spec": {
-                "podSelector": _chosen(release, components[name]),
-                "policyTypes": ["Ingress", "Egress"],
-                "ingress": [*_ingress(name, values)],
-                "egress": [*_own_egress(release, name), *_egress(release, values)],
-            },
-        }
-        yield policy, section
-
-
-def _written(release: Release) -> Iterator[Tree]:
-    """The chart's policies with an admin's own rules for the way out alone."""
-    for policy, section in _charts(release):
-        egress = [*_rules(release.tree(section).get("egress"), "Egress")]
-        yield {**policy, "spec": {**policy["spec"], "egress": egress}}
-
-
-def _chosen(release: Release, component: str) -> dict[str, Any]:
-    return {"matchLabels": {"component": component, "release": release.name}}
-
-
-def _ingress(name: str, values: Tree) -> Iterator[Tree]:
-    if values.get("allowedIngressPorts"):
-        yield {"ports": [{"port": port} for port in values["allowedIngressPorts"] if _is_port(port)]}
-    doors = {"hub": [("hub", "http")], "proxy": [("proxy-http", "http"), ("proxy-api", "api")]}
-    for label, port in doors.get(name, [("singleuser", "notebook-port")]):
-        chosen = {"matchLabels": _access(label)}
-        peers: list[Tree] = [{"podSelector": chosen}]
-        if values.get("interNamespaceAccessLabels") == "accept":
-            peers = [{"podSelector": chosen, "namespaceSelector": {}}, {"namespaceSelector": chosen}]
-        yield {"ports": [{"port": port}], "from": peers}
-    yield from _rules(values.get("ingress"), "Ingress")
-
-
-def _own_egress(release: Release, name: str) -> Iterator[Tree]:
-    """What the chart lets each out to by name, whatever else is closed."""
-    ways: Mapping[str, Sequence[tuple[str, tuple[int, ...]]]] = {
-        "hub": [("proxy", (8001,)), ("singleuser-server", (8888,))],
-        "proxy": [("hub", (8081,)), ("singleuser-server", (8888,))],
-        "server": [("hub", (8081,)), ("proxy", (8000,)), ("autohttps", (8080, 8443))],
-    }
-    for component, ports in ways[name]:
-        yield {"to": [{"podSelector": _chosen(release, component)}], "ports": [{"port": port} for port in ports]}
-
-
-def _egress(release: Release, values: Tree) -> Iterator[Tree]:
-    rules = values.get("egressAllowRules") or {}
-    metadata = f"{release.at('singleuser.cloudMetadata.ip', '169.254.169.254')}/32"
-    private = [{"ipBlock": {"cidr": block}} for block in _PRIVATE]
-    if rules.get("nonPrivateIPs"):
-        yield {"to": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": [*_PRIVATE, metadata]}}]}
-    if rules.get("privateIPs"):
-        yield {"to": private}
-    if rules.get("cloudMetadataServer"):
-        yield {"to": [{"ipBlock": {"cidr": metadata}}]}
-    if rules.get("dnsPortsPrivateIPs"):
-        yield {"to": private, "ports": [{"port": 53, "protocol": kind} for kind in ("UDP", "TCP")]}
-    yield from _rules(values.get("egress"), "Egress")
-
-
-def _rules(given: Any, direction: Direction) -> Iterator[Tree]:
-    """An admin's own rules; one that is none opens nothing."""
-    yield from (rule for rule in given or () if is_rule(rule, direction))
-
-
-def _is_port(port: object) -> bool:
-    return isinstance(port, (int, str)) and not isinstance(port, bool)
-
-
-def _no_rules(release: Release) -> Iterator[Finding]:
-    """What stands where rules belong, and is none."""
-    fix = "A rule has from (or to) and ports, each a list, as in a Kubernetes NetworkPolicy."
-    directions: tuple[Direction, ...] = ("Ingress", "Egress")
-    for section in _SECTIONS.values():
-        for direction in directions:
-            key = f"{section}.{direction.lower()}"
-            given = release.at(key, [])
-            wrong = [at + 1 for at, rule in enumerate(given) if not is_rule(rule, direction)]
-            if wrong:
-                text = (
-                    f"Its entry {wrong[0]} is no rule of a NetworkPolicy: the cluster refuses it, or it opens too much."
-                )
-                yield found(release, "network-rule", key, text, fix)
-        key = f"{section}.allowedIngressPorts"
-        if any(not _is_port(port) for port in release.at(key, [])):
-            text = "It holds something that is no port: numbers and names are."
-            yield found(release, "network-rule", key, text, "Write for example [http, 8081].")
-    for manifest in release.manifests:
-        spec = manifest.get("spec")
-        if manifest.get("kind") == "NetworkPolicy" and not (isinstance(spec, Mapping) and _is_policy(spec)):
-            name = f"NetworkPolicy {manifest['metadata'].get('name', '?')}"
-            yield Finding(
-                "network-rule", "problem", name, "It has an entry that is no rule: the cluster refuses it.", fix
-            )
-
-
-def _is_policy(spec: Tree) -> bool:
-    directions: tuple[Direction, ...] = ("Ingress", "Egress")
-    rules = [(rule, way) for way in directions for rule in spec.get(way.lower()) or ()]
-    return all(is_rule(rule, way) for rule, way in rules)
-
-
-def _own_policies(release: Release) -> Sequence[Tree]:
-    given = [each for each in release.manifests if each.get("kind") == "NetworkPolicy" and _is_policy(each["spec"])]
-    return given if release.manifests else shipped_policies(release.namespace, apart=is_apart(release))
-
-
-def shipped_policies(namespace: str, *, apart: bool) -> tuple[Tree, ...]:
-    """What ``helm-values/manifests`` says, as far as calls of the table depend on it."""
-    target = "gpu-service" if apart else "hub"
-    here = {"matchLabels": {"app": "jupyterhub", "component": target}}
-    ports = [{"protocol": "TCP", "port": PORT}]
-    callers = ("hub", "proxy") if apart else ("proxy",)
-    peers = [{"podSelector": {"matchLabels": {"app": "jupyterhub", "component": name}}} for name in callers]
-    name, to = ("jupyterhub-gpu-service", "service") if apart else ("jupyterhub-gpu-in-hub", "hub")
-    spec: Tree = {"podSelector": here, "policyTypes": ["Ingress"], "ingress": [{"from": peers, "ports": ports}]}
-    if apart:
-        spec = {**spec, "policyTypes": ["Ingress", "Egress"], "egress": _service_egress()}
-    policies: list[Tree] = [{"metadata": {"name": name, "namespace": namespace}, "spec": spec}]
-    for caller, peer in zip(callers, peers, strict=True):
-        spec = {**peer, "policyTypes": ["Egress"], "egress": [{"to": [{"podSelector": here}], "ports": ports}]}
-        policies.append(
-            {"metadata": {"name": f"jupyterhub-gpu-{caller}-to-{to}", "namespace": namespace}, "spec": spec}
-        )
-    return tuple(policies)
-
-
-def _service_egress() -> list[Tree]:
-    hub = {"podSelector": {"matchLabels": {"app": "jupyterhub", "component": "hub"}}}
-    return [
-        {"ports": [{"protocol": kind, "port": 53} for kind in ("UDP", "TCP")]},
-        {"to": [hub], "ports": [{"protocol": "TCP", "port": 8081}]},
-        {"ports": [{"protocol": "TCP", "port": port} for port in _TO_ANYWHERE]},
-    ]
-
-
-# ------------------------------------------------------------------ findings
-
-
-def _finding(release: Release, call: Call, cut: CallRefused) -> Finding:
-    caller, called = _name_of(release, call.caller), _name_of(release, call.called)
-    names = " and ".join(cut.policies)
-    closed = f"the policy {names} does" if len(cut.policies) == 1 else f"the policies {names} do"
-    way = "in" if cut.direction == "Ingress" else "out"
-    text = (
-        f"{caller[:1].upper()}{caller[1:]} cannot reach {called} at port {call.port}, so {call.why}: "
-        f"{closed} not let it {way}."
-    )
-    if _app(release) != _CHART_NAME and _is_by_manifests(release, call):
-        folder = "service-deployment/" if is_apart(release) else ""
-        fix = (
-            f"Write app: {_app(release)} for app: {_CHART_NAME} in helm-values/manifests/{folder}networkpolicy.yaml, "
-            "apply it, and name it by --manifests."
-        )
-        return found(release, "network", "nameOverride", text, fix)
-    section = _SECTIONS.get(cut.side)
-    if section is None:
-        fix = "Let it through there; helm-values/manifests/service-deployment/networkpolicy.yaml has the rule."
-        return Finding("network", "problem", f"NetworkPolicy {names}", text, fix)
-    key = _key(release, section, call, cut)
-    return found(release, "network", key, text, _fix(release, call, cut, section))
-
-
-def _maybe_cut_off(release: Release, call: Call, cut: CallRefused) -> Finding:
-    """A call to an address that is not known here, with no rule for its port."""
-    caller, names = _name_of(release, call.caller), " and ".join(cut.policies)
-    ports = " or ".join(map(str, _ports(call)))
-    section = _SECTIONS.get(cut.side)
-    policy = "the policy" if len(cut.policies) == 1 else "the policies"
-    is_outside = call.called == "provider" and _is_outside(release)
-    kind, rule = ("public", "nonPrivateIPs") if is_outside else ("private", "privateIPs")
-    text = (
-        f"{caller[:1].upper()}{caller[1:]} may be cut off from {_NAMES[call.called]}, and then {call.why}: no rule of "
-        f"{policy} {names} opens port {ports}{f' to a {kind} address' if section else ''}."
-    )
-    if section is None:
-        fix = f"Open port {call.port} there; service-deployment/networkpolicy.yaml has the rule."
-        return Finding("network", "look at", f"NetworkPolicy {names}", text, fix)
-    fix = f"Add a rule for its address to {section}.egress, or set {section}.egressAllowRules.{rule} to true."
-    return found(release, "network", _key(release, section, call, cut, rule), text, fix, severity="look at")
-
-
-def _is_by_manifests(release: Release, call: Call) -> bool:
-    """Is this call let through by our own policies, which choose pods by the chart's usual label ``app``?"""
-    ends = {call.caller, call.called}
-    in_hub = (call.caller, call.called, call.port) == ("proxy", "hub", _port(release))
-    return in_hub or ends in ({"hub", "service"}, {"proxy", "service"})
-
-
-def _name_of(release: Release, name: str) -> str:
-    inside = name == "hub" and not is_apart(release)
-    return "the hub's pod, where the GPU service runs," if inside else _NAMES[name]
-
-
-def _key(
-    release: Release, section: str, call: Call, cut: CallRefused, rule: str = "privateIPs"
-) -> str | tuple[str, ...]:
-    """The key that closed it: the one of the files that has to do with this direction."""
-    if _is_own_port(release, call):
-        return "hub.config.GpuService.port"
-    if call.caller == "server" and call.called == "hub" and release.tree(section).get("enabled") is True:
-        return ("singleuser", "extraLabels", HUB_ACCESS)
-    names = ("egress", "enabled") if cut.direction == "Egress" else ("ingress", "Ingress", "enabled")
-    given = [key for key in given_leaves(release, section) if any(name in key for name in names)]
-    private = f"{section}.egressAllowRules.{rule}"
-    return private if private in given and cut.direction == "Egress" else next(iter(given), section)
-
-
-def _is_own_port(release: Release, call: Call) -> bool:
-    return call.port == _port(release) != PORT and call.called in ("hub", "service")
-
-
-def _fix(release: Release, call: Call, cut: CallRefused, section: str) -> str:
-    if _is_own_port(release, call):
-        return (
-            f"Change the port in helm-values/manifests/networkpolicy.yaml to {call.port}, and name it by --manifests."
-        )
-    if release.tree(section).get("enabled") is not True:
-        return (
-            f"Set {section}.enabled to true. Else do not apply a policy that selects this pod, and name the manifests "
-            "that you do apply by --manifests."
-        )
-    if cut.direction == "Egress":
-        return f"Set {section}.egressAllowRules.privateIPs to true, or add a rule to {section}.egress."
-    if call.caller == "server" and call.called == "hub":
-        return f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
-    if call.caller == "service" and call.called == "hub":
-        return f'Give the service\'s pods the label {HUB_ACCESS}: "true".'
-    if call.called == "proxy":
-        return f"Keep http in {section}.allowedIngressPorts."
-    named = " and name it by --manifests," if release.manifests else ""
-    return f"Apply helm-values/manifests/networkpolicy.yaml,{named} or add a rule to {section}.ingress."
+def host_and_port(url: object) -> tuple[str, int | None]:
+    """Host and port of ``scheme://user@host:port/path``; "" and None if it has none."""
+    parts = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
+    return (parts[1], int(parts[2]) if parts[2] else None) if parts else ("", None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.tools.helm_check.network_policy import CallRefused, Pod, lets_out, matches, refused
+from tests.helm_values.network_policy import CallRefused, Pod, lets_out, matches, refused
 
 HERE = {"kubernetes.io/metadata.name": "jhub"}
 A = Pod("a", {"app": "a"}, "jhub", "10.1.0.1", {}, HERE)
