@@ -20,8 +20,9 @@ from typing import Any
 import yaml
 from traitlets.config import Config
 
-from hub_extensions.tools.helm_check.chart_config import config_files, extra_config, hub_config, merge
+from hub_extensions.tools.helm_check.chart_config import merge
 from hub_extensions.tools.helm_check.chart_facts import defaults
+from tests.helm_values.chart_config import config_files, extra_config, hub_config
 from tests.hubs import ROOT
 
 OVERLAYS = ROOT / "helm-values"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hub_extensions.tools.helm_check.chart_config import config_files, extra_config, hub_config, merge
+from hub_extensions.tools.helm_check.chart_config import base_config, merge
+from tests.helm_values.chart_config import config_files, extra_config, hub_config
 from tests.helm_values.rendering import EXAMPLES, OVERLAYS, of_chart, over_chart, read
 
 EVERYTHING = """
@@ -252,3 +253,18 @@ def test_our_reading_is_what_the_charts_own_configuration_sets(name: str, tmp_pa
 def values_of(files: list[Path]) -> list[dict[str, Any]]:
     """The files that are values: an example's folder has manifests and node configurations too."""
     return [values for values in read(*files) if "kind" not in values and "version" not in values]
+
+
+@pytest.mark.parametrize("name", [*GIVEN, *SHIPPED])
+def test_what_the_check_makes_of_values_is_what_the_whole_reading_makes_of_them(name: str):
+    values = over_chart(*([GIVEN[name]] if name in GIVEN else values_of(SHIPPED[name])))
+    tokens = dict.fromkeys(values["hub"]["services"], "0" * 64)
+    whole = hub_config(values, namespace="jhub", release="jhub", tokens=tokens)
+    known = base_config(values, namespace="jhub", release="jhub", token="0" * 64)
+    left_out = ("volumes", "volume_mounts", "services", "load_roles", "init_containers", "tolerations", "auth_token")
+    for section, settings in known.items():
+        for trait, value in settings.items():
+            if trait not in left_out and not trait.startswith("node_affinity"):
+                assert whole[section][trait] == value, (section, trait)
+    ours = [each for each in whole.JupyterHub.services if each["name"] != "jupyterhub-idle-culler"]
+    assert sorted(each["name"] for each in known.JupyterHub.services) == sorted(each["name"] for each in ours)

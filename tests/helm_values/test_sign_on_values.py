@@ -11,10 +11,10 @@ import yaml
 
 from hub_extensions.authenticator.openid.authenticator import SingleSignOnOIDCAuthenticator
 from hub_extensions.core.sign_on.provider_settings import NAMES, SECRET_VARIABLE
-from hub_extensions.tools.helm_check.chart_config import extra_config, hub_config
 from hub_extensions.tools.helm_check.check import CheckOptions, check
 from hub_extensions.tools.helm_check.helm import read_manifests
 from hub_extensions.tools.helm_check.model import Finding
+from tests.helm_values.chart_config import extra_config, hub_config
 from tests.helm_values.rendering import OVERLAYS, over_chart, read
 
 FOLDER = OVERLAYS / "examples" / "sign-on"

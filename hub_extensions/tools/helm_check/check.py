@@ -26,7 +26,7 @@ from hub_extensions.core.cluster.offers import derive_cluster_offers
 from hub_extensions.core.cluster.pools import survey_pools
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.spawner.config.spawner_classes import servers_are_pods
-from hub_extensions.tools.helm_check.chart_config import hub_config, merge
+from hub_extensions.tools.helm_check.chart_config import base_config, merge
 from hub_extensions.tools.helm_check.chart_facts import all_keys, make_facts, packed_facts
 from hub_extensions.tools.helm_check.evaluate import check_evaluation, evaluate, with_changes
 from hub_extensions.tools.helm_check.files import check_files, check_placeholders
@@ -141,7 +141,7 @@ def check(options: CheckOptions) -> CheckReport:
     run.findings += check_shape(release)
     misfits = bool(run.findings)
     try:
-        run.config = _base_config(release)
+        run.config = base_config(values, release=release.name, namespace=release.namespace, token=NO_TOKEN)
     except Exception as problem:  # noqa: BLE001  values of any shape: the rules report which are wrong
         run.unreadable = str(problem)
     if options.evaluate:
@@ -175,17 +175,6 @@ def _in(manifest: Mapping[str, Any], namespace: str) -> Mapping[str, Any]:
     """A manifest without a namespace goes where it is applied: into the release's."""
     metadata = manifest.get("metadata") or {}
     return manifest if metadata.get("namespace") else {**manifest, "metadata": {**metadata, "namespace": namespace}}
-
-
-def _base_config(release: Release) -> Config:
-    """What values set by themselves, before any code of the administrator runs."""
-    return hub_config(
-        release.values,
-        namespace=release.namespace,
-        release=release.name,
-        tokens=dict.fromkeys(release.tree("hub.services"), NO_TOKEN),
-        version=release.facts.version,
-    )
 
 
 def _by_rules(run: _CheckRun) -> None:
