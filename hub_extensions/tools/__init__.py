@@ -1,1 +1,1 @@
-"""What an admin runs in a shell: ``jupyterhub-gpu`` and its commands."""
+"""The command ``jupyterhub-gpu`` for administrators."""

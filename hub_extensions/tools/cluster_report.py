@@ -1,8 +1,7 @@
 """``jupyterhub-gpu offers --cluster``: every offer of a cluster explained, from one reading of it.
 
 From which nodes it is, why it is not free, what was left out and why, what a pod asks for it. It reads with the
-caller's own rights; what may not be read is reported. Not here: counting (``core/cluster/pools.py``), reading
-(``adapters/kubernetes/watch.py``).
+caller's own rights; what may not be read is reported.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
     """Read once and print. Returns the exit status: 1 when the cluster cannot be read, 2 without the packages for it.
 
     Args:
-        state_dir: the service's state folder, for the hub's own settings; None: a standard cluster is assumed.
+        state_dir: the service's state folder, for the hub's own settings; None to assume a standard cluster.
     """
     try:
         offers, config = _settings(state_dir)
@@ -166,7 +165,7 @@ def _print_nodes(console: Console, survey: PoolSurvey) -> None:
 
 
 def request_text(ask: PodAsk) -> str:
-    """What is asked of a pod, in one line."""
+    """The resources of a pod in one line."""
     parts = [f"{key}={value}" for key, value in ask.limits.items()]
     parts += [f"annotation {key}={value}" for key, value in ask.annotations.items()]
     parts += [f"label {key}={value}" for key, value in ask.labels.items()]

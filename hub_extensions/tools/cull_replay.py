@@ -40,10 +40,10 @@ PROMETHEUS_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What is played.
+    """Options of a replay.
 
     Attributes:
-        policy_file: instead of that of the settings. prometheus: its address; None: the store's own samples.
+        policy_file: replaces that of the settings. prometheus: its address; None to use the store's own samples.
         namespace: of the pods that Prometheus is asked about. token: for it.
     """
 
@@ -59,7 +59,7 @@ class ReplayOptions:
 
 
 class _HistoryUnreadable(Exception):
-    """Prometheus does not say what was; the text says why."""
+    """Prometheus cannot give the history; the text has the reason."""
 
 
 def run_replay(options: ReplayOptions, json_file: Path | None, console: Console) -> None:
@@ -89,7 +89,7 @@ def run_replay(options: ReplayOptions, json_file: Path | None, console: Console)
 
 
 def _policy(options: ReplayOptions) -> CullPolicy:
-    """The limits of ``c.GpuCulling``, with what the command says instead."""
+    """The limits of ``c.GpuCulling``, with the replacements of the command line."""
     try:
         policy = Settings.load(options.state_dir / SETTINGS_FILE).culling
     except SettingsError:
@@ -158,7 +158,7 @@ def _offer(profile: str) -> OfferId:
 
 
 def as_table(found: ReplaySummary) -> Table:
-    """What an admin reads."""
+    """The result as a table."""
     table = Table("", "uses", "GPU-hours", box=None, pad_edge=False)
     table.add_row("had a GPU", str(found.uses), f"{found.held / HOUR:.1f}")
     for cause in Cause:
@@ -173,7 +173,7 @@ def as_table(found: ReplaySummary) -> Table:
 
 
 def as_sentences(found: ReplaySummary) -> list[str]:
-    """What the table does not say; the last ones name who would have been hit."""
+    """Sentences below the table; the last ones name the users whose servers would have been stopped."""
     stops = sum(found.stopped.values())
     lines = [
         f"{found.people_warned} of {found.people} people would have been warned, {found.warnings} times in all; "

@@ -17,7 +17,7 @@ _VIEW: TypeAdapter[CullingView] = TypeAdapter(CullingView)
 
 
 def culling_view(state_dir: Path, url: str | None, token: str | None) -> CullingView:
-    """What the service at this state folder, or at this address, would do. Raises ServiceSilent."""
+    """Ask the service at this state folder or address for its decisions. Raises ServiceSilent."""
     service = service_at(state_dir, url, token, for_people="api/culling", for_hub="hub/culling")
     return answer_of(service, _VIEW.validate_json)
 

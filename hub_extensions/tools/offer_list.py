@@ -1,4 +1,4 @@
-"""What ``jupyterhub-gpu offers`` lists: the offers of this machine, of a layout, or of a running service."""
+"""The list of ``jupyterhub-gpu offers``: the offers of this machine, of a layout, or of a running service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GIB = 1024**3
 
 
 class OffersUnavailable(Exception):
-    """The offers cannot be told now; the text says why and what to do."""
+    """The offers are not known now; the text has the reason and the remedy."""
 
 
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
@@ -66,7 +66,7 @@ def _unheld(offer: GpuOffer, devices: int) -> OfferState:
 
 
 def offers_of_service(state_dir: Path | None, url: str | None, token: str | None) -> Sequence[OfferState]:
-    """What a running service offers, by its state folder or its address. Raises OffersUnavailable."""
+    """Ask a running service for its offers, by state folder or address. Raises OffersUnavailable."""
     query = urllib.parse.urlencode({"user": "", "server": "", "admin": "1"})
     try:
         service = service_at(state_dir, url, token, for_people="api/offers", for_hub=f"hub/form?{query}")
@@ -85,7 +85,7 @@ def print_offers(listed: Sequence[OfferState], console: Console, *, running: boo
         row = [offer.id, offer.title, _gives(offer), _kept_apart(offer), _number(offer.total, offer)]
         if running:
             row += [_number(offer.free, offer), str(offer.waiting)]
-        table.add_row(*map(Text, row))  # an admin's title is no markup
+        table.add_row(*map(Text, row))  # an administrator's title is not markup
     console.print(table)
     if any(offer.simulated for offer in listed):
         console.print("simulated GPU: these devices do not exist.", markup=False)

@@ -1,4 +1,4 @@
-"""How a command asks a running service: by its state folder, as the hub does, or by its address with a token."""
+"""Requests of a command to a running service: by its state folder, as the hub does, or by its address with a token."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class ServiceSilent(Exception):
-    """The service cannot be asked now; the text says why and what to do."""
+    """The service does not answer now; the text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class AskedService:
 def service_at(
     state_dir: Path | None, url: str | None, token: str | None, *, for_people: str, for_hub: str
 ) -> AskedService:
-    """Where to ask. `for_people`, `for_hub`: the route by a person's token, and by the hub's secret.
+    """The address of a request. `for_people`, `for_hub`: the route by a person's token, and by the hub's secret.
 
     Raises:
         ServiceSilent: a token or the settings are missing.
@@ -50,10 +50,10 @@ def service_at(
 
 
 def answer_of(service: AskedService, read: Callable[[bytes], T]) -> T:
-    """What the service answers.
+    """Return the answer of the service.
 
     Raises:
-        ServiceSilent: it does not, refuses, or is of another version.
+        ServiceSilent: the service does not answer, refuses, or is of another version.
     """
     try:
         headers = {"Authorization": f"Bearer {service.token}"} if service.token else {}

@@ -1,7 +1,4 @@
-"""``jupyterhub-gpu store``: an SQLite store is checked, copied and put back, in sentences.
-
-Not here: how a file is copied or checked (``adapters/store/copies.py``), and when the service copies it by itself.
-"""
+"""``jupyterhub-gpu store``: an SQLite store is checked, copied and put back, in sentences."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from hub_extensions.tools.store_address import store_address
 
 
 class StoreRefused(Exception):
-    """It was not done; the text says why and what to do. `code`: the exit status."""
+    """The command was refused; the text has the reason and the remedy. `code`: the exit status."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -41,7 +38,7 @@ class StoreFile:
         """By the settings that the service was started with.
 
         Raises:
-            StoreRefused: there are none, or the store is not a file.
+            StoreRefused: no copy exists, or the store is not a file.
         """
         try:
             url = store_address(state_dir)
@@ -63,7 +60,7 @@ class StoreFile:
         """Copy it, also while it is in use.
 
         Raises:
-            StoreRefused: there is none, it is damaged, or it cannot be copied.
+            StoreRefused: the store is missing or damaged, or cannot be copied.
         """
         now = datetime.now(timezone.utc)
         target = target or self.folder / f"{self.file.stem}.backup-{now:%Y-%m-%d-%H%M%S}.sqlite"
@@ -79,7 +76,7 @@ class StoreFile:
         """Put a copy in its place.
 
         Raises:
-            StoreRefused: the service runs, there is no whole copy, or it cannot be put there.
+            StoreRefused: the service runs, no copy is whole, or it cannot be put there.
         """
         lock = StoreLock(self.folder / LOCK_FILE)
         with self._as_refusals():

@@ -1,4 +1,4 @@
-"""Where the store of a service is, by the settings it was started with; for commands that look into it."""
+"""The address of a service's store, from the settings it was started with; for commands that look into it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def store_address(state_dir: Path) -> str:
     """The store's URL.
 
     Raises:
-        SettingsError: there are no settings, or none that can be read.
+        SettingsError: the settings are missing or cannot be read.
     """
     settings = Settings.load(state_dir / SETTINGS_FILE)
     url = settings.database_url or os.environ.get("JUPYTERHUB_GPU_DATABASE_URL", "")

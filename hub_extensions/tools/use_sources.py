@@ -1,7 +1,4 @@
-"""Who measures the use of a cluster's GPUs, for ``doctor``: asked of Prometheus now, whether or not a server has one.
-
-Not here: the words (``core/culling/sources.py``), and one machine's devices (``doctor/machine.py``).
-"""
+"""The sources of use figures for a cluster's GPUs, for ``doctor``: read from Prometheus, also without servers."""
 
 from __future__ import annotations
 

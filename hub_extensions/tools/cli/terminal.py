@@ -1,4 +1,4 @@
-"""What every command says, and how it ends where it cannot go on."""
+"""Output that all commands share, and their exit when they cannot go on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 
 def console() -> Console:
-    """The standard output; what is no terminal, a file or a program, gets whole lines."""
+    """The standard output. A file or a program, which is not a terminal, gets whole lines."""
     return Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else Console(highlight=False, width=200)
 
 
@@ -21,6 +21,6 @@ def write(text: str) -> None:
 
 
 def refuse(text: str, code: int = 2) -> NoReturn:
-    """End with a sentence that says why."""
+    """Exit with a sentence about the reason."""
     click.echo(text, err=True)
     sys.exit(code)

@@ -1,7 +1,7 @@
 """``demo --sso``: TensorBoard and a Dask dashboard behind the hub's sign-in.
 
 Both are real programs, in an environment of their own that ``scripts/demo`` makes, with what they show
-(``scripts/apps``). Not here: the proxy that asks the gate (``proxy.py``).
+(``scripts/apps``).
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class DemoApps:
 
     @property
     def configuration(self) -> str:
-        """What the demo's ``jupyterhub_config.py`` says of them."""
+        """The apps in the demo's ``jupyterhub_config.py``."""
         return f"""from pathlib import Path
 
 c.SignOnGate.enabled = True
@@ -115,7 +115,7 @@ c.JupyterHub.load_roles = [
 
     @property
     def buttons(self) -> Mapping[str, object]:
-        """What the sign-in service's page shows of the apps, and the commands of its buttons."""
+        """The apps on the sign-in service's page, and the commands of its buttons."""
         audit = ["gate", "audit", "--json", "--config", str(self.gate_file), "--token-file", str(self.token_file)]
         fault = [sys.executable, "-m", "hub_extensions.tools.demo.fault", self.proxy.folder]
         return {

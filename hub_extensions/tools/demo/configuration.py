@@ -1,7 +1,4 @@
-"""What the demo's hub is started with: its ``jupyterhub_config.py`` and its environment.
-
-Not here: what is planned (``plan.py``).
-"""
+"""The start of the demo's hub: its ``jupyterhub_config.py`` and its environment."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The folder that a demo keeps all its state in: made, locked while a demo runs in it, and emptied on request.
-
-Not here: what is written into it.
-"""
+"""The folder that a demo keeps all its state in: made, locked while a demo runs in it, and emptied on request."""
 
 from __future__ import annotations
 

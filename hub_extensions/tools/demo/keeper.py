@@ -1,7 +1,6 @@
 """Ends what a demo started, should the demo itself be killed: ``python -m hub_extensions.tools.demo.keeper FOLDER``.
 
-It waits for the end of its input, which the demo holds open as long as it lives. Not here: a stop that was asked for
-(``run.py``).
+It waits for the end of its input, which the demo holds open as long as it lives.
 """
 
 from __future__ import annotations

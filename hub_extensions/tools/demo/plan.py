@@ -1,7 +1,4 @@
-"""A demo, planned: who there is, which GPUs, which ports. Whatever keeps it from starting is a sentence from here.
-
-Not here: what is written for the hub (``configuration.py``), and what is started (``run.py``).
-"""
+"""The plan of a demo: its people, GPUs and ports. Each reason why it cannot start is a sentence from here."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ STATE_DIR = "gpu-state"
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """What the command line asks for. `port` 0: any free one; `layout` None: this machine's own GPUs, if it has some;
-    `sso`: the folder of a sign-in service; `apps`: of the Python environment of apps behind the same sign-in."""
+    """The options of the command. `port`: 0 for any free one; `layout`: None for this machine's own GPUs, if it has
+    some; `sso`: the folder of a sign-in service; `apps`: of the Python environment of apps behind the same sign-in."""
 
     folder: Path
     port: int = 8000
@@ -49,7 +46,7 @@ class DemoOptions:
 
 @dataclass(frozen=True)
 class Ports:
-    """Where everything listens, all on 127.0.0.1. `apps`: the proxy before the apps, which asks the `gate`."""
+    """The ports of all parts, all on 127.0.0.1. `apps`: the proxy before the apps, which asks the `gate`."""
 
     public: int
     hub: int
@@ -82,9 +79,9 @@ class Demo:
 
     @property
     def signs_of_life(self) -> tuple[str, ...]:
-        """What has to answer before people can come, in this order: hub and GPU service, then both through the proxy.
+        """The addresses that have to answer before people can come, in order: hub and GPU service, then by the proxy.
 
-        The hub tells its proxy where it is when its services are there: before, its log would have a 404.
+        The hub adds its route at the proxy when its services answer; earlier, its log would have a 404.
         """
         hub, service = "/hub/health", "/services/gpu/health"
         there = (f"http://127.0.0.1:{self.ports.hub}{hub}", f"http://127.0.0.1:{self.ports.service}{service}")
@@ -97,10 +94,10 @@ def people(count: int) -> tuple[str, ...]:
 
 
 def choose_gpus(layout: str | None) -> tuple[str | None, str]:
-    """The layout to simulate (None: this machine's own GPUs) and a sentence that says what was chosen and why.
+    """Return the layout to simulate (None for this machine's own GPUs) and a sentence about the choice.
 
     Raises:
-        DemoRefused: there is no such layout, or its file is wrong.
+        DemoRefused: the layout does not exist, or its file is wrong.
     """
     from hub_extensions.adapters.simulated.layouts import load_layout
 
@@ -183,7 +180,7 @@ def _passwords(path: Path) -> Mapping[str, str]:
 
 
 def choose_ports(public: int, *, sign_in: int | None = None, apps: bool = False) -> Ports:
-    """The wanted ports, and free ones for the others. `sign_in` None: there is no sign-in service.
+    """The wanted ports, and free ones for the others. `sign_in`: None if the demo has no sign-in service.
 
     Raises:
         DemoRefused: a wanted port is taken or may not be used.

@@ -1,7 +1,4 @@
-"""What a demo started: its programs run while a block does, and what is left is found by a mark and ended.
-
-Not here: how the hub itself is stopped (``run.py``).
-"""
+"""The programs of a demo: they run as long as a block, and those left over are found by a mark and ended."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
 
 
 def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
-    """End what a demo of this folder left behind; `reason` is said before, where there is one."""
+    """End the programs that a demo of this folder left behind; print `reason` first if there are any."""
     if not marked(folder):
         return
     for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):

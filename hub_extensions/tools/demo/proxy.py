@@ -1,6 +1,6 @@
 """The demo's proxy before the apps, nginx or Caddy, with the piece that ``jupyterhub-gpu gate config`` writes.
 
-On request it is one that an admin got wrong: the gate is not asked about an app. Not here: the apps (``apps.py``).
+On request it is one that an admin got wrong: the gate is not asked about an app.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class DemoProxy:
 
     @property
     def words(self) -> Sequence[str]:
-        """What starts it, in its folder."""
+        """The command that starts the proxy, in its folder."""
         if self.kind == "nginx":
             return [self.program, "-p", f"{self.folder}/", "-c", "proxy.conf", "-e", "error.log"]
         return [self.program, "run", "--adapter", "caddyfile", "--config", "proxy.conf"]
 
     def write(self, *, has_fault: bool = False) -> None:
-        """Its configuration, anew from the gate's settings."""
+        """Write the proxy's configuration again from the gate's settings."""
         write_private(Path(self.folder, "proxy.conf"), self.configuration(has_fault=has_fault))
 
     def configuration(self, *, has_fault: bool) -> str:
@@ -112,7 +112,7 @@ class DemoProxy:
             raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
 
     def _status_for_a_stranger(self) -> int | None:
-        """What somebody without a session gets of the app; None: no answer."""
+        """The app's answer to a request without a session; None if it does not answer."""
         gate = json.loads(Path(self.gate_file).read_text(encoding="utf-8"))
         where = next(urlsplit(str(app["where"])) for app in gate["catalogue"] if app["name"] == self.unprotected)
         return status_of(where.port or 80, where.netloc, where.path)
@@ -153,7 +153,7 @@ def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Even
 
 
 def status_of(port: int, host: str, path: str) -> int | None:
-    """What is answered on loopback for a name that this machine's programs need not know; None: nothing."""
+    """The answer on loopback for a host name that this machine need not resolve; None if there is no answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path, headers={"Host": host, "Accept": "text/html", "Sec-Fetch-Mode": "navigate"})

@@ -1,7 +1,7 @@
 """``jupyterhub-gpu demo``: a real JupyterHub on this machine's loopback, with people, passwords and GPUs to try.
 
 It writes a configuration into a folder of its own, runs the hub as a child, and leaves nothing running when it ends.
-One Unix account for all demo users: for trying, not for use. Not here: setting up Python and Node (``scripts/demo``).
+One Unix account for all demo users: for trying, not for use.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _stop_requests() -> Iterator[threading.Event]:
 
 
 def _run(demo: Demo, stop: threading.Event, echo: Echo) -> int:
-    """The hub, before it sign-in service and apps where there are some. What is left of them is ended by its mark."""
+    """Run the hub, and first the sign-in service and the apps if wanted. Programs left over are ended by their mark."""
     environment = clean_environment(demo.folder, os.environ)
     try:
         with ExitStack() as stack:

@@ -1,7 +1,6 @@
 """``demo --sso``: three people sign in at an OpenID provider of the demo's own, instead of with a password.
 
-The provider is a program of Node's, which ``scripts/demo`` sets up (``scripts/sso``). Not here: the demo itself
-(``run.py``), and what the provider does.
+The provider is a program of Node's, which ``scripts/demo`` sets up (``scripts/sso``).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hub_extensions.tools.demo.processes import program
 CLIENT = "hub"
 THESIS = "thesis"
 PEOPLE: Mapping[str, Sequence[str]] = {"ada": ("course", THESIS), "ben": ("course",), "admin": ("course",)}
-"""Who there is, and in which groups."""
+"""The people of the demo and their groups."""
 STARTS_IN_SECONDS = 30.0
 FACTS = "sign-in.json"
 
@@ -34,7 +33,7 @@ class SignInService:
 
     Attributes:
         program: its folder. offer: the one that is for the group `thesis` alone.
-        apps: what its page says of the apps, and the commands of its buttons; empty: there are none.
+        apps: the apps on its page, and the commands of its buttons; empty without apps.
     """
 
     program: Path
@@ -52,7 +51,7 @@ class SignInService:
 
     @property
     def configuration(self) -> str:
-        """What the demo's ``jupyterhub_config.py`` says of signing in."""
+        """The sign-in settings of the demo's ``jupyterhub_config.py``."""
         return f"""c.JupyterHub.authenticator_class = (
     "hub_extensions.authenticator.openid.authenticator.SingleSignOnOIDCAuthenticator"
 )
@@ -67,18 +66,18 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What the hub's environment has in addition."""
+        """Variables for the hub's environment."""
         return {"JUPYTERHUB_SIGN_ON_CLIENT_SECRET": self.secret, "JUPYTERHUB_CRYPT_KEY": self.key}
 
     def facts(self, hub: str) -> str:
-        """What the program is started with; `hub`: the hub's address."""
+        """The settings of the program; `hub`: the hub's address."""
         people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
         known = {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}
         return json.dumps(known | ({"apps": self.apps} if self.apps else {}), indent=2)
 
 
 def wanted_port(folder: Path, public: int) -> int:
-    """The port of an earlier start, for people are known by its address; else the one after the hub's (0: any)."""
+    """The port of an earlier start, for people are known by its address; else the one after the hub's (0 for any)."""
     try:
         return int(json.loads((folder / FACTS).read_text(encoding="utf-8"))["port"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -88,7 +87,7 @@ def wanted_port(folder: Path, public: int) -> int:
 def planned(
     folder: Path, service: Path, port: int, layout: str | None, apps: Mapping[str, object] | None = None
 ) -> SignInService:
-    """A sign-in service for a demo in `folder`; the key of what the hub keeps stays from start to start."""
+    """A sign-in service for a demo in `folder`; the hub's encryption key is kept from start to start."""
     key = folder / "crypt_key"
     if not key.exists():
         write_private(key, secrets.token_hex(32))

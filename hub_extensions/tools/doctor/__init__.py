@@ -1,7 +1,6 @@
 """``jupyterhub-gpu doctor``: what is wrong with this machine or with a configuration, and how to put it right.
 
-It looks and changes nothing: a configuration is loaded without writing its state folder. Not here: how findings are
-printed (``tools/cli/``).
+It looks and changes nothing: a configuration is loaded without writing its state folder.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def examine(config: Path | None) -> tuple[Diagnosis, ...]:
 
 
 def load_config(path: Path) -> tuple[Config | None, Diagnosis]:
-    """The configuration as the hub would load it, and what there is to say about that. Nothing is written."""
+    """Load the configuration as the hub would; return it with the diagnoses of loading. Nothing is written."""
     try:
         with dry_run() as notes:
             loaded = PyFileConfigLoader(path.name, path=str(path.parent.absolute())).load_config()

@@ -1,7 +1,4 @@
-"""Where each server is its user's own account: can the hub start it as that, and is there one for everybody?
-
-Not here: what a start does without one (``spawner/local.py`` refuses it).
-"""
+"""Where each server is its user's own account: can the hub start it as that, and is there one for everybody?"""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ def spawner_for(config: Config, settings: Settings) -> str:
 
 
 def _with_accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    # who looks need not be who runs the hub: its folder says whose it is, once it is there
+    # `doctor` may run under another account than the hub: the owner of the state folder, once made, is the hub's
     uid = settings.folder.stat().st_uid if settings.folder.exists() else os.geteuid()
     yield from findings(uid, _people(config), _account_of, bool(_of_authenticator(config, "create_system_users")))
 
@@ -46,10 +43,11 @@ def _with_accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
 def findings(
     uid: int, people: frozenset[str], account_of: Callable[[str], int | None], makes_accounts: bool
 ) -> Iterator[Diagnosis]:
-    """What is wrong with these accounts.
+    """Return the problems of these accounts.
 
     Args:
-        uid: of the hub. people: whom the configuration names. account_of: name -> uid; None: there is none.
+        uid: of the hub. people: whom the configuration names.
+        account_of: name -> uid; None if the account does not exist.
         makes_accounts: the hub makes those that are missing.
     """
     if uid != 0 and not (people and all(account_of(name) == uid for name in people)):

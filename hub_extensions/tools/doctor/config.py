@@ -1,4 +1,4 @@
-"""What a ``jupyterhub_config.py`` says, and what is missing in it."""
+"""Checks of a ``jupyterhub_config.py``: its settings, and what is missing in it."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def limits(config: Config) -> Iterator[Diagnosis]:
 
 
 def sign_on(config: Config) -> Iterator[Diagnosis]:
-    """Where people sign in with ``single-sign-on``, and what its class says of the settings."""
+    """Check the settings of ``single-sign-on``, with its own class."""
     if not is_single_sign_on(value_of(config, "JupyterHub", "authenticator_class")):
         return
     if missing := [name for name in ("oauthenticator", "jwt") if find_spec(name) is None]:
@@ -121,7 +121,7 @@ def _policy_file(policy: CullPolicy) -> Diagnosis:
 
 
 def grace(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """How long a server's pod has to end, by all who may cut it short."""
+    """Check the time that a server's pod has to end."""
     if settings.cluster is None or not settings.culling.enabled:
         return
     pods = _of_spawner(config, "extra_pod_config")
@@ -152,7 +152,7 @@ def _of_spawner(config: Config, name: str) -> Any:
 
 
 def notices(settings: Settings) -> Iterator[Diagnosis]:
-    """How users who have closed the page are told, and whether the last time went well, by the service's database."""
+    """Check notices to users without an open page, and the result of the last one in the service's database."""
     from hub_extensions.hub_service.engine.uses.notifier import last_sendings
 
     for channel, last in last_sendings(settings).items():
@@ -161,7 +161,7 @@ def notices(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus(settings: Settings) -> Iterator[Diagnosis]:
-    """What Prometheus says of the MIG devices of this machine."""
+    """Check whether Prometheus has the MIG devices of this machine."""
     if not settings.prometheus_url or settings.cluster is not None:
         return  # on a cluster the pools are asked about, where they are read
     from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
@@ -177,7 +177,7 @@ def prometheus(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus_finding(reading: DcgmReading) -> Diagnosis:
-    """What one answer of Prometheus means for culling on MIG devices."""
+    """Diagnose one answer of Prometheus for culling on MIG devices."""
     if reading.message:
         return Diagnosis("prometheus", "warning", reading.message, ASK_IT)
     known, lacking = len(reading.figures), len(reading.missing)
@@ -191,7 +191,7 @@ def prometheus_finding(reading: DcgmReading) -> Diagnosis:
 
 
 def _devices(settings: Settings) -> tuple[Device, ...]:
-    """The devices of this machine; none where they are simulated or cannot be read (`machine.gpus` says why)."""
+    """The devices of this machine; empty if they are simulated or cannot be read (`machine.gpus` has the reason)."""
     if settings.offers.simulate is not None:
         return ()
     from hub_extensions.adapters.nvml.reader import Nvml

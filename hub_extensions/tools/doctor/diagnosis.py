@@ -1,4 +1,4 @@
-"""One thing that was checked, and what there is to say of it."""
+"""One check of ``doctor`` and its result."""
 
 from __future__ import annotations
 

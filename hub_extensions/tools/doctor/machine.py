@@ -30,14 +30,14 @@ OLDEST_HUB, NEWEST_HUB = (5, 3), (7, 0)
 
 
 def place_of_gpus(settings: Settings, *, apart: bool) -> Iterator[Diagnosis]:
-    """Where the GPUs are: this machine, or a cluster."""
+    """Check the GPUs, on this machine or in a cluster."""
     if settings.cluster is None:
         return chain(gpus(settings), other_accounts())
     return _cluster_elsewhere(settings.cluster) if apart else _cluster(settings, settings.cluster)
 
 
 def python() -> Iterator[Diagnosis]:
-    """Which Python this is."""
+    """Check the version of Python."""
     yield Diagnosis("python", "ok", f"This is Python {'.'.join(map(str, sys.version_info[:3]))}, at {sys.executable}.")
 
 
@@ -87,7 +87,7 @@ def package() -> Iterator[Diagnosis]:
 
 
 def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
-    """Which of this machine's GPUs can be offered, and why the others cannot. `settings` None: none are known."""
+    """Check which GPUs of this machine can be offered. `settings`: None if no configuration is known."""
     if settings is not None and settings.offers.simulate is not None:
         text = f"The GPUs are simulated (layout {settings.offers.simulate})."
         yield Diagnosis("gpus", "warning", text, "Take c.GpuOffers.simulate out to offer this machine's own GPUs.")
@@ -127,7 +127,7 @@ def gpus(settings: Settings | None) -> Iterator[Diagnosis]:
 
 
 def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
-    """What the account that asks may see of the cluster; the hub's own may see more, or less."""
+    """Check what this account may see of the cluster; the hub's own account may see more or less."""
     try:
         view = read_once(config)
     except ClusterUnreadable as problem:
@@ -174,7 +174,7 @@ def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Dia
 
 
 def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:
-    """Culling is on, and the use of these devices (MIG profile, product of the card) is told to DCGM alone."""
+    """Culling is on, and only DCGM can measure the use of these devices (MIG profile, product of the card)."""
     if not settings.culling.enabled or settings.prometheus_url:
         return
     cards = sorted({card for profile, card in kinds if profile is not None and _ONLY_DCGM.search(card)})

@@ -1,4 +1,4 @@
-"""Where the GPU service lives: its folder, its database, its port, and what it says of itself."""
+"""Checks of the GPU service: its folder, its database, its port, and its own health report."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def disk_of(path: Path) -> str:
 
 
 def database(settings: Settings) -> Iterator[Diagnosis]:
-    """Which database it is; of a file, whether it is closed to others and whole."""
+    """Check the database; if it is a file, whether it is private and whole."""
     parts = urlsplit(settings.store_url)
     if not parts.scheme.startswith("sqlite"):
         yield Diagnosis("database", "ok", f"The database is {parts.scheme} at {parts.hostname or 'a local socket'}.")
@@ -98,7 +98,7 @@ def _contents(settings: Settings, file: Path) -> Diagnosis:
 
 
 def port(settings: Settings) -> Iterator[Diagnosis]:
-    """Who listens where the service is to be reached."""
+    """Check which program listens at the service's address."""
     where, hub = f"{settings.host}:{settings.port}", _hubs_account(settings)
     accounts = accounts_at(settings.host, settings.port)
     strangers = sorted((accounts or frozenset()) - {hub, 0})
@@ -139,7 +139,7 @@ def _account(uid: int) -> str:
 
 
 def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
-    """What our own service says of itself, to the hub where the secret is known; None: it does not answer."""
+    """Read the health of our service, as the hub if the secret is known; None if it does not answer."""
     address = f"{settings.url}/health"
     try:
         found = json.loads(get_once(address, secret=secret, seconds=5)[1])
@@ -156,13 +156,13 @@ def _kept_secret(settings: Settings) -> str:
 
 
 def secret_apart(config: Config, shared: str) -> str:
-    """The secret of a service that the hub does not start; "": its token is not known. `shared`: the setting."""
+    """The secret of a service that the hub does not start; "" if its token is not known. `shared`: the setting."""
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
     return hub_secret_of(tokens[0], shared) if tokens and tokens[0] else ""
 
 
 def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Of each offer who measures its use, as the running service sees it: since when, and how old the figures are."""
+    """Report the source of use figures for each offer, as the running service sees it, and their age."""
     for each in (health or {}).get("evidence") or ():
         age = "" if each["age_seconds"] is None else f", the oldest figure {each['age_seconds']:.0f} s old"
         servers = f", of {each['measured']} of {each['leases']} servers{age}" if each["leases"] else ""
@@ -201,7 +201,7 @@ def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """This machine's clock is the hub's, and the service has just been told it."""
+    """Report a difference between the service's clock and the hub's, which is this machine's."""
     clock = (health or {}).get("clock")
     if clock is None or "NTP" not in clock:
         return

@@ -1,4 +1,4 @@
-"""How the chart zero-to-jupyterhub 4.4 reads values: how files merge, and which settings of the hub come of them.
+"""The reading of values by the chart zero-to-jupyterhub 4.4: merged files, and the settings of the hub.
 
 Only the settings that rules and ``configure(c)`` read are made here. ``helm check --evaluate --chart`` runs the chart's
 own ``jupyterhub_config.py``, and ``tests/helm_values/chart_config.py`` has all of them.
@@ -94,7 +94,7 @@ def object_name(values: Mapping[str, Any], release: str, short: str) -> str:
 
 
 def base_config(values: Mapping[str, Any], *, release: str, namespace: str, token: str) -> Config:
-    """What the hub is told of these values before any Python of the administrator runs.
+    """Return the hub's settings from these values, before any Python of the administrator runs.
 
     Args:
         token: stands for the tokens that the chart makes for services.

@@ -1,7 +1,7 @@
 """Facts about the zero-to-jupyterhub chart that are packed with this product: the schema of its values, and its own.
 
 ``scripts/generate-chart-facts.py`` makes the file of a version from the chart's own schema and values; descriptions are
-left out. Not here: what follows from them (``tools/helm_check/rules/shape.py``).
+left out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def packed_facts() -> ChartFacts:
 
 
 def defaults() -> dict[str, Any]:
-    """What the chart sets itself; the caller's own copy."""
+    """Return a copy of the chart's own values."""
     return copy.deepcopy(dict(packed_facts().defaults))
 
 
@@ -44,7 +44,7 @@ def make_facts(chart: Mapping[str, Any], schema: Mapping[str, Any], values: Mapp
 
 
 def _bare(node: Any) -> Any:
-    """A schema without the texts that decide nothing; a key may have their names too, and is no text."""
+    """Return a schema without its descriptions. A key with such a name is kept: its value is not a text."""
     if isinstance(node, list):
         return [_bare(each) for each in node]
     if not isinstance(node, Mapping):

@@ -1,7 +1,7 @@
 """``jupyterhub-gpu helm check``: what of these Helm values would not work, by key, and the fix.
 
-Gathers files, facts about the chart, what our own `configure` says and, where options, what Helm and a cluster say. It
-changes nothing, and runs no Python of the values. Not here: the rules (``rules/``).
+It gathers files, facts about the chart, the reports of our own `configure` and, if asked, of Helm and a cluster. It
+changes nothing, and runs Python of the values only with ``--evaluate``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ SIGNS = {"problem": ("wrong  ", "red"), "look at": ("look at", "yellow")}
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """What the command line asks for. `chart`: archive or folder of the real chart; None: the packed facts do."""
+    """The options of the command. `chart`: its archive or folder; None if the packed facts are used."""
 
     files: Sequence[str]
     manifests: Sequence[Path] = ()
@@ -83,7 +83,7 @@ class CheckOptions:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was checked, and found.
+    """The result of a check.
 
     Attributes:
         rendered: how many manifests Helm made; None: Helm was not asked. use: offer -> who measures its use.
@@ -100,7 +100,7 @@ class CheckReport:
 
     @property
     def problems(self) -> int:
-        """How many findings would not work."""
+        """The number of findings that would not work."""
         return sum(finding.severity == "problem" for finding in self.findings)
 
     def status(self, *, strict: bool) -> int:
@@ -197,7 +197,7 @@ def _by_rules(run: _CheckRun) -> None:
 
 
 def _by_own_sections(run: _CheckRun, misfits: bool) -> None:
-    """What ``configure(c)`` reports, who measures the use, and the offers of a cluster."""
+    """Add the reports of ``configure(c)``, the sources of use figures, and the offers of a cluster."""
     release, config = run.release, run.config
     if config is None:
         if not misfits and not any(finding.severity == "problem" for finding in run.findings):
@@ -222,7 +222,7 @@ FIXES = {
 
 
 def _by_configure(run: _CheckRun, config: Config) -> Iterator[Finding]:
-    """What the hub itself would report of our sections, and of what `configure` leaves alone."""
+    """Findings from the reports of ``configure(c)``, without those that a rule has reported already."""
     release, evaluation = run.release, run.release.evaluation
     has_run = evaluation is not None and evaluation.configured
     reported = {finding.key for finding in run.findings if finding.severity == "problem"}
@@ -239,7 +239,7 @@ def _by_configure(run: _CheckRun, config: Config) -> Iterator[Finding]:
 
 
 def _unchecked(release: Release, config: Config) -> Iterator[Finding]:
-    """Settings of our spawner's own section, if KubeSpawner is not there to tell which there are."""
+    """Settings of our spawner that are not checked, because KubeSpawner is not installed here."""
     key = "hub.config.GpuKubeSpawner"
     if config.get("GpuKubeSpawner") and servers_are_pods(config) and find_spec("kubespawner") is None:
         text = (
@@ -260,7 +260,7 @@ def _about(release: Release, rule: str, text: str, fix: str) -> Finding:
 def _of_cluster(config: Config) -> tuple[tuple[OfferId, ...], frozenset[str]]:
     """The offers with a GPU that its nodes can have, and resources under names of its own. Raises HelmUnusable."""
     settings = settings_of(config)
-    # the file that the hub reads lies in its pod: here KUBECONFIG says where the cluster is
+    # the hub's kubeconfig lies in its pod; here KUBECONFIG has the address of the cluster
     cluster = replace(settings.cluster or ClusterConfig(), kubeconfig="", context="")
     try:
         view = read_once(cluster)
@@ -281,7 +281,7 @@ def _of_cluster(config: Config) -> tuple[tuple[OfferId, ...], frozenset[str]]:
 
 
 def _by_helm(run: _CheckRun, chart: Path) -> None:
-    """What the chart's own schema and templates say, and where the chart differs from the packed facts."""
+    """Add refusals of the chart's own schema and templates, and differences from the packed facts."""
     release = run.release
     run.findings += _differences(run.packed, release.facts)
     if find_spec("helm_python") is None:
@@ -305,7 +305,7 @@ def _key_of_refusal(refusal: str) -> str:
 
 
 def _parsed(run: _CheckRun, template: str, rendered: str) -> int:
-    """How many objects a rendered template has; one that is no YAML is a finding."""
+    """Count the objects of a rendered template; add a finding if it is not YAML."""
     if template.endswith("NOTES.txt"):
         return 0
     try:

@@ -1,7 +1,7 @@
 """``helm check --evaluate``: what the hub's configuration sets when the administrator's Python has run.
 
 ``sandbox.py`` runs it in a process of its own: without a network where the kernel allows that, with an empty home and
-only the variables of ``hub.extraEnv``, for 20 s and in 512 MB. It is no prison: the files of this machine can be read.
+only the variables of ``hub.extraEnv``, for 20 s and in 512 MB. The files of this machine can be read.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def with_changes(release: Release, evaluation: Evaluation) -> Release:
 
 
 def check_evaluation(release: Release) -> Iterator[Finding]:
-    """What of the administrator's code was not judged, and why."""
+    """Findings about code that was not judged."""
     evaluation = release.evaluation
     if evaluation is None:
         return

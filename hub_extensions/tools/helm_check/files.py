@@ -1,7 +1,4 @@
-"""What goes wrong between several values files, or within one: lists that replace lists, keys that stand twice.
-
-Not here: whether the result fits the chart (``helm_check/rules/shape.py``).
-"""
+"""Mistakes between several values files, or within one: lists that replace lists, keys that stand twice."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ PLACEHOLDER = re.compile(
     r"(?i)\bexample\.(?:org|com|net|edu)\b|\bYOUR-[A-Z]+\b|\byour[-_]?(?:domain|host)|\bTENANT[-_]ID\b|"
     r"\bCHANGE[-_]?ME\b"
 )
-"""What our own files, and those of others, have in the place of a site's names."""
+"""Placeholders for a site's names, in our files and in those of others."""
 
 MERGED_BY_HAND = "Lists are replaced whole by the last file: write in it what both want."
 
@@ -43,7 +40,7 @@ def check_files(release: Release) -> Iterator[Finding]:
     base = release.base
     for at, later in enumerate(release.files):
         for path, value in leaves(later.values):
-            # what files after our base say of our own settings is laid over each other on purpose
+            # files after our base override each other's settings of ours on purpose
             before = release.files[: min(at, base) if _is_ours(path) else at]
             earlier = _last_with(before, path)
             if earlier is not None:
@@ -101,7 +98,7 @@ def _replaced(later: ValuesFile, earlier: ValuesFile, path: Path, before: Any, a
 
 
 def _names(path: Path, items: list[Any]) -> str:
-    """What an admin knows entries of a list by; of plain texts nothing, as they may be keys or passwords."""
+    """Names of list entries for a finding. Plain texts are left out, because they may be keys or passwords."""
     has_texts = path[:3] == ("hub", "config", "GpuOffers")
 
     def name(item: Any) -> str:

@@ -1,7 +1,6 @@
 """Reads values files with the line of every key, manifests, and a chart; renders a chart with Helm itself.
 
 Helm comes as the Python package ``helm-python-sdk`` (extra ``[helm]``), which holds Helm 4 and asks nobody outside.
-Not here: how files merge (``chart_config.py``), what is wrong with them (``tools/helm_check/model.py``).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DEEPEST = 10
 
 
 class HelmUnusable(Exception):
-    """A file or chart that cannot be read; the text says which, why and what to do."""
+    """A file or chart that cannot be read. The text names it, the cause and the remedy."""
 
 
 class NotValues(Exception):
@@ -58,7 +57,7 @@ def read_values(place: str) -> ValuesFile:
 
     Raises:
         HelmUnusable: it cannot be read.
-        NotValues: it is no YAML, or no mapping, or more than one document.
+        NotValues: it is not YAML, not a mapping, or more than one document.
     """
     return parse_values(_text(place), place)
 
@@ -114,7 +113,7 @@ def parse_values(text: str, name: str) -> ValuesFile:
 
 
 def _walk(node: Any, path: KeyPath, lines: dict[KeyPath, int], above: set[int]) -> Iterator[Twice]:
-    """Note the line of every key; tell those that stand twice in one mapping."""
+    """Store the line of every key; yield the keys that stand twice in one mapping."""
     if not isinstance(node, yaml.MappingNode) or id(node) in above:
         return
     here: dict[str, int] = {}
@@ -153,7 +152,7 @@ def read_manifests(places: Iterable[Path]) -> list[Mapping[str, Any]]:
     """Every Kubernetes object of files and folders; of a folder with a kustomization, what that lists.
 
     Raises:
-        HelmUnusable: one cannot be read, or is no YAML.
+        HelmUnusable: one cannot be read, or is not YAML.
     """
     return [manifest for place in places for manifest in _manifests(place, 0)]
 
@@ -192,7 +191,7 @@ def read_chart(place: Path) -> tuple[Mapping[str, Any], Mapping[str, Any], Mappi
     """``Chart.yaml``, the values' JSON schema and the own values of a chart's archive or folder.
 
     Raises:
-        HelmUnusable: it is no chart, or has no schema.
+        HelmUnusable: it is not a chart, or has no schema.
     """
     read = _from_folder if place.is_dir() else _from_archive
     names = ("Chart.yaml", "values.yaml", "values.schema.json", "values.schema.yaml")
@@ -251,7 +250,7 @@ def _yaml(text: str, name: str) -> Mapping[str, Any]:
 def ask_helm(
     place: Path, values: Mapping[str, Any], *, release: str, namespace: str
 ) -> tuple[list[str], dict[str, str]]:
-    """What Helm itself says of these values: the sentences of its refusal, and the manifests by template.
+    """Render the chart with Helm; return the sentences of its refusal, and the manifests by template.
 
     Args:
         values: of all files, merged, without the chart's own. release, namespace: as ``helm upgrade`` is given them.

@@ -1,7 +1,7 @@
-"""What ``helm check`` looks at and what it says: values files as they were given, facts about the chart, findings.
+"""Values for ``helm check``: values files as they were given, facts about the chart, findings.
 
 Plain values for the rules beside this module. A key is a path of names, for a name may hold dots
-(``hub.jupyter.org/…``). Not here: the rules (``rules/``, ``files.py``), reading files and charts (``helm.py``).
+(``hub.jupyter.org/…``).
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ class HookGpu:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the hub's configuration sets after the administrator's code has run (``evaluate.py``).
+    """The settings of the hub after the administrator's code has run (``evaluate.py``).
 
     Attributes:
         failed: key, name of the exception, line (0 if not known) and module that is missing ("" if none is).
         missing: key and module of each import that was replaced by a stand-in.
         configured: the keys whose code calls our ``configure(c)``.
-        sentences: rule and text of what ``configure(c)`` reports.
+        sentences: the rule and text of each report of ``configure(c)``.
         unfinished: the key of the code that was running when the process ended or was ended; None if all ran.
         isolated: whether the code had no network.
     """
@@ -100,13 +100,13 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Release:
-    """What is checked.
+    """The release to check.
 
     Attributes:
         files: as given, in order. values: all of them over the chart's defaults. name: the release's.
         manifests: all Kubernetes objects that go beside the chart; with none given, the policies are taken to be
             those of ``helm-values/manifests``.
-        evaluation: None if the administrator's code was not run; then `values` has only what the files say.
+        evaluation: None if the administrator's code was not run; then `values` is from the files alone.
     """
 
     files: Sequence[ValuesFile]
@@ -118,12 +118,12 @@ class Release:
     evaluation: Evaluation | None = None
 
     def at(self, dotted: str, default: Any = None) -> Any:
-        """The value at a key without dots in its names; None and `default` where there is none."""
+        """Return the value at a key without dots in its names; `default` if the key is missing or null."""
         found = find(self.values, dotted.split("."))
         return default if found is None else found
 
     def tree(self, dotted: str) -> Tree:
-        """The mapping at a key; empty where there is none, or something else stands there."""
+        """Return the mapping at a key; an empty one if the key is missing or its value is not a mapping."""
         found = self.at(dotted)
         return found if isinstance(found, Mapping) else {}
 
@@ -133,7 +133,7 @@ class Release:
         return {str(each.get("name")): each for each in named} or self.tree(dotted)
 
     def items(self, dotted: str) -> Sequence[Any]:
-        """The list at a key; empty where there is none, or something else stands there."""
+        """Return the list at a key; an empty one if the key is missing or its value is not a list."""
         found = self.at(dotted)
         return found if isinstance(found, list) else ()
 
@@ -160,7 +160,7 @@ class Release:
     def base(self) -> int:
         """The place of the first file that calls our `configure(c)`; 0 where none does.
 
-        What stands before it is the admin's own, what comes from there on is laid over it on purpose.
+        Files before it are the administrator's own; later files override it on purpose.
         """
         for at, file in enumerate(self.files):
             entries = find(file.values, ("hub", "extraConfig"))
@@ -226,7 +226,7 @@ class Finding:
 def found(
     release: Release, rule: str, path: str | Sequence[str], text: str, fix: str, *, severity: Severity = "problem"
 ) -> Finding:
-    """A finding about a key, with the file and line that set it; of a setting that code set, about the code."""
+    """Make a finding about a key, with the file and line that set it. If code set it, the finding names the code."""
     parts = tuple(path.split(".")) if isinstance(path, str) else tuple(path)
     if change := release.change_of(parts):
         parts = change.path
@@ -240,7 +240,7 @@ def found(
 
 
 def find(tree: Any, path: Iterable[str]) -> Any:
-    """What stands at a path; None where nothing does."""
+    """Return the value at a path; None if there is no such key."""
     for name in path:
         if not isinstance(tree, Mapping) or name not in tree:
             return None
@@ -258,7 +258,7 @@ def has(tree: Any, path: Iterable[str]) -> bool:
 
 
 def leaves(tree: Tree, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Every value that is no mapping, and every empty mapping, with its path."""
+    """Yield path and value of every value that is not a mapping, and of every empty mapping."""
     for name, value in tree.items():
         if isinstance(value, Mapping) and value:
             yield from leaves(value, (*path, str(name)))
@@ -281,7 +281,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What it is, and never the value: it may be a password."""
+    """Name the type of a value. The value itself may be a password."""
     if isinstance(value, bool):
         return "true or false"
     if isinstance(value, (int, float)):
@@ -298,14 +298,14 @@ def listed(names: Iterable[str]) -> str:
 
 
 def is_own_spawner(chosen: object) -> bool:
-    """Is this ``spawner_class`` ours on Kubernetes? Of a class of an administrator's own only a run tells."""
+    """Is this ``spawner_class`` ours on Kubernetes? A class of an administrator's own is known only after a run."""
     if isinstance(chosen, Mapping):
         return chosen.get("ours") is True or chosen.get("known") is False
     return chosen == "gpu" or str(chosen).endswith(".GpuKubeSpawner")
 
 
 def _text_of(file: Tree) -> str:
-    """The content of one of ``hub.extraFiles``; "" if it is no text."""
+    """The content of one of ``hub.extraFiles``; "" if it is not a text."""
     if "binaryData" in file:
         try:
             return base64.b64decode("".join(str(file["binaryData"]).split()), validate=True).decode()
@@ -316,7 +316,7 @@ def _text_of(file: Tree) -> str:
 
 
 def is_only_configure(code: str) -> bool:
-    """Does this Python nothing but call our `configure(c)`, or nothing at all?"""
+    """Does this Python only call our `configure(c)`, or nothing at all?"""
     try:
         statements = ast.parse(code).body
     except (SyntaxError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""What our ``configure(c)`` would report of a configuration: every wrong setting, and what it would leave alone."""
+"""The reports of our ``configure(c)`` about a configuration: wrong settings, and settings that it leaves alone."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class _MissingModule(types.ModuleType):
 class MissingModules:
     """Stands in for modules that the administrator's code imports and that are not installed here.
 
-    What other modules import is left alone: many try an import to see whether a module is there.
+    Imports by other modules are left alone: many try an import to see whether a module is installed.
     """
 
     def __init__(self, codes: set[str]) -> None:
@@ -155,7 +155,7 @@ class MissingModules:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """A setting as JSON; ``{"$class": …}`` and ``{"$object": …}`` stand for what has no JSON."""
+    """A setting as JSON; ``{"$class": …}`` and ``{"$object": …}`` stand for values without a JSON form."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if depth > 20:
@@ -193,7 +193,7 @@ def snapshot(config: Any) -> dict[str, dict[str, Any]]:
 
 
 class _Always(dict[str, Any]):
-    """What a user chose in a form: the same answer to every question."""
+    """A user's choices in a form: the same answer to every question."""
 
     def __init__(self, answer: str) -> None:
         super().__init__({answer: answer})
@@ -503,7 +503,7 @@ def main() -> None:
     run = Run(job)
     run.write(isolated=isolated)
     nothing = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nothing, sys.stdout.fileno())  # tells `evaluate` that the imports are done
+    os.dup2(nothing, sys.stdout.fileno())  # closes the pipe: `evaluate` waits for the end of the imports
     run.run()
 
 

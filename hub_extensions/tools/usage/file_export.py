@@ -37,7 +37,7 @@ Rows = Iterable[Sequence[Sequence[Any]]]
 
 
 def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
-    """Write all records; what there is to say.
+    """Write all records; return a message for the administrator.
 
     Args:
         kind: ``csv`` or ``json``. names: False writes numbers for users and choices, and neither servers nor groups.
@@ -61,14 +61,14 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
 
 
 def audit(archive: Archive, out: Path, which: JournalFilter) -> str:
-    """Write the journal as CSV; what there is to say."""
+    """Write the journal as CSV; return a message for the administrator."""
     with _new_file(out) as stream:
         count = _write_csv(stream, JOURNAL_NAMES, archive.journal(which))
     return f"{count} entries were written to {out}."
 
 
 def samples(archive: Archive, out: Path, since: datetime | None, until: datetime | None) -> str:
-    """Write what was measured, by use and minute, as CSV; what there is to say."""
+    """Write the measurements, by use and minute, as CSV; return a message for the administrator."""
     with _new_file(out) as stream:
         count = _write_csv(stream, SAMPLE_NAMES, archive.samples(since, until))
     return f"{count} minutes were written to {out}."
@@ -83,7 +83,7 @@ def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
 
 
 def _numbered(pieces: Rows) -> Rows:
-    """Numbers for users, and for what they type themselves; keys and tickets lead to a journal that has names."""
+    """Replace users and their own texts by numbers; keys and tickets too, because the journal has names for them."""
     users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
     choices[""] = ""
     user, choice, key, server, groups, ticket = map(
@@ -134,7 +134,7 @@ def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 
 def _spare_others(out: Path, *, described: bool) -> None:
-    """Raise FileExistsError where this export would destroy what is no earlier one of its kind."""
+    """Raise FileExistsError if this export would overwrite a file that is not an earlier export of its kind."""
     beside, instead = _beside(out), "choose another name with --out, or move it away"
     if str(out) != "-" and _is_description(out):
         raise FileExistsError(f"{out} is the description of an export as CSV; {instead}")

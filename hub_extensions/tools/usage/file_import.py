@@ -17,7 +17,7 @@ READERS: dict[str, SessionReader] = {"csv": trace.sessions, "sacct": sacct.sessi
 
 
 def format_of(file: Path) -> str:
-    """What a file is, by its name and its first line."""
+    """Recognise the format of a file by its name and its first line."""
     if ".swf" in file.suffixes:
         return "swf"
     _, first = next(read_lines(file))
@@ -27,7 +27,7 @@ def format_of(file: Path) -> str:
 
 
 def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str, ...]:
-    """Import it; what there is to say about it.
+    """Import a file; return messages for the administrator.
 
     Raises:
         BadFile: it cannot be imported, and nothing of it is. StoreUnavailable: the store cannot be written.
@@ -50,7 +50,7 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
 
 
 def _described(file: Path, how: How) -> How:
-    """With what the ``.json`` beside a trace says."""
+    """Add the settings in the ``.json`` beside a trace."""
     beside = file.with_name(f"{file.name.removesuffix('.gz').removesuffix('.csv')}.json")
     if beside == file or not beside.is_file():
         return how

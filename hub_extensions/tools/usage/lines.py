@@ -1,7 +1,4 @@
-"""A file's lines one after the other, gzip too, however large it is: nothing here holds more than a line.
-
-Not here: what a line says.
-"""
+"""A file's lines one after the other, gzip too, however large it is: nothing here holds more than a line."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def digest_of(file: Path) -> str:
-    """What the file's contents are known by."""
+    """The hash of the file's contents."""
     found = hashlib.sha256()
     try:
         with file.open("rb") as opened:

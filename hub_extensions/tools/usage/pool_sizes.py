@@ -1,4 +1,4 @@
-"""How many devices the pools of an export have, for the description that stands beside it.
+"""The number of devices in each pool of an export, for the description that stands beside it.
 
 As the service saw it last; of a pool that it never saw, as many as were held at once at most. That is found while the
 uses go by, in the memory of those that are not over: a history is longer than memory.
@@ -54,7 +54,7 @@ class _Held:
     changes: list[tuple[str, int]] = field(default_factory=list)
 
     def count(self, until: str | None = None) -> None:
-        """Count the changes before a moment, or all. Who ends at a moment makes room for who begins then."""
+        """Count the changes before a moment, or all. Ends come before beginnings of the same moment."""
         self.changes.sort()
         end = len(self.changes) if until is None else bisect_left(self.changes, (until,))
         held = list(accumulate((change for _, change in self.changes[:end]), initial=self.now))

@@ -1,4 +1,4 @@
-"""How often each row of a file has been there, on disk: however long the file is, and in whatever order, memory stays.
+"""Counts of equal rows of a file, on disk: however long the file is, and in whatever order, memory stays.
 
 SQLite keeps it in a file of its own in the folder for temporary files, which is gone with the command.
 """
@@ -29,7 +29,7 @@ class Repeats:
 @contextmanager
 def counted_repeats() -> Iterator[Repeats]:
     """For one file. Raises OSError: the disk for temporary files is full."""
-    database = sqlite3.connect("", isolation_level=None)  # "": of its own, on disk
+    database = sqlite3.connect("", isolation_level=None)  # "" makes a temporary database of its own, on disk
     try:
         database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
         database.execute("PRAGMA journal_mode = OFF")

@@ -1,4 +1,4 @@
-"""What every format of history has in common: a row that is right becomes a record, and one that is not, a sentence.
+"""The common part of all formats of history: a row that is right becomes a record, and one that is not, a sentence.
 
 Pure: texts in, values out. A sentence names file, line and column.
 """
@@ -58,18 +58,19 @@ def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -
 
 
 def column_at(names: Sequence[str], place: int) -> str:
-    """The name of the column at a place; the last one's for what is behind it; "": there is no header yet."""
+    """The name of the column at a place; the last one's for places behind it; "" before the header is read."""
     return names[min(place, len(names) - 1)][:40] if names else ""
 
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a file is to be read.
+    """Options for reading a file.
 
     Attributes:
-        label: what its rows are called by. pool: the offer whose line its sessions stand for; None: as the file says.
-        begins: what seconds are counted from, where the file does not say it.
-        slices_per_gpu: of CSV; None: as the file says. processors_per_gpu: of SWF. zone: of times without one.
+        label: name of the import. pool: the offer whose line the sessions stood in; None to take it from the file.
+        begins: the zero of times in seconds, if the file does not have it.
+        slices_per_gpu: for CSV; None to take it from the file. processors_per_gpu: for SWF.
+        zone: for times without one.
     """
 
     file: str
@@ -83,7 +84,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """One row that was read: its record, and the key that it would have as a record of our own ("": none)."""
+    """One row that was read. `own_key`: its key among our own records; "" if it was not exported from them."""
 
     line: int
     record: UsageRecord
@@ -92,7 +93,7 @@ class ImportedSession:
 
 @dataclass
 class Notes:
-    """What is said after an import."""
+    """Counts of rows that were left out of an import, or are odd."""
 
     left_out: dict[str, int] = field(default_factory=dict)
     over_limit: int = 0
@@ -100,7 +101,7 @@ class Notes:
     last: datetime | None = None
 
     def leave_out(self, why: str) -> None:
-        """A row that is none of a GPU's, or not over."""
+        """Count a row that is not imported, because it used no GPU or has not ended."""
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
     def seen(self, record: UsageRecord) -> None:
@@ -121,7 +122,7 @@ class ImportRow:
     values: Mapping[str, str]
 
     def bad(self, column: str, text: str) -> BadFile:
-        """What is wrong with it."""
+        """The problem of a row."""
         return BadFile(self.how.file, self.line, column, text)
 
     def text(self, column: str) -> str:
@@ -137,7 +138,7 @@ class ImportRow:
         return value
 
     def number(self, column: str, *, least: float = 0.0, most: float = LATEST) -> float | None:
-        """A number; None: the field is empty."""
+        """A number; None if the field is empty."""
         value = self.values.get(column, "").strip()
         if not value:
             return None
@@ -164,14 +165,14 @@ class ImportRow:
         return number
 
     def maybe_count(self, column: str, *, most: float) -> int | None:
-        """A whole number; None: the field is empty."""
+        """A whole number; None if the field is empty."""
         number = self.number(column, most=most)
         if number is not None and number != int(number):
             raise self.bad(column, f"{number:g} is not a whole number.")
         return None if number is None else int(number)
 
     def time(self, column: str, value: str | None = None, *, after: datetime | None = None) -> datetime | None:
-        """A moment, in UTC; None: the field is empty. Of an hour that is there twice the one not before `after`."""
+        """A moment in UTC; None if the field is empty. In an hour that occurs twice, the one not before `after`."""
         text = self.values.get(column, "") if value is None else value
         if not text:
             return None
@@ -200,7 +201,7 @@ class ImportRow:
         return (at if self.how.zone is None else at.astimezone(self.how.zone)).isoformat()
 
     def pool(self, column: str) -> OfferId:
-        """The line that it stood in: as `How` says, else this column."""
+        """The line of a row: from `How`, else from this column."""
         if self.how.pool is not None:
             return self.how.pool
         value = self.text(column)
@@ -221,7 +222,7 @@ class ImportRow:
 
 
 def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
-    """How many devices; none only with CPU only."""
+    """The number of devices; 0 only for CPU only."""
     count = row.count(column)
     if count == 0 and pool != CPU:
         raise row.bad(column, f"the pool {pool} without GPUs: at least 1 is needed.")
@@ -234,7 +235,7 @@ def end_after(began: datetime, seconds: float) -> datetime:
 
 
 def _moment(text: str) -> datetime | None:
-    """Of ISO 8601; Slurm's ``%z`` writes ``+0200``, which Python 3.10 does not read. None: it is none."""
+    """Read ISO 8601; None if it is not. Slurm's ``%z`` writes ``+0200``, which Python 3.10 does not read."""
     without_colon = len(text) > 5 and text[-5] in "+-" and text[-4:].isdecimal()
     for each in (text.replace("Z", "+00:00"), f"{text[:-2]}:{text[-2:]}" if without_colon else ""):
         with suppress(ValueError):

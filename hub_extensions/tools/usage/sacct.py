@@ -37,14 +37,14 @@ INSTEAD = {
     "Group": ("Account",),
     "Timelimit": ("TimelimitRaw",),
 }
-"""Columns that say the same, or nearly so, where one is not there."""
+"""Columns with the same value, or nearly so, that replace a missing one."""
 KNOWN = (*NEEDED, *(name for names in INSTEAD.values() for name in names), "Cluster", "Group", "Partition", "Timelimit",
          "State", "JobName", "NodeList")  # fmt: skip
 DELIMITERS = "|;\t^~#!"
-"""A comma is none: it stands within AllocTRES."""
+"""Without the comma, which stands within AllocTRES."""
 COMMAND = "sacct -P -X -o JobID,User,Submit,Start,End,Timelimit,AllocTRES,State"
 LONGEST_NUMBER = 12
-"""Digits; a longer one is none of GPUs, and not read to its end."""
+"""Most digits of a count; a longer number is not a count of GPUs and is not read."""
 _NEVER = ("", "Unknown", "None", "N/A", "(null)")
 _NO_LIMIT = ("", "UNLIMITED", "PARTITION_LIMIT", "INVALID", "NONE", "N/A")
 _GPUS = re.compile(
@@ -71,7 +71,7 @@ _ENDS = {
     ("PREEMPTED", "PR", "REQUEUED", "RQ"): UseEnd.RECLAIMED,
 }
 _GO_ON = ("RUNNING", "R", "PENDING", "PD", "SUSPENDED", "S", "COMPLETING", "CG", "CONFIGURING", "CF")
-"""States of jobs that are not over, whatever the end says: ``sacct -T`` writes the end of the time asked about."""
+"""States of jobs that have not ended, whatever the column End has: ``sacct -T`` writes the end of its time range."""
 
 
 def is_sacct(first: str) -> bool:
@@ -84,7 +84,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
     """The jobs with a GPU that are over.
 
     Raises:
-        BadFile: a column is missing, or a value is none that can be.
+        BadFile: a column is missing, or a value is impossible.
     """
     names: list[str] = []
     between = ["|"]
@@ -128,7 +128,7 @@ def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
 
 
 def _what_it_is(line: str, sign: str, names: Sequence[str]) -> str:
-    """What a first line is that is not a header with all columns, and what to do."""
+    """Explain a first line that is not a header with all columns."""
     if line.lstrip()[:1] in ("{", "["):
         return f"this is what sacct --json writes. Write it with -P instead: {COMMAND}."
     if "jobid" in line.lower() and sign not in line and "," in line:
@@ -194,7 +194,7 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
 
 
 def _end(state: str) -> str:
-    """How it ended; ``OUT_OF_ME+`` is a state that a narrow column cut off."""
+    """The end of a job; ``OUT_OF_ME+`` is a state that a narrow column cut off."""
     begin = state[:-1] if state.endswith("+") else None
     for names, end in _ENDS.items():
         if state in names or (begin and any(name.startswith(begin) for name in names)):
@@ -218,7 +218,7 @@ def _elapsed(row: ImportRow) -> timedelta:
 
 
 def _gpus(tres: str) -> tuple[int, str, MigProfile | None]:
-    """How many, of which kind, and which MIG profile that is; "" and None where there are several kinds, or none.
+    """The count, kind and MIG profile of a job's GPUs; "" and None if there are several kinds, or no kind.
 
     As TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or as GRES (``gpu:a100:2``) says it. A sum counts its kinds too.
     """

@@ -1,6 +1,6 @@
 """The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a job, -1 is not known.
 
-Its processors are no GPUs: an admin says how many of them a GPU stands for.
+Its processors are not GPUs: an administrator sets how many of them count as one GPU.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
     """The jobs that ran.
 
     Raises:
-        BadFile: a line has not 18 numbers, or one is none that can be.
+        BadFile: a line does not have 18 numbers, or one is impossible.
     """
     begins = how.begins
     for number, line in located(lines, lambda begin: column_at(COLUMNS, len(begin.split()) - 1)):

@@ -45,7 +45,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
     """The sessions of a trace.
 
     Raises:
-        BadFile: a column is missing or unknown, or a value is none that can be.
+        BadFile: a column is missing or unknown, or a value is impossible.
     """
     names: list[str] = []
     with counted_repeats() as repeats:
@@ -68,7 +68,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 
 
 def sizes(text: str, how: How, beside: str) -> How:
-    """What the ``.json`` beside a trace says of its slices. Raises BadFile: it says nonsense."""
+    """Read the slices per GPU from the ``.json`` beside a trace. Raises BadFile if the value is impossible."""
     try:
         about: Any = json.loads(text)
         slices = int(about["slices_per_gpu"])
@@ -181,7 +181,7 @@ def _slices(row: ImportRow) -> int:
 
 
 def _content_key(line: str, repeats: Repeats) -> str:
-    """By what it says; each of equal rows has a number of its own."""
+    """The key of a row, from its content; equal rows are numbered."""
     digest = hashlib.sha256(line.encode()).digest()[:12]
     return f"{digest.hex()}-{repeats.number(digest)}"
 

@@ -1,7 +1,4 @@
-"""What the gate before apps needs of a chart and of the manifests beside it: a way in for the proxy alone.
-
-Not here: settings that fit no hub, which `configure` names (``gate/hub_setup.py``), and other calls (``network.py``).
-"""
+"""Rules about the gate before apps: chart and manifests have to let in the proxy alone."""
 
 from __future__ import annotations
 
@@ -161,7 +158,7 @@ def _cookies(release: Release) -> Iterator[Finding]:
 
 
 def _catalogue(gate: Tree) -> Mapping[str, Tree]:
-    """The apps as far as values say them: a file is in the hub's pod."""
+    """The apps that stand in values. A catalogue in a file is in the hub's pod and cannot be read here."""
     apps = gate.get("apps")
     return (
         {str(name): app for name, app in apps.items() if isinstance(app, Mapping)} if isinstance(apps, Mapping) else {}

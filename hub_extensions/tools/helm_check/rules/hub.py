@@ -1,8 +1,4 @@
-"""What values do to the hub: cullers, limits, time-outs, roles, services, Python of the admin.
-
-Not here: where state is kept (``state.py``), servers' pods (``pods.py``), networks (``network.py``), our own sections,
-which their own code reads (``spawner/config/loader.py``).
-"""
+"""Rules about the hub: cullers, limits, time-outs, roles, services, Python of the administrator."""
 
 from __future__ import annotations
 
@@ -39,7 +35,7 @@ LONG_SPAWN_TIMEOUT = 10
 """Seconds for which who starts a server looks at a page that does not answer."""
 
 DATA_FILES = (".yaml", ".yml", ".json", ".toml")
-"""What a file of ``extraFiles`` with ``data`` may be: the chart writes it by its ending."""
+"""Endings of files of ``extraFiles`` with ``data``: the chart chooses the format by the ending."""
 
 _OF_OUR_WIRING = ("services", "load_roles", "spawner_class", "template_paths", "tornado_settings")
 _CULLER = re.compile(r"idle[-_]?culler|cull[-_]?idle")
@@ -133,7 +129,7 @@ def _extra_config(release: Release) -> Iterator[Finding]:
 
 
 def _templates(release: Release) -> Iterator[Finding]:
-    """What the schema lets through, and the chart's templates refuse."""
+    """Values that the schema accepts and the chart's templates refuse."""
     for section in ("hub.extraFiles", "singleuser.extraFiles"):
         for name, file in release.tree(section).items():
             place = str(file.get("mountPath", "")) if isinstance(file, Mapping) else ""
@@ -161,7 +157,7 @@ def _templates(release: Release) -> Iterator[Finding]:
 
 
 def _code(release: Release) -> Iterator[Finding]:
-    """The chart's own image has no `hub_extensions`: our package comes in another, or at each start."""
+    """The chart's own image does not have `hub_extensions`: another image has it, or it is installed at the start."""
     key = "hub.image.name"
     stock = find(release.facts.defaults, key.split("."))
     if release.at(key) != stock or _brings_code(release):
@@ -190,7 +186,7 @@ def _brings_code(release: Release) -> bool:
 def _wiring(release: Release) -> Iterator[Finding]:
     own = release.own_extra_config
     spawner = release.tree("hub.config.JupyterHub").get("spawner_class")
-    misspelled = near_miss({"JupyterHub": {"spawner_class": spawner}})  # `configure` says it
+    misspelled = near_miss({"JupyterHub": {"spawner_class": spawner}})  # reported by `configure`
     if spawner is not None and not is_own_spawner(spawner) and not misspelled:
         name = spawner.get("$class", "another") if isinstance(spawner, Mapping) else spawner
         text = f"It is {name}: servers start as before, without the choice of a GPU."
@@ -341,7 +337,7 @@ def _time_outs(release: Release) -> Iterator[Finding]:
 
 
 def _wait_of_another_queue(release: Release) -> Iterator[Finding]:
-    """Where Kueue or KAI has the line, the spawner's own limit ends a wait."""
+    """With Kueue or KAI the spawner's own limit ends a wait."""
     most = release.at("hub.config.GpuKubeSpawner.gpu_max_wait_hours")
     line = release.at("hub.config.GpuQueue.max_wait_hours", 24)
     cluster = release.tree("hub.config.GpuCluster")
@@ -407,7 +403,7 @@ def _address(release: Release) -> Iterator[Finding]:
 
 
 def _redirect(release: Release) -> Iterator[Finding]:
-    """Where the proxy itself speaks HTTPS it sends whoever comes by HTTP there, under a name no certificate has."""
+    """A proxy with HTTPS redirects HTTP requests, also to its name inside the cluster, which no certificate has."""
     kind = release.at("proxy.https.type")
     if release.at("proxy.https.enabled") is not True or kind not in ("manual", "secret"):
         return

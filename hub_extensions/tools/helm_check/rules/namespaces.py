@@ -1,7 +1,6 @@
 """Does everything stand in the release's namespace that has to? Rights, policies and claims reach no other.
 
-Not here: what a right or a policy says (``network.py``), and manifests without a namespace, which go where they are
-applied.
+Manifests without a namespace go where they are applied.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from urllib.parse import urlsplit
 from hub_extensions.tools.helm_check.model import Finding, Release, found
 
 OURS = "jupyterhub-gpu"
-"""How the names of our own manifests begin."""
+"""Prefix of the names of our own manifests."""
 ANYWHERE = {"ServiceMonitor", "PodMonitor"}
-"""A Prometheus looks for these where it was told to."""
+"""Kinds that may be in any namespace: a Prometheus finds them by its own settings."""
 ADDRESSES = ("hub.config.GpuService.url", "hub.config.GpuCluster.servers_url")
 
 Manifest = Mapping[str, Any]

@@ -1,6 +1,6 @@
 """Calls that the network policies of these values cut off: mistakes that people have made, one rule each.
 
-What policies do together is not evaluated: ``tests/helm_values/policies.py`` does that for the manifests that we ship.
+The effect of all policies together is not evaluated here; ``tests/helm_values/policies.py`` evaluates our manifests.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API_PORTS = (443, 6443)  # the API server's Service, and where most clusters hav
 SERVICE_PORTS = (443, 6443, 5432, 9090, 587, 465, 8081)  # that our policy opens for a service in a pod of its own
 SECTIONS = ("hub.networkPolicy", "proxy.chp.networkPolicy", "singleuser.networkPolicy")
 CHART_NAME = "jupyterhub"
-INSIDE = re.compile(r"[^.]+|.+\.(svc|local|internal|lan|home|intranet)")  # a host whose name says it is inside
+INSIDE = re.compile(r"[^.]+|.+\.(svc|local|internal|lan|home|intranet)")  # a host name of the cluster or of its network
 
 
 def check_network(release: Release) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def _given_rules(release: Release, section: str, direction: str) -> list[Any]:
 
 
 def _malformed(release: Release) -> Iterator[Finding]:
-    """What stands where rules belong, and is none: the cluster refuses it, or it opens too much."""
+    """Entries that are not rules: the cluster refuses them, or they open too much."""
     fix = "A rule has from (or to) and ports, each a list, as in a Kubernetes NetworkPolicy."
     for section in SECTIONS:
         for direction in ("ingress", "egress"):
@@ -201,7 +201,7 @@ def _way_to_service(release: Release) -> Iterator[Finding]:
 
 
 def _switched_off(release: Release) -> Iterator[Finding]:
-    """Where the chart's policy is off, ours would be the only one for the pod and close its other ways."""
+    """If the chart's policy is off, ours is the only one for the pod and closes its other ways."""
     sides = {
         "hub.networkPolicy": ("hub", "Ingress", 8081, "nobody reaches the hub at port 8081: no server starts"),
         "proxy.chp.networkPolicy": ("proxy", "Egress", 8888, "the proxy cannot reach users' servers: no server opens"),
@@ -247,7 +247,7 @@ def _way_of_servers(release: Release) -> Iterator[Finding]:
 
 
 def _ways_out(release: Release) -> Iterator[Finding]:
-    """Calls to addresses that these values do not tell, from a pod whose policy has no rule for the port."""
+    """Calls to addresses outside the values, from a pod whose policy does not open the port."""
     apart, section = is_apart(release), "hub.networkPolicy"
     labels: Tree = {**pod_labels(release, "hub"), **release.tree("hub.labels")}
     specs = policies_for(release, labels, release.namespace, "Egress")
@@ -325,6 +325,6 @@ def _port(release: Release) -> int:
 
 
 def host_and_port(url: object) -> tuple[str, int | None]:
-    """Host and port of ``scheme://user@host:port/path``; "" and None if it has none."""
+    """Host and port of ``scheme://user@host:port/path``; "" and None if they are missing."""
     parts = re.match(r"[^/]+://(?:[^/@]*@)?(\[[^]]*\]|[^/:?#]*)(?::(\d+))?", str(url or ""))
     return (parts[1], int(parts[2]) if parts[2] else None) if parts else ("", None)

@@ -1,7 +1,4 @@
-"""Offers that values name, beside those that a cluster's nodes can have.
-
-Not here: which those are (``core/cluster/pools.py``).
-"""
+"""Offers that values name, beside those that a cluster's nodes can have."""
 
 from __future__ import annotations
 

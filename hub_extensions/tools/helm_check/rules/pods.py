@@ -1,7 +1,4 @@
-"""What values do to users' servers: GPUs asked for beside the offers, settings that replace the chart's, schedulers.
-
-Not here: the hub (``hub.py``), networks (``network.py``).
-"""
+"""Rules about users' servers: GPUs asked for beside the offers, settings that replace the chart's, schedulers."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ _GPU_MACHINE = re.compile(
 _OF_MACHINES = re.compile(
     r"instance-(?:type|family)|machine-(?:type|family)|agentpool|node-?pool|node-?group|worker-?pool"
 )
-"""Labels that say which machines a node is one of."""
+"""Labels for the kind of machine of a node, or for its pool."""
 _RESOURCES = ("extra_resource_limits", "extra_resource_guarantees")
 _VISIBLE = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 
@@ -91,7 +88,7 @@ def _of_profile(release: Release, path: Path, name: str, profile: Mapping[str, A
 
 
 def _gpu_nodes(override: Mapping[str, Any]) -> Iterator[str]:
-    """Labels by which an override wants nodes with GPUs; with their values if these say it."""
+    """Yield the labels by which an override selects nodes with GPUs, with the value if only that shows it."""
     pod = override.get("extra_pod_config")
     pod = pod if isinstance(pod, Mapping) else {}
     for selector in (override.get("node_selector"), pod.get("nodeSelector"), pod.get("node_selector")):
@@ -319,7 +316,7 @@ def _metadata(release: Release) -> Iterator[Finding]:
 
 
 def _restricted(release: Release) -> str:
-    """Who would refuse a privileged container; empty when these values do not tell."""
+    """Name the rule that refuses a privileged container; "" if these values have none."""
     for manifest in release.manifests:
         labels = (manifest.get("metadata") or {}).get("labels") or {}
         if manifest.get("kind") == "Namespace" and labels.get("pod-security.kubernetes.io/enforce") in (

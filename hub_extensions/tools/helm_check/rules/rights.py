@@ -1,7 +1,4 @@
-"""Do the roles beside the chart give what the GPU service reads, and changes? Manifests of an older release may not.
-
-Not here: where they stand (``namespaces.py``).
-"""
+"""Do the roles beside the chart give what the GPU service reads, and changes? Manifests of an older release may not."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from hub_extensions.tools.helm_check.model import Finding, Release
 from hub_extensions.tools.helm_check.rules.namespaces import OURS
 
 VOLUMES = {"ClusterRole": "persistentvolumes", "Role": "persistentvolumeclaims"}
-"""What the nodes are found by that reach a user's files."""
+"""Resources by which the service finds the nodes that reach a user's files."""
 
 
 def check_rights(release: Release) -> Iterator[Finding]:

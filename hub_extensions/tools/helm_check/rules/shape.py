@@ -1,7 +1,7 @@
 """Do values fit the chart: is there such a key, and is what stands there of the right kind?
 
 The chart's JSON schema decides; each of its keywords has its sentence here, which never repeats a value that may be a
-password. Not here: what the values do (``hub.py`` and beside).
+password.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ KINDS = {
 """JSON schema's words, in an admin's."""
 
 _MISPLACED_SERVICES = ("name", "admin", "command", "url", "api_token", "apiToken")
-"""What the chart's schema says of a service stands one level too high: no service can have such a name."""
+"""Names that no service can have: the chart's schema has a service's settings one level too high."""
 
 
 def check_shape(release: Release) -> Iterator[Finding]:
@@ -109,7 +109,7 @@ def _misfit(release: Release, error: ValidationError, path: Path) -> Iterator[Fi
 
 
 def wrong_kind(error: ValidationError) -> str:
-    """What is wrong with a value, as a sentence."""
+    """A sentence about a wrong value."""
     value, wanted = error.instance, error.validator_value
     at = error.absolute_path[-1] if error.absolute_path else ""
     it = f"Its entry {at + 1} is" if isinstance(at, int) else "It is"
@@ -217,4 +217,4 @@ EXPLAINERS: Mapping[str, Callable[[Release, ValidationError, Path], Iterator[Fin
     "required": _missing,
     "oneOf": _one_of,
 }
-"""A keyword of the schema that refuses a value -> what is said of it."""
+"""Keyword of the schema that refuses a value -> the function that makes its findings."""

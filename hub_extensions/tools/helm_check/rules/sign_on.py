@@ -1,8 +1,4 @@
-"""What single sign-on needs of a chart: a secret out of sight, a key, https, and an address that the provider knows.
-
-Not here: settings that fit no hub, which `configure` names (``authenticator/setup_checks.py``); the way to the provider
-(``network.py``).
-"""
+"""Rules about single sign-on: a secret out of sight, a key, https, and an address that the provider knows."""
 
 from __future__ import annotations
 
@@ -44,7 +40,7 @@ def has_sessions(release: Release) -> bool:
 
 
 def provider_setting(release: Release, name: str) -> tuple[str, Any]:
-    """The key that has the last word about a setting of the authenticator, and its value; None: no key has it."""
+    """The key that decides a setting of the authenticator, and its value; None if no key sets it."""
     for section in SECTIONS:
         if name in release.tree(f"hub.config.{section}"):
             return f"hub.config.{section}.{name}", release.at(f"hub.config.{section}.{name}")
@@ -73,7 +69,7 @@ def check_kinds(release: Release) -> Iterator[Finding]:
 
 
 def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
-    """What a setting wants instead of this value, and the fix; empty texts if the value is of the right kind."""
+    """Return the right kind of a setting and the fix; two empty texts if the value has that kind."""
     if name in _BOOLEANS and not isinstance(value, bool):
         is_written = isinstance(value, str) and value.lower() in ("true", "false")
         return "true or false", "Write it without quotes." if is_written else "Write true or false."
@@ -183,7 +179,7 @@ def _callback(release: Release) -> Iterator[Finding]:
 
 
 def public_hosts(release: Release) -> list[str]:
-    """By which names values let people in."""
+    """The host names by which people reach the hub."""
     ways = (
         ("ingress.enabled", "ingress.hosts"),
         ("httpRoute.enabled", "httpRoute.hostnames"),
@@ -193,14 +189,14 @@ def public_hosts(release: Release) -> list[str]:
 
 
 def _https(release: Release) -> Iterator[Finding]:
-    """Where TLS ends before the cluster, values show it by the address that they name."""
+    """If TLS ends before the cluster, only an https address in the values shows it."""
     named = (provider_setting(release, "oauth_callback_url")[1], release.at("hub.config.JupyterHub.public_url"))
     ends_here = release.at("proxy.https.enabled") is True or release.at("httpRoute.enabled") is True
     by_ingress = release.at("ingress.enabled") is True and bool(release.items("ingress.tls"))
     if ends_here or by_ingress or any(str(each or "").startswith("https:") for each in named):
         return
     if named[0]:
-        return  # said of the address itself
+        return  # reported about the address itself
     text = "Nothing here shows that people come by https: providers send nobody back to http, and cookies can be read."
     fix = (
         "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "

@@ -1,7 +1,4 @@
-"""Where the GPU service keeps its state, and that one service alone has it.
-
-Not here: the hub's other settings (``hub.py``).
-"""
+"""Rules about the state of the GPU service: it is kept, and one service alone has it."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from hub_extensions.tools.helm_check.model import Finding, Release, found
 from hub_extensions.tools.helm_check.rules.sign_on import has_sessions
 
 HUB_FOLDER = "/srv/jupyterhub"
-"""Where the chart's hub runs; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
+"""The working directory of the chart's hub; with ``hub.db.type: sqlite-pvc`` the chart's volume is mounted there."""
 
 DATABASE_VARIABLE = "JUPYTERHUB_GPU_DATABASE_URL"
 
@@ -127,7 +124,7 @@ def _base_of_deployment(release: Release, deployments: Sequence[Mapping[str, Any
 
 
 def _variable(deployment: Mapping[str, Any], name: str) -> Iterator[str]:
-    """What a Deployment's containers have written into a variable."""
+    """The values of a variable in a Deployment's containers."""
     pod = ((deployment.get("spec") or {}).get("template") or {}).get("spec") or {}
     for container in pod.get("containers") or ():
         for each in container.get("env") or ():

@@ -1,7 +1,4 @@
-"""What values do to servers that are stopped: how long they have to end, and whether the rules of culling are there.
-
-Not here: who measures the use (``use.py``), and another culler (``hub.py``).
-"""
+"""Rules about servers that are stopped: how long they have to end, and whether the rules of culling are there."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ from hub_extensions.tools.helm_check.rules.state import HUB_FOLDER, is_service_d
 from hub_extensions.tools.helm_check.rules.use import CULLING
 
 SPAWNER_SECTIONS = ("GpuKubeSpawner", "KubeSpawner")
-"""Where our spawner reads KubeSpawner's settings, the stronger first."""
+"""Sections in which our spawner reads KubeSpawner's settings, the stronger first."""
 OF_THE_CHART = "singleuser.extraPodConfig"
-"""Where the chart itself has pods' further configuration."""
+"""The chart's own key for further configuration of pods."""
 POLICY_FILE = "hub.config.GpuCulling.policy_file"
 
 

@@ -1,7 +1,6 @@
-"""Who measures the use of GPUs, by what values say: for each offer that they name, or that a cluster has.
+"""The source of use figures for each offer that values name, or that a cluster has.
 
-A finding only where culling waits for figures that nobody has; the rest is told beside the findings. Not here: what a
-running service sees of it (``core/culling/sources.py``).
+It is a finding only if culling waits for figures that nothing measures.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from hub_extensions.tools.helm_check.model import Finding, Release, found
 
 _NAMING = ("GpuOffers.titles", "GpuOffers.descriptions", "GpuOffers.groups", "GpuCulling.idle_minutes_by_offer")
 KINDS = ("whole GPUs", "MIG pieces")
-"""What stands for the offers where values name none, and no cluster is asked."""
+"""Stand-ins for the offers if values name none and no cluster is read."""
 CULLING = "hub.config.GpuCulling.enabled"
 
 
 def check_use(release: Release) -> Iterator[Finding]:
-    """Culling is on, and nobody but the servers themselves says what they do with their GPUs."""
+    """Culling is on, and only the servers themselves report the use of their GPUs."""
     if release.at(CULLING) is not True or _asks_prometheus(release):
         return
     named = ", ".join(named_offers(release) or KINDS)
@@ -40,7 +39,7 @@ def who_measures(release: Release, offers: Collection[OfferId] = ()) -> Mapping[
 
 
 def named_offers(release: Release) -> tuple[OfferId, ...]:
-    """Offers with a GPU that the values say something about."""
+    """Offers with a GPU that the values name."""
     names = {name for key in _NAMING for name in release.tree(f"hub.config.{key}")}
     names |= {
         f"{pool}-{share}"
@@ -70,4 +69,4 @@ def _id(name: str) -> OfferId | None:
     try:
         return OfferId(name)
     except OfferIdError:
-        return None  # `configure` says what is wrong with it
+        return None  # reported by `configure`
