@@ -121,10 +121,10 @@ def base_config(values: Mapping[str, Any], *, release: str, namespace: str, toke
         {"api_token": token, "name": key, **service} for key, service in _mappings(values, "hub.services")
     ]
     c.JupyterHub.load_roles = [{"name": key, **role} for key, role in _mappings(values, "hub.loadRoles")]
-    for name, section in _mappings(values, "hub.config"):
+    for name, settings in _mappings(values, "hub.config"):
         if not name[:1].isupper():
             raise ValueError(f"hub.config.{name} has to be the name of a class, such as JupyterHub: the hub ends here.")
-        left = {key: value for key, value in section.items() if (name, key) != ("JupyterHub", "services")}
+        left = {key: value for key, value in settings.items() if (name, key) != ("JupyterHub", "services")}
         c[name].update(left)
     if isinstance(c.CryptKeeper.get("keys"), str):
         c.CryptKeeper.keys = c.CryptKeeper["keys"].split(";")

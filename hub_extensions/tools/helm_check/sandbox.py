@@ -355,7 +355,7 @@ def try_hook(name: str, hook: Any, settings: Mapping[str, Any], is_gpu: Any) -> 
 # ------------------------------------------------------------------ a run
 
 
-class Run:
+class SandboxRun:
     """One run of a configuration."""
 
     def __init__(self, job: Mapping[str, Any]) -> None:
@@ -430,7 +430,7 @@ class Run:
             return
         for section, traits in self.job["base"].items():
             self.config[section].update(traits)
-        names["get_config"] = functools.partial(_look_up, self.job["values"])
+        names["get_config"] = functools.partial(_value_at, self.job["values"])
         z2jh = types.ModuleType("z2jh")
         z2jh.__dict__.update(
             get_config=names["get_config"],
@@ -443,7 +443,7 @@ class Run:
         names |= {key: getattr(z2jh, key) for key in ("get_name", "set_config_if_not_none")}
 
     def set_if_given(self, section: Any, name: str, key: str) -> None:
-        value = _look_up(self.job["values"], key)
+        value = _value_at(self.job["values"], key)
         if value is not None:
             setattr(section, name, value)
 
@@ -487,7 +487,7 @@ class Run:
                 change["value"] = found
 
 
-def _look_up(values: Any, key: str, default: Any = None) -> Any:
+def _value_at(values: Any, key: str, default: Any = None) -> Any:
     for name in key.split("."):
         if not isinstance(values, Mapping) or name not in values:
             return default
@@ -500,7 +500,7 @@ def main() -> None:
     isolated = leave_network()
     limit(job["memory_bytes"], job["seconds"])
     sys.path[:] = job["path"]
-    run = Run(job)
+    run = SandboxRun(job)
     run.write(isolated=isolated)
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())  # closes the pipe: `evaluate` waits for the end of the imports
