@@ -123,7 +123,7 @@ def last_user_options(spawner: Any) -> Any:
     return spawner.user_options or getattr(spawner.orm_spawner, "user_options", None) or {}
 
 
-def place_in_line(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
+def place_in_queue(overview: UserOverview | None, server: str, last: Iterable[OfferId]) -> str:
     """Return whether the server has a place in line. UNKNOWN if it was for a GPU and the service does not answer."""
     if overview is None:
         return UNKNOWN if any(offer != CPU for offer in last) else NONE

@@ -25,7 +25,7 @@ from hub_extensions.spawner.pages.overview import (
     hub_pieces,
     last_offers,
     overview_of,
-    place_in_line,
+    place_in_queue,
 )
 
 REPORTED_SECONDS = 1.0
@@ -62,7 +62,7 @@ class PageReader:
         reasons = spawn_errors.spawn_reasons(spawner._spawn_future)
         failed = failed_view(starts, spawner.name, hub_message or "", options, t, hub_reasons=reasons)
         ended = None if failed else ended_view(known, spawner.name, t)
-        return NotRunningView(place_in_line(known, spawner.name, last_offers(spawner)), failed, ended)
+        return NotRunningView(place_in_queue(known, spawner.name, last_offers(spawner)), failed, ended)
 
     def gpu_refusal(self, message: str, t: Catalogue) -> Pieces:
         """Return the error message that the hub passes to ``spawn.html``, translated."""

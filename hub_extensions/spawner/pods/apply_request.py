@@ -85,7 +85,7 @@ def apply(ask: PodAsk, pod: V1Pod, *, lease: str, offer: OfferId, shm: str, star
     notes: list[str] = []
     changes: list[PodChange] = [
         partial(remove_own_gpus, ask=ask, note=notes.append),
-        partial(keep_last_log_lines, lease=lease),
+        partial(keep_log_tail, lease=lease),
         partial(set_resources, ask=ask),
         partial(set_environment, ask=ask),
         partial(add_affinity, labels=ask.node_labels),
@@ -141,7 +141,7 @@ def remove_own_gpus(pod: V1Pod, *, ask: PodAsk, note: Callable[[str], None]) -> 
     return pod
 
 
-def keep_last_log_lines(pod: V1Pod, *, lease: str) -> V1Pod:
+def keep_log_tail(pod: V1Pod, *, lease: str) -> V1Pod:
     """Have the last lines of a GPU server's log in its pod's status, which needs no right to read logs."""
     container = server_container(pod)
     if lease:

@@ -23,7 +23,7 @@ from hub_extensions.spawner.pages.overview import (
     ended_view,
     failed_view,
     home_entries,
-    place_in_line,
+    place_in_queue,
 )
 from hub_extensions.spawner.pages.spawn_form import form_html
 from hub_extensions.spawner.spawn_errors import (
@@ -182,10 +182,10 @@ async def test_the_hubs_pages_tell_what_a_cluster_did_in_finnish_and_mark_its_ow
 
 
 def test_a_place_is_kept_none_or_not_known() -> None:
-    assert place_in_line(replace(NOTHING, tickets=(ticket(3),)), "", ()) == KEPT
-    assert place_in_line(NOTHING, "", (OfferId("gpu"),)) == NONE
-    assert place_in_line(None, "", (OfferId("gpu"),)) == UNKNOWN
-    assert place_in_line(None, "", (CPU,)) == NONE
+    assert place_in_queue(replace(NOTHING, tickets=(ticket(3),)), "", ()) == KEPT
+    assert place_in_queue(NOTHING, "", (OfferId("gpu"),)) == NONE
+    assert place_in_queue(None, "", (OfferId("gpu"),)) == UNKNOWN
+    assert place_in_queue(None, "", (CPU,)) == NONE
 
 
 @pytest.mark.parametrize(
