@@ -78,7 +78,7 @@ NAMED = {
     PACKAGE / "hub_service" / "http" / "api" / "answers.py": ("SENTENCES", "HUB_IS_AWAY"),
     PACKAGE / "core" / "sign_on" / "sessions.py": ("WORDS", "SIGNED_OUT"),
     PACKAGE / "core" / "sign_on" / "access.py": ("REASONS",),
-    PACKAGE / "gate" / "pages.py": ("FAILED",),
+    PACKAGE / "gate" / "pages.py": ("FAILURE_TEXTS",),
 }
 """Constants that are translated where they are shown."""
 BY_REASONS = (
