@@ -207,12 +207,12 @@ async def _wait_for_room(settings: Settings, lifetime: Lifetime) -> None:
 
 async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer, lifetime: Lifetime) -> None:
     """Report in health that another program has the port, and listen there too as soon as it is free."""
-    engine.state.port_problem = (
+    engine.note_port_problem(
         f"{settings.port} is held by another program, which is told nothing; reached at {settings.origin} meanwhile"
     )
     if found := await join_port(settings.folder, settings.host, settings.port, lifetime):
         server.add_sockets(found)
-        engine.state.port_problem = ""
+        engine.note_port_problem("")
         log.info("listening at port %d again", settings.port)
 
 

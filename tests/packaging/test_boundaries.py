@@ -10,12 +10,29 @@ import ast
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "hub_extensions"
-SHARED = {"state"}  # the attribute through which the parts of the engine share their state
+ENGINE = f"{PACKAGE}/hub_service/engine"
+STATE_FILES = {  # the shared state and its parts, which only a transaction changes
+    *(f"{ENGINE}/state/{name}.py" for name in ("state", "inventory", "ticket_index", "clock", "transaction")),
+    f"{ENGINE}/uses/user_notices.py",
+    f"{ENGINE}/forecasts/foresight.py",
+    f"{ENGINE}/forecasts/past_uses.py",
+    f"{ENGINE}/stops/policies.py",
+}
+CHANGES = {
+    *("add", "append", "appendleft", "clear", "discard", "extend", "insert"),
+    *("pop", "popitem", "popleft", "remove", "setdefault", "update"),
+}
+STILL_WRITTEN = f"{ENGINE}/stops/culler.py"  # the stops that are under way
+NO_STATE = {  # what is computed from the state and kept, and counters: nothing is decided by them
+    *("_availability", "_sharers", "_waiting", "_kept", "_minute", "_judged", "_queues", "_stamp"),
+    *("counts", "culls", "last_admission_seconds"),
+}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Trees = Mapping[str, list[ast.AST]]  # path -> all nodes of the file
 
@@ -33,18 +50,26 @@ def state_writers(trees: Trees) -> list[str]:
 
 
 def targets(node: ast.AST) -> list[ast.expr]:
-    if isinstance(node, ast.Assign):
+    """Return what a statement assigns to or deletes."""
+    if isinstance(node, ast.Assign | ast.Delete):
         return [part for each in node.targets for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
     return [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else []
 
 
-def cross_writes(trees: Trees) -> Iterator[bool]:
-    """Find assignments in the service to an attribute of an object other than `self`.
+def chain(node: ast.expr, aliases: Mapping[str, list[str]] = MappingProxyType({})) -> list[str]:
+    """Return the names of ``self.state.uses[key]``: self, state, uses. A variable stands for what it was assigned."""
+    names: list[str] = []
+    while isinstance(node, ast.Subscript | ast.Attribute):
+        if isinstance(node, ast.Attribute):
+            names.insert(0, node.attr)
+        node = node.value
+    return [*aliases.get(node.id, [node.id]), *names] if isinstance(node, ast.Name) else []
+
+
+def cross_writes(trees: Trees) -> Iterator[str]:
+    """Find assignments in the service to an attribute of an object other than `self`, and of the shared state.
 
     An object that the function made by a call is its own, and an object of another library is no part of ours.
-
-    Returns:
-        For each such assignment, whether it writes to the shared state (and not to another part).
     """
     for path, found in trees.items():
         imported = (each.asname or each.name for node in found if isinstance(node, ast.Import) for each in node.names)
@@ -58,11 +83,69 @@ def cross_writes(trees: Trees) -> Iterator[bool]:
             own |= {target.id for node in calls for target in targets(node) if isinstance(target, ast.Name)}
             own |= {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg) and _is_of(each, foreign)}
             for target in (each for node in assigned for each in targets(node)):
-                while isinstance(target, ast.Subscript):
-                    target = target.value
-                holder = target.value if isinstance(target, ast.Attribute) else None
-                if isinstance(holder, ast.Attribute) or (isinstance(holder, ast.Name) and holder.id not in own):
-                    yield (holder.attr if isinstance(holder, ast.Attribute) else holder.id) in SHARED
+                names = chain(target)
+                another = len(names) > 2 or (len(names) == 2 and names[0] not in own)
+                if another and names[-2] != "state" and names[:2] != ["self", "state"]:
+                    yield f"{path}:{target.lineno} {'.'.join(names)}"
+
+
+def mutators(trees: Trees) -> set[str]:
+    """Return the names of the methods by which the shared state and its parts change."""
+    found: set[str] = set()
+    classes = [node for path in trees if path in STATE_FILES for node in trees[path] if isinstance(node, ast.ClassDef)]
+    methods = [each for node in classes for each in node.body if isinstance(each, FUNCTIONS)]
+    while True:
+        before = len(found)
+        for method in methods:
+            nodes = list(ast.walk(method))
+            written = [chain(target) for node in nodes for target in targets(node)]
+            written += [chain(node.value) for node in nodes if isinstance(node, ast.Attribute) and node.attr in CHANGES]
+            written += [chain(node) for node in nodes if isinstance(node, ast.Attribute) and node.attr in found]
+            if any(names[:1] == ["self"] and len(names) > 1 and names[1] not in NO_STATE for names in written):
+                found.add(method.name)
+        if len(found) == before:
+            return {name for name in found if not name.startswith("__")}
+
+
+def state_writes(trees: Trees) -> Iterator[str]:
+    """Find what changes the shared state without a transaction: assignments, changed containers, methods of the state.
+
+    Within a transaction a change is written ``transaction.state.…``; elsewhere ``state`` is only read.
+    """
+    changing = mutators(trees)
+    for path, found in trees.items():
+        if not path.startswith(f"{PACKAGE}/hub_service/") or path in STATE_FILES:
+            continue
+        for function in found:
+            if not isinstance(function, FUNCTIONS):
+                continue
+            nodes, aliases = list(ast.walk(function)), dict[str, list[str]]()
+            for node in nodes:
+                for target, value in _pairs(node):
+                    if isinstance(target, ast.Name) and "state" in (names := chain(value)):
+                        aliases[target.id] = names
+            for node in nodes:
+                stored = [target for target in targets(node) if not isinstance(target, ast.Name)]
+                written = [(target.lineno, chain(target, aliases)) for target in stored]
+                if isinstance(node, ast.Attribute) and node.attr in CHANGES | changing:
+                    written.append((node.lineno, chain(node, aliases)))
+                for line, names in written:
+                    if "state" not in names[:-1]:
+                        continue
+                    at = names.index("state")
+                    called = names[-1] in CHANGES and at < len(names) - 2
+                    if names[at - 1 : at] != ["transaction"] and (
+                        isinstance(node, ast.stmt) or names[-1] in changing or called
+                    ):
+                        yield f"{path}:{line} {'.'.join(names)}"
+
+
+def _pairs(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=True)
+        else:
+            yield target, node.value
 
 
 def _is_of(argument: ast.arg, modules: set[str]) -> bool:
@@ -120,32 +203,78 @@ def test_a_writer_of_a_state_is_found(code: str, count: int) -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("self.hub_up = True", []),
-        ("self.tickets.hub_up = True", [False]),
-        ("self.culler.people[user] = ()", [False]),
-        ("self.state.hub_up = True", [True]),
-        ("engine.reconciler.a, engine.reconciler.b = 1, 2", [False, False]),
-        ("part.done = True", [False]),
-        ("part = Part()\n    part.done = True", []),
-        ("self.state.hub_up == True", []),
+        ("self.hub_up = True", 0),
+        ("self.tickets.hub_up = True", 1),
+        ("self.culler.people[user] = ()", 1),
+        ("engine.reconciler.a, engine.reconciler.b = 1, 2", 2),
+        ("part.done = True", 1),
+        ("del part.done", 1),
+        ("part = Part()\n    part.done = True", 0),
+        ("self.state.hub_up == True", 0),
     ],
 )
-def test_a_write_to_another_part_is_found(line: str, found: list[bool]) -> None:
-    assert list(cross_writes(parsed(hub_service__a=f"def f(self, part):\n    {line}"))) == found
+def test_a_write_to_another_part_is_found(line: str, found: int) -> None:
+    assert len(list(cross_writes(parsed(hub_service__a=f"def f(self, part):\n    {line}")))) == found
+
+
+STATE = """
+class State:
+    def touch(self, server):
+        self.touched[server] = 1
+
+    def touch_all(self):
+        self.touch("a")
+
+    def count(self, what):
+        self.counts[what] = 1
+
+    def is_known(self, server):
+        return self.touched.get(server)
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("self.state.hub_up = True", 1),
+        ("engine.state.reports[key] = 1", 1),
+        ("del self.state.reports[key]", 1),
+        ("a, self.state.revision = 1, 2", 1),
+        ("self.state.revision += 1", 1),
+        ("self.state.reports.pop(key)", 1),
+        ("reports = self.state.reports\n    reports.clear()", 1),
+        ("part, clock = self.state.part, self.state.clock\n    part.values.append(1)", 1),
+        ("self.state.touch(key)", 1),
+        ("ask(self.state.touch)", 1),
+        ("state.touch_all()", 1),
+        ("transaction.state.touch(key)", 0),
+        ("transaction.state.reports[key] = 1", 0),
+        ("self.state.count(what)", 0),
+        ("self.state.is_known(key)", 0),
+        ("self.state.hub_up == True", 0),
+        ("self.found.append(self.state.reports)", 0),
+        ("self.state = state", 0),
+    ],
+)
+def test_a_change_of_the_shared_state_without_a_transaction_is_found(line: str, found: int) -> None:
+    trees = parsed(
+        hub_service__engine__state__state=STATE, hub_service__a=f"def f(self, state, transaction):\n    {line}"
+    )
+    assert len(list(state_writes(trees))) == found
 
 
 @pytest.mark.parametrize(
     ("imported", "kind", "found"),
     [
-        ("import logging", "logging.LogRecord", []),
-        ("from logging import handlers", "logging.LogRecord", [False]),
-        ("import hub_extensions", "hub_extensions.Part", [False]),
-        ("import logging", "Part", [False]),
+        ("import logging", "logging.LogRecord", 0),
+        ("from logging import handlers", "logging.LogRecord", 1),
+        ("import hub_extensions", "hub_extensions.Part", 1),
+        ("import logging", "Part", 1),
     ],
 )
-def test_an_object_of_another_library_is_no_part_of_ours(imported: str, kind: str, found: list[bool]) -> None:
+def test_an_object_of_another_library_is_no_part_of_ours(imported: str, kind: str, found: int) -> None:
     code = f"{imported}\ndef f(self, part: {kind}):\n    part.done = True"
-    assert list(cross_writes(parsed(hub_service__a=code))) == found
+    assert len(list(cross_writes(parsed(hub_service__a=code)))) == found
 
 
 def test_a_cycle_is_found_through_a_function_and_a_package() -> None:
@@ -167,4 +296,6 @@ def test_the_package_keeps_its_boundaries() -> None:
     lifecycles = {f"{PACKAGE}/core/queue/lifecycle.py", f"{PACKAGE}/core/stops/lifecycle.py"}
     assert set(state_writers(trees)) == lifecycles, "each lifecycle is the one writer of its states"
     assert cycles(trees) == set()
-    assert False not in list(cross_writes(trees)), "no part of the service writes another part's attributes"
+    assert list(cross_writes(trees)) == [], "no part of the service writes another part's attributes"
+    writes = [write for write in sorted(set(state_writes(trees))) if not write.startswith(STILL_WRITTEN)]
+    assert writes == [], "only a transaction changes the shared state"

@@ -16,6 +16,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from hub_extensions import __version__
+from hub_extensions.adapters.files.policy_file import PolicyFileError
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused
 from hub_extensions.adapters.linux.server_processes import mark_of
 from hub_extensions.adapters.store import Changes, JournalFilter, JournalRow, Store, StoreUnavailable
@@ -36,12 +37,14 @@ from hub_extensions.hub_service.engine.line.reconcile import Reconciler, Service
 from hub_extensions.hub_service.engine.line.tickets import Tickets
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
+from hub_extensions.hub_service.engine.state.transaction import Transaction
 from hub_extensions.hub_service.engine.stops import drains
 from hub_extensions.hub_service.engine.stops.admin_orders import AdminOrders
 from hub_extensions.hub_service.engine.stops.culler import Culler
 from hub_extensions.hub_service.engine.stops.dcgm import EVERY as ASK_EVERY
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm, open_prometheus
 from hub_extensions.hub_service.engine.stops.failed_stops import FailedStops
+from hub_extensions.hub_service.engine.stops.policies import EVERY as POLICIES_EVERY
 from hub_extensions.hub_service.engine.stops.returns import Returns
 from hub_extensions.hub_service.engine.uses.notifier import Notifier
 from hub_extensions.hub_service.engine.uses.usage import healed
@@ -132,6 +135,7 @@ class Engine:
         self.admin_orders = AdminOrders(state, transaction, self.admin_view.cards, self.culler, self.admin_view.drains)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
+        self._port_problem = ""
 
     @classmethod
     async def open(
@@ -145,12 +149,12 @@ class Engine:
     ) -> Engine:
         """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
         allowance = timedelta(seconds=settings.start_seconds)
-        state = await State.open(store, settings.queue, settings.culling, settings.offers, allowance, settings)
-        state.policies.read_first()
-        state.foresight.past.learn((await store.usage()).uses)
-        state.store_problem = store.read_only
-        if not store.read_only:
-            await state.commit(Changes(uses=healed(state), forecasts=lost(state)))
+        on_cluster = settings.cluster is not None
+        state = await State.open(
+            store, settings.queue, settings.culling, settings.offers, allowance, settings, on_cluster=on_cluster
+        )
+        if not store.read_only:  # nobody else has the state yet, so this transaction needs no lock
+            await Transaction(state).write(Changes(uses=healed(state), forecasts=lost(state)))
         engine = cls(settings, store, state, hub, gpus, apart, calculator)
         await engine.watcher.refresh()
         return engine
@@ -206,7 +210,28 @@ class Engine:
             await asyncio.sleep(ASK_EVERY)
 
     async def _read_policies(self) -> None:
-        await self.state.policies.run(self._groups, self._offers_and_pools)
+        policies = self.state.policies
+        while True:
+            await self.refresh_policies()
+            offers = {each.id for each in self.state.offers}
+            pools = {each.pool for each in self.state.offers if each.pool}
+            groups = None if policies.has_groups else await self._groups()
+            async with self.queue.transaction() as transaction:
+                transaction.state.policies.note_doubts(groups, offers, pools)
+            await asyncio.sleep(POLICIES_EVERY)
+
+    async def refresh_policies(self) -> None:
+        """Read the policy file again if it has changed, and put its rules in force."""
+        found = await self.state.policies.read_changed()
+        if found is None:
+            return
+        async with self.queue.transaction() as transaction:
+            if isinstance(found, PolicyFileError):
+                transaction.state.policies.reject(found)
+                log.error("the policy file cannot be used, so the rules of before stay in force: %s", found)
+            else:
+                transaction.state.take_rules(found)
+                log.info("the policy file was read: %d rule(s) are in force", len(found))
 
     async def _groups(self) -> frozenset[str] | None:
         try:
@@ -214,10 +239,6 @@ class Engine:
         except (HubAway, HubRefused) as problem:
             log.debug("the groups are not known: %s", problem)
             return None
-
-    def _offers_and_pools(self) -> tuple[frozenset[str], frozenset[str]]:
-        offers = self.state.offers
-        return frozenset(each.id for each in offers), frozenset(each.pool for each in offers if each.pool)
 
     async def _prune_old(self) -> None:
         while True:
@@ -227,7 +248,8 @@ class Engine:
                 await self._forget_deleted_users()
             except (StoreUnavailable, HubAway, HubRefused) as problem:
                 log.debug("nothing is forgotten: %s", problem)
-            self.state.notices.forget_old(self.state.clock.utc_now())
+            async with self.queue.transaction() as transaction:
+                transaction.state.notices.forget_old(self.state.clock.utc_now())
             await asyncio.sleep(PRUNE_EVERY)
 
     async def _copy_store(self) -> None:
@@ -244,8 +266,9 @@ class Engine:
         users = {user.name for user in await self.hub.users()}
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
-            self.state.foresight.past.forget(gone)
-            await self.state.commit(self.state.notices.without_user(gone))
+            async with self.queue.transaction() as transaction:
+                transaction.state.foresight.past.forget(gone)
+                await transaction.write(self.state.notices.without_user(gone))
             self.forecaster.reload_soon()
             log.info("a deleted user's records were anonymised")
 
@@ -500,12 +523,17 @@ class Engine:
         """How good the wait forecasts were, by pool, and how old the last one is."""
         return self.state.foresight.report(self.state.clock)
 
-    def progress(self, user: str, server: str, report: messages.Progress) -> bool:
+    async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
         """A server says when it is done with its GPU; whether that counts. It can say so of itself only."""
-        facts = self.state.facts.get((user, server))
-        if facts is None or facts.lease is None:
-            return False
-        return self.state.foresight.hear((user, server), report, facts.started, self.state.clock)
+        async with self.queue.transaction() as transaction:
+            facts = self.state.facts.get((user, server))
+            if facts is None or facts.lease is None:
+                return False
+            return transaction.state.foresight.hear((user, server), report, facts.started, self.state.clock)
+
+    def note_port_problem(self, problem: str) -> None:
+        """Note for `health` why the service does not listen at its own port; "" if it does."""
+        self._port_problem = problem
 
     @property
     def read_only(self) -> str:
@@ -515,7 +543,7 @@ class Engine:
     def health(self) -> messages.Health:
         """How the service is; `ready` is all a stranger may see."""
         age = self.state.inventory_age()
-        away = self.reconciler.away_since
+        away = self.state.hub_view.away_since
         failing = self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < 3 * AGAIN
         ready = not self.state.store_problem and bool(self._loops) and not failing
         return messages.Health(
@@ -526,7 +554,7 @@ class Engine:
             version=__version__,
             prometheus=self.dcgm.status(),
             prometheus_answers=self.dcgm.answers(),
-            port=self.state.port_problem or "the service's own",
+            port=self._port_problem or "the service's own",
             evidence=self.sources.info(),
             notices=self.notifier.status(),
             notices_sent=self.notifier.sent(),

@@ -245,8 +245,8 @@ class EngineCollector(Collector):
             "By how much the hub's clock is ahead; beyond 60 either way nobody is stopped by last_activity. Absent "
             "while not known.",
         )
-        if self._engine.state.hub_clock_ahead is not None:
-            ahead.add_metric([], self._engine.state.hub_clock_ahead.total_seconds())
+        if self._engine.state.hub_view.clock_ahead is not None:
+            ahead.add_metric([], self._engine.state.hub_view.clock_ahead.total_seconds())
         yield ahead
         answers = GaugeMetricFamily(
             PREFIX + "prometheus_answers",

@@ -121,7 +121,7 @@ async def pod_room(
     hub, hands = hub or HubAsTold(), hands or Hands()
     made = settings(path, cluster=ClusterConfig(**config), prometheus_url=prometheus_url)  # type: ignore[arg-type]
     store = open_store(made.store_url)
-    state = await State.open(store, made.queue, made.culling, made.offers)
+    state = await State.open(store, made.queue, made.culling, made.offers, on_cluster=True)
     kept = None if state.first_start else state.clock.now()
     state.clock = RunningClock(kept, monotonic=lambda: hands.seconds, utc_now=lambda: hands.wall)
     engine = Engine(made, store, state, hub, cluster, calculator=ForecastCalculator())  # type: ignore[arg-type]

@@ -83,10 +83,10 @@ async def test_what_is_asked_is_answered_and_written_once(
 async def test_who_the_hub_calls_an_admin_stays_one_and_groups_are_those_of_the_last_question(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         state = r.engine.state
-        state.people = {"eve": (("old",), True)}
+        state.hub_view = replace(state.hub_view, people={"eve": (("old",), True)})
         for user, admin in (("eve", True), ("fay", False)):
             await asked(r, user, SMALL, groups=["ml"])
-            assert state.people[user] == (("ml",), admin)
+            assert state.hub_view.people[user] == (("ml",), admin)
 
 
 async def test_an_offer_that_a_ticket_has_may_be_gone_for_a_while(tmp_path: Path) -> None:
@@ -255,12 +255,12 @@ async def test_a_hub_that_does_not_answer_leaves_others_their_admission(tmp_path
     async with room(tmp_path, small(0), small(1), small(2)) as r:
         state = r.engine.state
         r.engine.queue.rights.begin()
-        state.hub_up = False
+        state.hub_view = replace(state.hub_view, away_since=r.hands.wall)
         for user in ("ada", "ben", "cid"):
             await asked(r, user, SMALL)
         r.hands.pass_time(31 * SECOND)
         r.engine.queue.rights.remember("ben", ())
-        state.hub_up, calls = True, list[str]()
+        state.hub_view, calls = replace(state.hub_view, away_since=None), list[str]()
 
         async def away(name: str) -> None:
             calls.append(name)
@@ -299,7 +299,7 @@ async def test_a_place_says_that_the_hub_is_away_and_where_nothing_of_it_is_ther
             return r.engine.queue._state(ticket).reason.reason
 
         assert reason() != "hub-away"
-        r.engine.state.hub_up = False
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, away_since=r.hands.wall)
         assert reason() == "hub-away"
         r.engine.state.offers = ()
         assert reason() == "offers-gone"

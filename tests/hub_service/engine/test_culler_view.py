@@ -74,10 +74,10 @@ async def test_a_server_is_shown_no_offer_that_its_user_may_not_have(tmp_path: P
         state = r.engine.state
         state.offers = tuple(replace(o, groups=("ml",)) if o.id == LARGE else o for o in state.offers)
         state.revision += 1
-        state.people = {}
+        state.hub_view = replace(state.hub_view, people={})
         assert [offer.id for offer in shown(r, "ada").waits] == ["cpu"]
         for groups, admin in ((("ml",), False), ((), True)):
-            state.people = {"ada": (groups, admin)}
+            state.hub_view = replace(state.hub_view, people={"ada": (groups, admin)})
             assert [offer.id for offer in shown(r, "ada").waits] == [LARGE, "cpu"]
 
 
@@ -148,7 +148,8 @@ async def test_stops_begin_that_are_due_and_not_under_way(
             lease_of = state.facts[user, ""].lease if (user, "") in state.facts else None
             culler._tries[user, "", lease_of or ""] = asyncio.ensure_future(asyncio.sleep(0))
         state.policies.base = replace(state.policy, stops_per_minute=1, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
-        state.hub_back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
+        back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
+        state.hub_view = replace(state.hub_view, back=back)
         if "begun" in changes:
             culler._begun.append(now - changes["begun"])  # type: ignore[operator]
         if "pause" in changes:
@@ -175,7 +176,7 @@ async def test_what_a_stop_was_decided_on_is_written_down(tmp_path: Path) -> Non
             "use 0 % by nvml, idle since 2026-01-05T12:00:00Z, warned 2026-01-05T12:01:00Z"
         )
         state.samples = {}
-        state.activity["ben", ""] = state.activity["ada", ""] = now
+        state.hub_view = replace(state.hub_view, activity={("ada", ""): now, ("ben", ""): now})
         opened = replace(facts, idle_since=None, warned=None, opened=now)
         assert as_text(culler.grounds(opened, lease(state, "ada")), ", ") == (
             "use not known, first opened 2026-01-05T12:01:00Z"

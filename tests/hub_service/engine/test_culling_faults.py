@@ -26,9 +26,9 @@ async def test_of_a_list_of_which_the_third_page_fails_nothing_is_used(tmp_path:
         fake.users.update((f"u{number}", FakeUser(servers={"": FakeServer()})) for number in range(8))
         r.engine.reconciler.hub = api
         await r.engine.reconciler.reconcile()
-        assert r.engine.state.listed is None and r.engine.state.clock.paused and r.engine.state.facts == {}
+        assert r.engine.state.hub_view.listed is None and r.engine.state.clock.paused and r.engine.state.facts == {}
         await r.engine.reconciler.reconcile()
-        assert len(r.engine.state.listed or ()) == len(r.engine.state.facts) == 8
+        assert len(r.engine.state.hub_view.listed or ()) == len(r.engine.state.facts) == 8
         assert not r.engine.state.clock.paused
         api.close()
 
@@ -62,7 +62,7 @@ async def test_a_restarted_proxy_moves_no_idle_clock_of_a_server_without_a_gpu(t
         r.hands.pass_time(timedelta(minutes=1))
         renewed = r.hands.wall
         await listed_and_decided(again, people, renewed)
-        assert again.engine.state.activity["ada", ""] > again.engine.state.facts["ada", ""].idle_since  # type: ignore[operator]
+        assert again.engine.state.hub_view.activity["ada", ""] > again.engine.state.facts["ada", ""].idle_since  # type: ignore[operator]
         r.hands.pass_time(timedelta(minutes=16))
         r.hub.running["ben", ""] = replace(r.hub.running["ben", ""], last_activity=r.hands.wall)
         await listed_and_decided(again, ("ada", "cy"), renewed)

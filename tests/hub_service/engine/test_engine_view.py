@@ -103,7 +103,7 @@ async def test_a_users_servers_are_those_with_facts_or_a_lease(tmp_path: Path) -
 @pytest.mark.parametrize(("user", "counts"), [("ada", True), ("ben", False), ("nobody", False)])
 async def test_only_a_server_with_a_gpu_says_when_it_is_done_with_it(tmp_path: Path, user: str, counts: bool) -> None:
     async with four(tmp_path) as r:
-        assert r.engine.progress(user, "", Progress(r.hands.wall, 60.0)) is counts
+        assert await r.engine.progress(user, "", Progress(r.hands.wall, 60.0)) is counts
 
 
 async def test_on_one_machine_there_is_no_cluster_to_show_and_no_lease_to_give_up(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ async def test_the_service_is_ready_while_it_works_and_can_write(
         health = engine.health()
         assert health.ready is ready and health.store == (store or engine.store.state)
         assert (health.hub, health.port, health.inventory_age_seconds) == ("answers", "the service's own", 0.0)
-        engine.state.port_problem = "somebody else's"
+        engine.note_port_problem("somebody else's")
         assert engine.health().port == "somebody else's"
         engine.state.read_at = None
-        engine.reconciler.away_since = r.hands.wall
+        engine.state.hub_view = replace(engine.state.hub_view, away_since=r.hands.wall)
         health = engine.health()
         assert health.inventory_age_seconds is None
         assert health.hub == f"does not answer since {r.hands.wall.isoformat(timespec='seconds')}"

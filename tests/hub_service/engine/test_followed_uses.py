@@ -124,9 +124,12 @@ async def test_how_a_running_server_ended_follows_from_who_is_there_to_say_it(
     async with four(tmp_path) as r:
         state, held = r.engine.state, lease(r.engine.state, "ada")
         facts, now = state.facts["ada", ""], state.clock.now()
-        state.hub_up = away != "hub"
-        state.listed = None if away == "no list" else state.listed
-        state.gone_unseen = frozenset({("ada", "")} if away == "unseen" else {("eve", "")})
+        state.hub_view = replace(
+            state.hub_view,
+            away_since=r.hands.wall if away == "hub" else None,
+            servers=None if away == "no list" else {},
+            gone_in_outage=frozenset({("ada", "")} if away == "unseen" else {("eve", "")}),
+        )
         stopping = {
             "stopping": (StopState.DRAINING, Cause.IDLE),
             "stopping, no cause": (StopState.DRAINING, None),
@@ -351,7 +354,8 @@ async def test_a_minute_is_given_when_it_is_over_or_its_lease_is(tmp_path: Path)
         held, begun = lease(state, "ada"), r.hands.wall
 
         async def take(percent: float | None = 40.0, device: str = "") -> Changes:
-            found = await measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
+            measured, found = await measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
+            state.take_measured(measured)
             measuring.written()
             return found
 
@@ -385,7 +389,8 @@ async def test_minutes_that_could_not_be_written_are_given_again_for_an_hour(tmp
         measuring, begun = Measuring(r.engine.state), r.hands.wall
 
         async def minutes() -> list[int]:
-            found = await measuring.take(lambda _: figure(40.0), lambda _: "", lambda _: "")
+            measured, found = await measuring.take(lambda _: figure(40.0), lambda _: "", lambda _: "")
+            r.engine.state.take_measured(measured)
             assert len(found.uses) <= 1
             return [(each.at - begun) // MINUTE for each in found.samples]
 
@@ -426,14 +431,14 @@ async def test_what_has_no_use_or_does_not_run_is_not_measured(tmp_path: Path) -
             asked.append(each.user)
             return figure()
 
-        await measuring.take(noted, lambda _: "", lambda _: "")
+        state.take_measured((await measuring.take(noted, lambda _: "", lambda _: ""))[0])
         assert asked == ["ada"], "Cid's server starts"
         r.hands.pass_time(SECOND)
-        await measuring.take(noted, lambda _: "", lambda _: "")
+        state.take_measured((await measuring.take(noted, lambda _: "", lambda _: ""))[0])
         held = lease(state, "ada")
         del state.uses[held.id]
-        await measuring.take(noted, lambda _: "", lambda _: "")
+        state.take_measured((await measuring.take(noted, lambda _: "", lambda _: ""))[0])
         assert held.id not in state.uses
         r.hands.pass_time(MINUTE)
-        found = await measuring.take(noted, lambda _: "", lambda _: "")
+        _, found = await measuring.take(noted, lambda _: "", lambda _: "")
         assert [each.key for each in found.samples] == [held.id] and found.uses == ()

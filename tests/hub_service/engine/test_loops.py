@@ -139,10 +139,11 @@ async def test_who_is_in_which_group_is_known_of_those_listed_and_of_those_in_li
         r.hub.running.clear()
         r.hub.groups["ben"] = ("staff",)
         r.hub.run("ben")
-        r.engine.state.people = dict.fromkeys(("ada", "ben", "eve"), (("old",), True))
+        people = dict.fromkeys(("ada", "ben", "eve"), (("old",), True))
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, people=people)
         r.hands.pass_time(SECOND)
         await r.engine.reconciler.reconcile()
-        assert r.engine.state.people == {"ada": (("old",), True), "ben": (("staff",), False)}
+        assert r.engine.state.hub_view.people == {"ada": (("old",), True), "ben": (("staff",), False)}
 
 
 @pytest.mark.parametrize(("minutes", "known"), [(-5, -5), (0, 0), (5, 0), (None, None)])
@@ -153,12 +154,13 @@ async def test_the_hubs_activity_is_kept_on_the_running_clock_and_never_in_the_f
         at = None if minutes is None else r.hands.wall + timedelta(minutes=minutes)
         for user, server in (ADA, BEN):
             r.hub.running[(user, server)] = HubServer(user, server, True, None, at, at)
-        saved = r.engine.state.activity[BEN] = r.engine.state.clock.now() - timedelta(hours=1)
+        saved = r.engine.state.clock.now() - timedelta(hours=1)
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, activity={BEN: saved})
         begin_stop(r, BEN[0])
         await r.engine.reconciler.reconcile()
         now = r.engine.state.clock.now()
         fresh = {} if known is None else {ADA: now + timedelta(minutes=known)}
-        assert r.engine.state.activity == {**fresh, BEN: saved}, "the saving of notebooks is no activity"
+        assert r.engine.state.hub_view.activity == {**fresh, BEN: saved}, "the saving of notebooks is no activity"
 
 
 @pytest.mark.parametrize(
@@ -172,7 +174,7 @@ async def test_the_hubs_activity_counts_only_while_its_clock_is_known_to_be_ours
         r.hub.running[ADA] = HubServer(*ADA, True, None, r.hands.wall, r.hands.wall)
         await r.engine.reconciler.reconcile()
         await r.engine.reconciler.reconcile()
-        assert (ADA in r.engine.state.activity) is counts
+        assert (ADA in r.engine.state.hub_view.activity) is counts
         warned = [line for line in caplog.messages if "nobody is stopped by last_activity" in line]
         assert len(warned) == (0 if counts else 1)
 
@@ -183,7 +185,7 @@ async def test_activity_that_lies_ahead_counts_as_now_and_admins_read_of_it_once
         r.hub.running[ADA] = HubServer(*ADA, True, None, r.hands.wall, later)
         for _ in range(2):
             await r.engine.reconciler.reconcile()
-        assert r.engine.state.activity[ADA] == r.engine.state.clock.now()
+        assert r.engine.state.hub_view.activity[ADA] == r.engine.state.clock.now()
         rows = [row for row in await r.engine.store.journal() if row.kind == "future-activity"]
         assert [(row.user, row.text) for row in rows] == [("ada", explain("activity-ahead", at=later).message)]
 
@@ -196,7 +198,7 @@ async def test_a_word_about_a_server_is_newer_than_a_listing_of_before(tmp_path:
         r.hub.run("ben")
         await r.engine.reconciler.reconcile()
         assert (r.engine.state.touched, r.engine.state.facts.keys()) == ({BEN: seconds}, {ADA})
-        assert r.engine.state.listed == {ADA, BEN}
+        assert (r.engine.state.hub_view.listed or {}).keys() == {ADA, BEN}
 
 
 async def test_what_a_server_reports_that_nobody_knows_writes_nothing(tmp_path: Path) -> None:
@@ -289,7 +291,7 @@ async def test_a_long_line_is_told_in_slices_between_which_others_have_a_turn(tm
             for n in range(1, 401)
         ]
         await state.commit(Changes(tickets=tuple(map(TicketRow, tickets))))
-        state.hub_up = False  # nobody is admitted: telling is what is looked at
+        state.hub_view = replace(state.hub_view, away_since=r.hands.wall)
         heard, turns = dict[str, TicketStatus](), 0
 
         async def listen() -> None:

@@ -462,7 +462,7 @@ async def test_the_metrics_are_told_how_long_the_line_is_and_who_waits_longest_f
         assert r.engine.queue_figures() == QueueFigures({}, {})
         for user, offers in (("ada", ["cpu"]), ("ben", ["mig-1g.5gb"]), ("cid", ["mig-1g.5gb", "mig-2g.10gb"])):
             await r.ask(user, *offers)
-        r.engine.state.hub_up = False  # nobody else is admitted
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, away_since=r.hands.wall)  # nobody else is admitted
         began = r.hands.wall
         for user in ("dan", "eve", "fay"):
             r.hands.pass_time(timedelta(minutes=1))
@@ -867,10 +867,10 @@ async def test_the_offers_of_last_time_are_proposed_as_far_as_there_are_any(tmp_
 
 async def test_an_admission_that_cannot_be_written_is_tried_once_a_transaction(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
-        r.engine.state.hub_up = False
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, away_since=r.hands.wall)
         for user in ("ada", "ben", "cal"):
             assert (await r.ask(user, "mig-1g.5gb")).answer == "wait"
-        r.engine.state.hub_up = True
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, away_since=None)
         tries = list[Changes]()
 
         class Counted(StoreThatIsFull):

@@ -100,10 +100,10 @@ async def test_a_round_in_which_nothing_changed_is_told_to_nobody(tmp_path: Path
 
 async def test_whoever_asks_again_is_still_the_admin_that_the_hub_said(tmp_path: Path) -> None:
     async with room(tmp_path, small(0)) as r:
-        r.engine.state.people = {"ada": (("old",), True)}
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, people={"ada": (("old",), True)})
         await r.ask("ada", "mig-1g.5gb")
         await r.ask("ben", "cpu")
-        assert r.engine.state.people == {"ada": ((), True), "ben": ((), False)}
+        assert r.engine.state.hub_view.people == {"ada": ((), True), "ben": ((), False)}
 
 
 @pytest.mark.parametrize(("ago", "ready"), [(None, True), (14.0, False), (16.0, True)])

@@ -139,10 +139,11 @@ class Forecaster:
             StoreUnavailable: the store cannot be read now; what was learned before stays.
             CalculationEnded: see there.
         """
-        foresight = self.state.foresight
-        if first:
-            foresight.came_true(await self._store.matured_forecasts())
-        foresight.stays.clear()  # the records contain them
+        matured = await self._store.matured_forecasts() if first else ()
+        async with self._transaction() as transaction:
+            if first:
+                transaction.state.foresight.came_true(matured)
+            transaction.state.foresight.stays.clear()  # the records contain them
         count, before = 0, None
         await self._in_thread(self.calculator.begin_history)
         while count < UNREAD:
@@ -152,8 +153,9 @@ class Forecaster:
             count, before = count + len(stays), page.next
             if before is None:
                 break
-        foresight.matured.clear()
-        joins = [given for some in foresight.joins.values() for given in some]
+        async with self._transaction() as transaction:
+            transaction.state.foresight.matured.clear()
+            joins = [given for some in self.state.foresight.joins.values() for given in some]
         await self._in_thread(partial(self.calculator.load_history, joins))
         self._history_lost = self._released = False
 
@@ -168,14 +170,17 @@ class Forecaster:
 
     async def compute(self) -> None:
         """Compute from the present state. A failure is logged once; the last answer stays until it is too old."""
-        foresight, clock = self.state.foresight, self.state.clock
         try:
-            question, elapsed = self.question(), clock.elapsed()
-            stays, matured = tuple(foresight.stays), tuple(foresight.matured)
-            foresight.stays.clear()
-            foresight.matured.clear()
+            async with self._transaction() as transaction:
+                question, elapsed = self.question(), self.state.clock.elapsed()
+                foresight = transaction.state.foresight
+                stays, matured = tuple(foresight.stays), tuple(foresight.matured)
+                foresight.stays.clear()
+                foresight.matured.clear()
             found, took = await self._in_thread(partial(self.calculator.answer, question, stays, matured, SEED))
-            foresight.take(LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took))
+            waits = LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took)
+            async with self._transaction() as transaction:
+                transaction.state.foresight.take(waits)
             self._publish()
             await self.give(found)
         except CalculationEnded as problem:

@@ -75,7 +75,6 @@ class ClusterLeases:
 
     def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
         self.state = state
-        self.state.expect_cluster()
         self.transaction = transaction
         self.cluster = cluster
         self.config = config
@@ -121,18 +120,15 @@ class ClusterLeases:
         try:
             async with self.transaction(admit=True) as transaction:
                 view = self.cluster.view(self.state.clock.utc_now())  # not before: it may have been waited for
-                if self._can_be_read(view):
-                    await self._take_in(view, transaction)
+                transaction.state.note_inventory_problem(view.problem)
+                self.problem = view.problem
+                if view.at is not None and not view.problem:
+                    await self._take_in(view, transaction)  # otherwise the last figures are valid for a while
                 await asyncio.sleep(0)
         except Refused as problem:
             log.debug("nothing is released: %s", problem)
         if not self.problem:
             await self.forgotten.remove()
-
-    def _can_be_read(self, view: ClusterView) -> bool:
-        """What cannot be read any more keeps its last figures for a while; then they are not known."""
-        self.problem = self.state.problem = view.problem
-        return view.at is not None and not view.problem
 
     # -------------------------------------------------------------- taking in
 
@@ -142,7 +138,7 @@ class ClusterLeases:
             await self._count_first(view)
         snapshot = self._snapshot(view)
         await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
-        await self.state.see_cluster(snapshot)
+        await transaction.state.take_cluster(snapshot)
         await self.drains.notice_undone(transaction)
         self.sampled.set()
         if self.state.quota_holds:
@@ -406,8 +402,8 @@ class ClusterLeases:
         pod = self.pod_of(lease)
         if pod is None or pod.deleting:
             return
-        own = self.state.pods_to_come.get(pod.name) == (lease.user, lease.server)
-        if pod.name in self.state.listed_pods and not own:
+        pods = self.state.hub_view.pods
+        if pod.name in pods and pods[pod.name] != (lease.user, lease.server):
             return
         try:
             await self.cluster.delete_pod(pod.namespace, pod.name, pod.uid)

@@ -74,17 +74,18 @@ class ForgottenPods:
 
         A user who was renamed with a running server is in the list under the new name, with the pod of the old.
         """
-        if self.state.listed is None or not self.state.hub_up or not view.namespace:
+        hub = self.state.hub_view
+        if hub.listed is None or not view.namespace:
             return
         now = self.state.clock.elapsed()
         active = {(t.user, t.server) for t in self.state.tickets.values()}
-        active |= self.state.listed | self.state.facts.keys() | self.state.touched.keys()
+        active |= hub.listed.keys() | self.state.facts.keys() | self.state.touched.keys()
         found: dict[str, Forgotten] = {}
         for pod in pods.values():
             ours = bool(pod.lease or pod.offer) and pod.user and pod.namespace == view.namespace
             if not ours or pod.over or pod.deleting or (pod.user, pod.server) in active:
                 continue
-            if pod.name in self.state.listed_pods:
+            if pod.name in hub.pods:
                 continue
             known = self.pods.get(pod.uid)
             if known is None:
@@ -94,7 +95,7 @@ class ForgottenPods:
 
     async def remove(self) -> None:
         """Delete those that were forgotten for long enough, where the admin allows it; each is noted in the journal."""
-        if not self.config.remove_forgotten or not self.state.hub_up:
+        if not self.config.remove_forgotten or not self.state.hub_view.is_up:
             return
         now = self.state.clock.elapsed()
         for uid, item in tuple(self.pods.items()):

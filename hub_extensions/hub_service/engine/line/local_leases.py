@@ -140,10 +140,10 @@ class LocalLeases:
         if view.problem != self.problem:
             self.problem = view.problem
             log.warning("GPUs: %s", view.problem or "can be read again")
-        self.state.problem = view.problem
+        transaction.state.note_inventory_problem(view.problem)
         reading = None if view.reading is None else self._as_leased(view.reading)
         if reading is not None:
-            self.state.see(reading, self._states(reading, by_lease))
+            transaction.state.take_reading(reading, self._states(reading, by_lease))
             self.sampled.set()
         self._reading = reading
         self._remember()
@@ -267,10 +267,10 @@ class LocalLeases:
         The hub has no server in its list that its spawner's poll calls ended.
         """
         since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
-        listing, polled = self.state.listing, self._stopped.get(lease.id)
+        hub, polled = self.state.hub_view, self._stopped.get(lease.id)
         if polled is False:
             return False, False  # a stop that failed: it runs on, and the hub has forgotten it
-        listed = listing is not None and listing.asked_at > since and self.state.lists(lease) is False
+        listed = hub.read_at > since and self.state.lists(lease) is False
         return listed or lease.id in self._stopped, listed or polled is True
 
     def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from hub_extensions.adapters.linux import procfs, server_processes
 from hub_extensions.adapters.store import Changes
-from hub_extensions.core.culling.orphans import ServerProcess, unknown_to_the_hub
+from hub_extensions.core.culling.orphans import ListedServer, ServerProcess, unknown_to_the_hub
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
@@ -45,14 +45,15 @@ class Orphans:
     async def refresh(self) -> None:
         """End what is proved to be unknown to the hub. A hub that is away proves nothing."""
         found = await asyncio.get_running_loop().run_in_executor(None, server_processes.servers, self.mark)
-        listing, now = self.state.listing, self.state.clock.elapsed()
-        if not self.state.hub_up or listing is None:
+        hub, now = self.state.hub_view, self.state.clock.elapsed()
+        if hub.listed is None:
             self._since = {}
             return
+        listed = [ListedServer(each.user, each.server, each.ready, each.pid) for each in hub.listed.values()]
         busy = {(each.user, each.server) for each in self.state.tickets.values()} | self.state.touched.keys()
-        orphans = unknown_to_the_hub(found, listing.servers, busy)
+        orphans = unknown_to_the_hub(found, listed, busy)
         self._since = {each: self._since.get(each, now) for each in orphans}
-        proved = {each: listing.asked_at - at for each, at in self._since.items()}
+        proved = {each: hub.read_at - at for each, at in self._since.items()}
         for each, seconds in proved.items():
             if seconds >= PROVED_SECONDS and self._end(each, now):
                 await self._note(each, seconds)

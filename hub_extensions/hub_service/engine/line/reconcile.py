@@ -18,7 +18,6 @@ from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefus
 from hub_extensions.adapters.linux.timeouts import with_timeout
 from hub_extensions.adapters.store import Changes, JournalRow
 from hub_extensions.core.culling import ServerFacts, activity_counts, is_forged, last_used, routes_renewed
-from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
@@ -28,7 +27,7 @@ from hub_extensions.core.text.wording import about
 from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import ROUTES_RENEWED, TOKEN_NAME, write_routes_renewed
-from hub_extensions.hub_service.engine.state.snapshots import Listing
+from hub_extensions.hub_service.engine.state.snapshots import HubView
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transaction, Transactions
 
@@ -67,11 +66,7 @@ class ServiceApart(Protocol):
 
 
 class Reconciler:
-    """Compares the state with the hub's server list and mends the difference.
-
-    Attributes:
-        away_since: wall-clock time since which the hub does not answer; None: it answers.
-    """
+    """Compares the state with the hub's list of servers, and corrects the state where they differ."""
 
     def __init__(
         self,
@@ -85,12 +80,11 @@ class Reconciler:
         self.transaction = transaction
         self.hub = hub
         self.leases = leases
-        self.away_since: datetime | None = None
         self._apart = apart
         self._resume = True
         self._unattended: dict[str, datetime] = {}
         self._missing: dict[tuple[str, str], datetime] = {}
-        self._changed_since: set[tuple[str, str]] = set()
+        self._changed_since: frozenset[tuple[str, str]] = frozenset()
         self._starting: asyncio.Task[None] | None = None
         self._soon = asyncio.Event()
         self._clocks_agree = True
@@ -104,7 +98,7 @@ class Reconciler:
 
     def note_hub_contact(self) -> None:
         """A request of the hub came in: it is up."""
-        if self.away_since is not None:
+        if not self.state.hub_view.is_up:
             self._soon.set()
 
     async def run(self) -> None:
@@ -114,7 +108,11 @@ class Reconciler:
         """
         while True:
             await self.reconcile()
-            rest = WHILE_AWAY if self.away_since else min(max(EVERY, self._listing_took * PART_OF_TIME), SELDOM)
+            rest = (
+                WHILE_AWAY
+                if not self.state.hub_view.is_up
+                else min(max(EVERY, self._listing_took * PART_OF_TIME), SELDOM)
+            )
             while await self._nothing_happens(min(rest, EVERY)):
                 rest -= EVERY
                 if rest <= 0 or not await self.hub.up():
@@ -138,24 +136,20 @@ class Reconciler:
             self._listing_took = self.state.clock.elapsed() - listed_at
             token_name = await self.hub.own_token() if self._resume else self.state.token_name
         except (HubAway, HubRefused) as problem:
-            self._mark_hub_away(str(problem))
+            await self._mark_hub_away(str(problem))
             if self._apart is not None and isinstance(problem, HubRefused):
                 self._apart.refused(problem)
             return
         if self._apart is not None and await self._apart.has_changed(self._resume):
             return
-        after_outage = self.away_since is not None or self.state.listed is None
-        self._hub_is_back()
         resume, self._resume = self._resume, False
         try:
             async with self.transaction(admit=True) as transaction:
-                self._take_in_list(servers, listed_at)
-                await self._take_in_activity(servers, transaction)
-                self._changed_since = {key for key, at in self.state.touched.items() if at >= listed_at}
-                self.state.touched = {key: self.state.touched[key] for key in self._changed_since}
+                self._changed_since = transaction.state.forget_touched(listed_at)
+                await self._take_hub_view(servers, listed_at, transaction)
                 await self._end_old_tickets(servers, token_name, transaction)
                 await asyncio.sleep(0)  # a long list takes long to compare: between the steps others have a turn
-                await self._servers(servers, transaction, after_outage)
+                await self._servers(servers, transaction)
                 await asyncio.sleep(0)
                 forgotten = await self._tickets(servers, transaction)
         except Refused as problem:
@@ -168,69 +162,67 @@ class Reconciler:
                 return
             self._starting = asyncio.ensure_future(self._start_again(forgotten))
 
-    def _mark_hub_away(self, why: str) -> None:
-        if self.away_since is None:
-            self.away_since = self.state.clock.utc_now()
-            self.state.clock.pause()
-            self.state.hub_up = False
-            self.state.listed = None
-            self.leases.forget_hub_state()
-            self._resume = True
-            log.warning("the hub does not answer: %s", why)
+    async def _mark_hub_away(self, why: str) -> None:
+        if not self.state.hub_view.is_up:
+            return
+        async with self.transaction() as transaction:
+            away_since = self.state.clock.utc_now()
+            transaction.state.take_hub_view(replace(self.state.hub_view, away_since=away_since))
+        self.leases.forget_hub_state()
+        self._resume = True
+        log.warning("the hub does not answer: %s", why)
 
-    def _hub_is_back(self) -> None:
-        if self.away_since is not None:
-            log.warning("the hub answers again, away since %s", self.away_since.isoformat(timespec="seconds"))
-            if self.state.clock.utc_now() - self.away_since > SHORT_OUTAGE:
-                self.state.hub_back = self.state.clock.now()
-        self.away_since = None
-        self.state.clock.resume()
-        self.state.hub_up = True
+    # -------------------------------------------------------------- what the hub reports
 
-    def _running(self, wall: datetime) -> datetime:
-        """A hub's wall-clock time on the running clock (never in the future: a user can forge it)."""
-        return min(self.state.clock.now(), self.state.clock.running(wall))
-
-    def _take_in_list(self, servers: Servers, asked_at: float) -> None:
-        self.state.listed = frozenset(servers)
-        known = (ListedServer(item.user, item.server, item.ready, item.pid) for item in servers.values())
-        self.state.listing = Listing(tuple(known), asked_at)
-        self.state.listed_pods = frozenset(item.pod for item in servers.values())
-        there = {item.pod for item in servers.values() if item.pending != "spawn"}
-        self.state.pods_to_come = {item.pod: key for key, item in servers.items() if item.pod not in there}
-
-    async def _take_in_activity(self, servers: Servers, transaction: Transaction) -> None:
-        """The hub's figures, but for servers whose notebooks are being saved: the saving itself is activity.
-
-        And who is in which group: the panel shows the waits of the offers that its reader may have.
-        """
-        counts = self._compare_clocks()
+    async def _take_hub_view(self, servers: Servers, read_at: float, transaction: Transaction) -> None:
+        """Replace the view of the hub by a new list of its servers, and note what is suspicious in the list."""
+        before, clock, in_line = self.state.hub_view, self.state.clock, {t.user for t in self.state.tickets.values()}
+        back = before.back
+        if before.away_since is not None:
+            log.warning("the hub answers again, away since %s", before.away_since.isoformat(timespec="seconds"))
+            if clock.utc_now() - before.away_since > SHORT_OUTAGE:
+                back = clock.now()
+        missing = frozenset(self._missing_for(servers))
+        view = HubView(
+            servers=servers,
+            read_at=read_at,
+            back=back,
+            clock_ahead=self.hub.clock_ahead,
+            people={
+                **{user: known for user, known in before.people.items() if user in in_line},
+                **{item.user: (item.groups, item.admin) for item in servers.values()},
+            },
+            activity=before.activity,
+            gone_in_outage=missing if before.listed is None else missing & before.gone_in_outage,
+        )
+        transaction.state.take_hub_view(view)  # the running clock goes on: activity is given in its time
+        counts = self._compare_clocks(view.clock_ahead)
         active = {key: item.last_activity for key, item in servers.items() if item.last_activity and counts}
-        fresh = await self._last_uses({key: self._running(at) for key, at in active.items()}, transaction)
-        saving = {key: at for key, at in self.state.activity.items() if self.state.is_being_stopped(*key)}
-        self.state.activity = {**fresh, **saving}
-        listed = {item.user: (item.groups, item.admin) for item in servers.values()}
-        in_line = {ticket.user for ticket in self.state.tickets.values()}
-        asked = {user: known for user, known in self.state.people.items() if user in in_line}
-        before, self.state.people = self.state.people, {**asked, **listed}
-        if self.state.policies.rules and before != self.state.people:
-            self.state.renew_ends()  # rules are by group
+        activity = await self._last_uses(active, transaction)
+        transaction.state.take_hub_view(replace(view, activity=activity))
         await self._note_forged(active, transaction)
 
-    async def _last_uses(self, activity: Activity, transaction: Transaction) -> Activity:
-        """The hub's figures without what was only a restart of its proxy."""
+    async def _last_uses(self, active: Activity, transaction: Transaction) -> Activity:
+        """Convert the hub's activity to running time, without a restart of the proxy and the saving of notebooks."""
         facts, now = self.state.facts, self.state.clock.now()
+        # a user can forge a time: it is never later than now
+        activity = {key: min(now, self.state.clock.running(at)) for key, at in active.items()}
         quiet = {key: each.idle_since for key, each in facts.items() if each.lease is None and each.idle_since}
         found, before = routes_renewed(quiet, activity), self.state.routes_renewed
         if found is not None and (before is None or found.first > before.last):
             log.warning("the proxy was restarted: that all %d quiet servers are active now counts for none", len(quiet))
             await transaction.write(Changes(meta={ROUTES_RENEWED: write_routes_renewed(found)}))
         renewed = self.state.routes_renewed
-        return {key: last_used(at, quiet.get(key), renewed, now) for key, at in activity.items()}
+        used = {key: last_used(at, quiet.get(key), renewed, now) for key, at in activity.items()}
+        saving = {key: at for key, at in self.state.hub_view.activity.items() if self.state.is_being_stopped(*key)}
+        return {**used, **saving}
 
-    def _compare_clocks(self) -> bool:
-        """Whether what the hub's clock says may be compared with ours. Where not, nobody is stopped by it."""
-        ahead = self.state.hub_clock_ahead = self.hub.clock_ahead
+    def _compare_clocks(self, ahead: timedelta | None) -> bool:
+        """Whether the hub's clock agrees with ours. If it does not, no server is stopped because of `last_activity`.
+
+        Args:
+            ahead: how far the hub's clock is ahead; `None` if unknown.
+        """
         counts = activity_counts(ahead)
         if counts is self._clocks_agree:
             return counts
@@ -242,8 +234,8 @@ class Reconciler:
             log.warning("the hub's clock is %s: nobody is stopped by last_activity", by)
         return counts
 
-    async def _note_forged(self, active: Mapping[tuple[str, str], datetime], transaction: Transaction) -> None:
-        """A time that lies ahead was written by somebody's server: it counts as now, and admins read of it, once."""
+    async def _note_forged(self, active: Activity, transaction: Transaction) -> None:
+        """Write a journal row, once, for each server whose activity lies in the future: somebody forged it."""
         now = self.state.clock.utc_now()
         forged = {key for key, at in active.items() if is_forged(at, now)}
         new = forged - self._forged
@@ -321,25 +313,25 @@ class Reconciler:
             key=lambda t: (t.state is not TicketState.ADMITTED, t.first_place),
         )
         gate = asyncio.Semaphore(AT_A_TIME)
-        resumed = self.state.resumed = {
-            ticket: attempt for ticket, attempt in self.state.resumed.items() if ticket in self.state.tickets
-        }
 
         async def start(ticket: Ticket) -> None:
             async with gate:
-                now = self.state.tickets.get(ticket.id)
-                if now is None or now.attempt != ticket.attempt:
-                    return  # its user has left, or has asked again, while others were started
-                resumed[ticket.id] = ticket.attempt
+                async with self.transaction() as transaction:
+                    now = self.state.tickets.get(ticket.id)
+                    if now is None or now.attempt != ticket.attempt:
+                        return  # its user has left, or has asked again, while others were started
+                    transaction.state.note_resumed(ticket)
+                started = False
                 try:
-                    if await self.hub.start(ticket.user, ticket.server, ticket.options):
+                    started = await self.hub.start(ticket.user, ticket.server, ticket.options)
+                    if started:
                         log.info("start resumed", extra={"ticket": ticket.id, "server": ticket.server})
-                    else:
-                        del resumed[ticket.id]  # its user was quicker
                 except (HubAway, HubRefused) as problem:
-                    resumed.pop(ticket.id, None)
                     self._resume = True
                     log.warning("start not resumed: %s", problem, extra={"ticket": ticket.id})
+                if not started:  # the hub refused, or the user was quicker
+                    async with self.transaction() as transaction:
+                        transaction.state.note_resumed(ticket, asked=False)
 
         await asyncio.gather(*(start(ticket) for ticket in order))
         if self._resume:
@@ -347,7 +339,7 @@ class Reconciler:
 
     # -------------------------------------------------------------- servers
 
-    async def _servers(self, servers: Servers, transaction: Transaction, after_outage: bool) -> None:
+    async def _servers(self, servers: Servers, transaction: Transaction) -> None:
         """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
         changes = []
         for key, server in servers.items():
@@ -358,9 +350,9 @@ class Reconciler:
             elif server.ready and key in self.state.facts:
                 changes.append(self._adopt_late(server))
         missing = self._missing_for(servers)
-        self.state.gone_unseen = frozenset(missing) & (frozenset(missing) if after_outage else self.state.gone_unseen)
         for key, facts in tuple(self.state.facts.items()):
             if missing.get(key, timedelta(0)) >= MISSING:
+                transaction.state.forget_report(key)
                 changes.append(self._forget(facts))
         for lease in tuple(self.state.leases.values()):
             key = (lease.user, lease.server)
@@ -433,7 +425,6 @@ class Reconciler:
         )
 
     def _forget(self, facts: ServerFacts) -> Changes:
-        self.state.reports.pop((facts.user, facts.server), None)
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         if lease is not None and lease.pid is not None and self.leases.lives(lease):
             return Changes()  # the hub forgot it, but it runs: it keeps its device, and an admin sees it

@@ -101,9 +101,9 @@ class Tickets:
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
         if not ask.kept:
-            self.state.touch(ask.user, ask.server)
+            transaction.state.touch(ask.user, ask.server)
         self.rights.remember(ask.user, ask.groups)
-        self.state.people[ask.user] = (ask.groups, self.state.people.get(ask.user, ((), False))[1])
+        transaction.state.note_groups(ask.user, ask.groups)
         answer = await self._answer(ask, transaction)
         if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
             now = self.state.clock.utc_now()
@@ -135,7 +135,7 @@ class Tickets:
         if refusal is not None:
             self.state.count("refused", refusal.reason)
             unborn = live or Ticket(
-                "", ask.user, ask.server, lifecycle.wanted_offers_of(ask.offers, None, self.state.new_place), now
+                "", ask.user, ask.server, lifecycle.wanted_offers_of(ask.offers, None, transaction.state.new_place), now
             )
             if live is not None:
                 await transaction.end_ticket(live, Event.REFUSED, refusal)
@@ -168,7 +168,7 @@ class Tickets:
             id=secrets.token_hex(8),
             user=ask.user,
             server=ask.server,
-            wanted_offers=lifecycle.wanted_offers_of(ask.offers, live, self.state.new_place, left),
+            wanted_offers=lifecycle.wanted_offers_of(ask.offers, live, transaction.state.new_place, left),
             joined=now,
             groups=ask.groups,
             options=ask.options,
@@ -201,7 +201,7 @@ class Tickets:
         """
         async with self.transaction() as transaction:
             ticket = self._live(ticket_id, report.attempt)
-            self.state.touch(ticket.user, ticket.server)
+            transaction.state.touch(ticket.user, ticket.server)
             lease = self.state.lease_of_ticket(ticket.id)
             if lease is not None:
                 lease = possible(lifecycle.start(lease, report.pid, report.pid_started))
@@ -232,7 +232,7 @@ class Tickets:
     async def stopped(self, report: messages.Stopped) -> None:
         """The hub stopped a server: check at once whether its device is free."""
         async with self.transaction() as transaction:
-            self.state.touch(report.user, report.server)
+            transaction.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
             said = as_text(report.reasons) or report.message
             if said:
@@ -281,10 +281,10 @@ class Tickets:
         began = asyncio.get_running_loop().time()
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
-        if self.state.hub_up:
+        if self.state.hub_view.is_up:
             while await self._admit_once(transaction):
                 log.debug("a right was lost, so others may be able to start")  # an offer less each time: it ends
-        self.state.last_admission_seconds = asyncio.get_running_loop().time() - began
+        self.state.note_admission_time(asyncio.get_running_loop().time() - began)
         if self.state.revision != self._published_revision:
             self._changed.set()
 
@@ -477,7 +477,7 @@ class Tickets:
         offer = None if verdict.offer is None else self.state.offer(verdict.offer)
         if offer is not None:
             verdict = self.state.foresight.of_ticket(ticket, verdict, offer, self.state.clock)
-        if not self.state.hub_up:
+        if not self.state.hub_view.is_up:
             verdict = replace(verdict, reason=HUB_AWAY)
         return presenters.waiting(ticket, verdict, *view.besides(ticket, verdict.forecast), self.state.clock)
 

@@ -53,7 +53,7 @@ class Inventory:
     def __post_init__(self) -> None:
         self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
 
-    def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
+    def _take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
         """Take in a reading of the GPUs of this machine. False: devices and offers are what they were."""
         changed = devices != self.devices
         self.reading = reading
@@ -70,7 +70,7 @@ class Inventory:
         self.offers = derive_offers(present, self.offer_config, sm_of_product=sm_of_product)
         return True
 
-    def take_cluster(self, snapshot: ClusterSnapshot) -> bool:
+    def _take_cluster(self, snapshot: ClusterSnapshot) -> bool:
         """Take in a snapshot of a cluster. False: it is what it was."""
         self.read_at = self.clock.now()
         self.problem = ""
@@ -80,15 +80,23 @@ class Inventory:
         self.offers = snapshot.offers.offers
         return True
 
-    def take_notes(self, meta: Mapping[str, str]) -> None:
+    def _take_notes(self, meta: Mapping[str, str]) -> None:
         """What the store kept, or what has just been written."""
         if OFFERS in meta:
             self.offers_before = read_offers(meta[OFFERS])
         if CORDONS in meta:
             self.cordons = read_cordons(meta[CORDONS])
 
+    def note_inventory_problem(self, problem: str) -> None:
+        """Note why devices or cluster cannot be read now; "" if they can be."""
+        self.problem = problem
+
+    def clear_highest_use(self, judged: Mapping[str, float]) -> None:
+        """Forget the highest use of each device that a decision was made on, unless it has risen since."""
+        self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
+
     def expect_cluster(self) -> None:
-        """The devices are a cluster's. Until it has been read, its offers are those of before, and none is counted."""
+        """Until the cluster has been read, offer what it offered before; the devices are not counted."""
         self.on_cluster = True
         before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
         self.offers = arranged([*before, cpu_offer()], self.offer_config)

@@ -1,15 +1,19 @@
-"""What the state has of the world outside, as it was read last."""
+"""What was read last of the cluster and of the hub. Each reading is one immutable value, replaced as a whole."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cached_property
 
+from hub_extensions.adapters.hub.jupyterhub_api import HubServer
 from hub_extensions.core.cluster.model import NodeFacts, Volumes
 from hub_extensions.core.cluster.offers import ClusterOffers
 from hub_extensions.core.cluster.pools import PoolSurvey
-from hub_extensions.core.culling.orphans import ListedServer
 from hub_extensions.core.offers.offer_id import OfferId
+
+ServerKey = tuple[str, str]  # user and server name
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,46 @@ class ClusterSnapshot:
 
 
 @dataclass(frozen=True)
-class Listing:
-    """What the hub's list said last; `asked_at`: when it was asked for (the machine's seconds)."""
+class HubView:
+    """What the hub reported when its servers were listed last.
 
-    servers: tuple[ListedServer, ...]
-    asked_at: float
+    While the hub is away, the view keeps what the hub reported before; only `listed` becomes `None`.
+
+    Attributes:
+        servers: every server that is not stopped; `None` before the first list.
+        read_at: when that list was requested, in seconds of the machine's monotonic clock.
+        away_since: wall-clock time since which the hub does not answer; `None` if it answers.
+        back: running time at which it answered again after its last long outage; `None` if there was none.
+        clock_ahead: how far the hub's clock is ahead of this machine's; `None` if unknown.
+        people: for each user, the groups and whether the user is an administrator.
+        activity: running time at which each server was last used. A restart of the proxy, and the saving of notebooks
+            before a stop, do not count.
+        gone_in_outage: servers that disappeared during an outage: the first list after it did not contain them, and
+            neither did any list since.
+    """
+
+    servers: Mapping[ServerKey, HubServer] | None = None
+    read_at: float = 0.0
+    away_since: datetime | None = None
+    back: datetime | None = None
+    clock_ahead: timedelta | None = None
+    people: Mapping[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
+    activity: Mapping[ServerKey, datetime] = field(default_factory=dict)
+    gone_in_outage: frozenset[ServerKey] = frozenset()
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the hub answers."""
+        return self.away_since is None
+
+    @property
+    def listed(self) -> Mapping[ServerKey, HubServer] | None:
+        """The servers that the hub has; `None` if that is not known now."""
+        return self.servers if self.is_up else None
+
+    @cached_property
+    def pods(self) -> Mapping[str, ServerKey | None]:
+        """The names of the servers' pods. A pod that a pending start has still to create names its server."""
+        servers = (self.servers or {}).items()
+        there = {item.pod for _, item in servers if item.pending != "spawn"}
+        return {item.pod: None if item.pod in there else key for key, item in servers}

@@ -21,6 +21,7 @@ from hub_extensions.core.culling import (
     DAY,
     Cause,
     CullPolicy,
+    CullRule,
     RoutesRenewed,
     RuledServer,
     ServerFacts,
@@ -66,14 +67,12 @@ from hub_extensions.hub_service.engine.state.meta import (
     write_offers,
     write_stops,
 )
-from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, Listing
+from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, HubView, ServerKey
 from hub_extensions.hub_service.engine.state.ticket_index import TicketIndex
 from hub_extensions.hub_service.engine.stops.policies import Policies
 from hub_extensions.hub_service.engine.uses.user_notices import NOTICES_LAST, UserNotices
 
 log = logging.getLogger("hub_extensions.hub_service")
-
-ServerKey = tuple[str, str]
 
 
 @dataclass(eq=False, kw_only=True)
@@ -111,8 +110,6 @@ class State(Inventory):
     """Of each server the record that was written last, while it is not known how it ended."""
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
     """What each server's own extension said last, and when."""
-    activity: dict[ServerKey, datetime] = field(default_factory=dict)
-    """When each was used last, by the hub; a restart of its proxy is left out."""
     routes_renewed: RoutesRenewed | None = None
     """When the proxy was restarted last, as far as is known."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
@@ -124,36 +121,21 @@ class State(Inventory):
     """User -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it)."""
 
     # the hub
-    hub_up: bool = True
-    """It answers."""
-    hub_back: datetime | None = None
-    """It answers again since then; None: it was never away."""
-    hub_clock_ahead: timedelta | None = None
-    """By how much its clock is; None: not known."""
+    hub_view: HubView = field(default_factory=HubView)
+    """What the hub reported last."""
     token_name: str = ""
-    people: dict[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
-    """User -> groups and admin or not, as it said last."""
-    listed: frozenset[ServerKey] | None = None
-    """The servers it has, as its list said last; None: not known."""
-    listing: Listing | None = None
-    """The same with their processes."""
-    listed_pods: frozenset[str] = frozenset()
-    """The names of their pods."""
-    pods_to_come: Mapping[str, ServerKey] = field(default_factory=dict)
-    """Those that are only to be made: the server's start is pending."""
-    gone_unseen: frozenset[ServerKey] = frozenset()
-    """Servers that went while hub or service was away: the first list after it lacked them, and each one since."""
+    """The name that the hub gave to this service's token; it changes when the hub has forgotten the service."""
+    touched: dict[ServerKey, float] = field(default_factory=dict)
+    """When the last message about each server came, in seconds of the machine's monotonic clock. A list of the hub
+    that was requested before it knows less."""
     quota_holds: quota_holds.Holds = field(default_factory=dict)
     """Offers of which the cluster took no pod at the last try."""
-    touched: dict[ServerKey, float] = field(default_factory=dict)
-    """Servers of which something was said, and when (the machine's seconds): an older listing knows less."""
 
     # this service
     pool_names: Mapping[str, str] = field(default_factory=dict)
     """The name of each pool of a cluster, kept so that it stays."""
     first_start: bool = False
     store_problem: str = ""
-    port_problem: str = ""
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
     """(What, reason) -> how often since the start, for the metrics."""
     culls: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -168,7 +150,7 @@ class State(Inventory):
 
     def __post_init__(self, cull_policy: CullPolicy) -> None:
         super().__post_init__()
-        self.policies = Policies(cull_policy, self.renew_ends)
+        self.policies = Policies(cull_policy)
 
     @classmethod
     async def open(
@@ -179,8 +161,14 @@ class State(Inventory):
         offers: OfferConfig,
         start_allowance: timedelta = START_ALLOWANCE,
         notice_config: NoticeConfig | None = None,
+        *,
+        on_cluster: bool = False,
     ) -> State:
-        """Read what the store kept; a new store makes a new state."""
+        """Read what the store kept, and the policy file. A new store gives a new state.
+
+        Raises:
+            PolicyFileError: the policy file cannot be used, and there are no earlier rules.
+        """
         stored = await store.load()
         kept = stored.meta.get(CLOCK)
         clock = RunningClock(datetime.fromisoformat(kept) if kept else None)
@@ -194,6 +182,7 @@ class State(Inventory):
             start_allowance=start_allowance,
             notices=notices,
         )
+        state.policies.read_first()
         state._restore(stored)
         state.last_offers_by_user = dict(await store.last_offers_by_user())
         notices.go_on_with(stored, await store.notices(None, clock.utc_now() - NOTICES_LAST))
@@ -202,6 +191,10 @@ class State(Inventory):
             if at <= wall:  # else the clock was set back since
                 state._note_keep(user, now - (wall - at))
         state.first_start = not kept
+        state.store_problem = store.read_only
+        state.foresight.past.learn((await store.usage()).uses)
+        if on_cluster:
+            state.expect_cluster()
         return state
 
     def _restore(self, stored: Stored) -> None:
@@ -216,7 +209,7 @@ class State(Inventory):
         self.next_place = stored.next_place
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")
-        self.take_notes(stored.meta)
+        self._take_notes(stored.meta)
         self._take_without_session(read_without_session(stored.meta.get(WITHOUT_SESSION, "")))
         self.stops = {stop.key: stop for stop in read_stops(stored.meta.get(STOPS, "[]"))}
         self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
@@ -276,7 +269,7 @@ class State(Inventory):
                 self._note_keep(written.user, self.clock.now())
         if POOL_NAMES in changes.meta:
             self.pool_names = json.loads(changes.meta[POOL_NAMES])
-        self.take_notes(changes.meta)
+        self._take_notes(changes.meta)
         if WITHOUT_SESSION in changes.meta:
             self._take_without_session(read_without_session(changes.meta[WITHOUT_SESSION]))
         self.stops = self._stops_after(changes)
@@ -329,9 +322,54 @@ class State(Inventory):
         elif self._lease_of_ticket.get(lease.ticket) == lease.id:
             del self._lease_of_ticket[lease.ticket]
 
+    # -------------------------------------------------------------- changes that are not stored
+
+    def take_hub_view(self, view: HubView) -> None:
+        """Replace what the hub reported. The running clock stands still while the hub is away."""
+        before, self.hub_view = self.hub_view, view
+        if view.is_up:
+            self.clock.resume()
+        else:
+            self.clock.pause()
+        if self.policies.rules and before.people != view.people:
+            self._renew_ends()  # rules are by group
+
+    def note_groups(self, user: str, groups: tuple[str, ...]) -> None:
+        """Remember the groups that the hub sent with a user's request."""
+        people = self.hub_view.people
+        known, admin = people.get(user, (None, False))
+        if known != groups:
+            self.hub_view = replace(self.hub_view, people={**people, user: (groups, admin)})
+
     def touch(self, user: str, server: str) -> None:
-        """Something was said of this server just now: a listing of the hub from before knows nothing of it."""
-        self.touched[(user, server)] = self.clock.elapsed()
+        """Note that a message about this server has just come. See `touched`."""
+        self.touched[user, server] = self.clock.elapsed()
+
+    def forget_touched(self, before: float) -> frozenset[ServerKey]:
+        """Forget the messages that came before a list was requested; return the servers of later messages."""
+        self.touched = {server: at for server, at in self.touched.items() if at >= before}
+        return frozenset(self.touched)
+
+    def note_resumed(self, ticket: Ticket, *, asked: bool = True) -> None:
+        """Note that the hub is asked to start a ticket's server again, or (`asked=False`) that it was not necessary."""
+        self.resumed = {other: attempt for other, attempt in self.resumed.items() if other in self.tickets}
+        self.resumed.pop(ticket.id, None)
+        if asked:
+            self.resumed[ticket.id] = ticket.attempt
+
+    def take_report(self, server: ServerKey, report: ServerReport) -> None:
+        """Keep what a server's extension reported."""
+        self.reports[server] = report, self.clock.now()
+
+    def forget_report(self, server: ServerKey) -> None:
+        """Forget what the extension of a server reported that is gone."""
+        self.reports.pop(server, None)
+
+    def take_measured(self, uses: Mapping[str, OpenUse]) -> None:
+        """Keep open uses with their newest figures. They are stored once a minute."""
+        self.uses.update(uses)
+
+    # -------------------------------------------------------------- counters, which nothing depends on
 
     def count(self, what: str, reason: str) -> None:
         """Count something for the metrics."""
@@ -340,6 +378,10 @@ class State(Inventory):
     def count_cull(self, cause: Cause | None, rule: str) -> None:
         """Count a server that was stopped."""
         self.culls[cause.value if cause else "unknown", rule] += 1
+
+    def note_admission_time(self, seconds: float) -> None:
+        """Note how long the last admission took."""
+        self.last_admission_seconds = seconds
 
     def new_place(self) -> int:
         """The next place in line (a serial number, never used twice)."""
@@ -365,12 +407,17 @@ class State(Inventory):
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
         """What the rules ask about a server."""
-        known, found = self.people.get(user), self.offer(offer)
+        known, found = self.hub_view.people.get(user), self.offer(offer)
         groups = None if known is None else frozenset(known[0])
         return RuledServer(user, groups, offer, found.pool if found is not None else "")
 
-    def renew_ends(self) -> None:
-        """Other rules are in force, or fit others: leases end by them."""
+    def take_rules(self, rules: Sequence[CullRule]) -> None:
+        """Put the rules of the policy file in force."""
+        self.policies.take(rules)
+        self._renew_ends()
+
+    def _renew_ends(self) -> None:
+        """Give each lease the end that the rules in force set now."""
         self.leases = {lease.id: self._ending(lease) for lease in self.leases.values()}
         self.revision += 1
 
@@ -398,12 +445,12 @@ class State(Inventory):
 
     # -------------------------------------------------------------- the inventory
 
-    def see(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
+    def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
         """Take in a reading of the GPUs. `devices` (by `Device.identity`) keeps those that are gone under a lease."""
-        if self.take_reading(reading, devices):
+        if self._take_reading(reading, devices):
             self._note_other_offers()
 
-    async def see_cluster(self, snapshot: ClusterSnapshot) -> None:
+    async def take_cluster(self, snapshot: ClusterSnapshot) -> None:
         """Take in a snapshot of a cluster.
 
         Raises:
@@ -413,7 +460,7 @@ class State(Inventory):
             await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names))}))
         if snapshot.offers.offers != self.offers_before:
             await self._store_offers(snapshot.offers.offers)
-        if self.take_cluster(snapshot):
+        if self._take_cluster(snapshot):
             self.ticket_index.see_nodes(snapshot.nodes, snapshot.volumes, self.tickets.values())
             self._note_other_offers()
 
@@ -521,11 +568,11 @@ class State(Inventory):
 
         Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
         """
-        server, listing = (lease.user, lease.server), self.listing
-        if self.listed is None or listing is None or not self.hub_up:
+        server, listed = (lease.user, lease.server), self.hub_view.listed
+        if listed is None:
             return None
-        named = {each.pid for each in listing.servers if (each.user, each.server) == server}
-        if lease.pid is not None and any(each.pid == lease.pid for each in listing.servers):
+        named = {listed[server].pid} if server in listed else set[int | None]()
+        if lease.pid is not None and any(each.pid == lease.pid for each in listed.values()):
             return True
         if not named or (lease.pid is not None and None not in named):
             return False

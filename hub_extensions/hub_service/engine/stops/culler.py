@@ -84,7 +84,7 @@ class Culler(ServerEvidence):
     def next_turn(self) -> float:
         """Seconds until the next decision: a server whose end comes before waits for no further turn."""
         left = (self._next_end - self.state.clock.now()).total_seconds() if self._next_end is not None else EVERY
-        return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_up else EVERY
+        return min(max(left, SHORTEST_TURN), EVERY) if self.state.hub_view.is_up else EVERY
 
     def decide_soon(self) -> None:
         """Have all servers judged at once, because something was ordered."""
@@ -111,16 +111,15 @@ class Culler(ServerEvidence):
                 if seen is not facts and seen != facts:
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
-            figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
+            measured, figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
+            transaction.state.take_measured(measured)
             rows = warned_rows(self.state, self.grounds, judged)
             changes = replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows)
             await transaction.write(replace(changes, stops=tuple(stop for stop, _, _ in begun), gone_stops=calm))
             for stop, seen, decision in begun:
                 self._try(stop, seen, decision)
             self.measuring.written()
-            for uuid, use in looked.items():
-                if self.state.highest_use.get(uuid) == use:
-                    del self.state.highest_use[uuid]
+            transaction.state.clear_highest_use(looked)
 
     async def _judge_all(self, now: datetime) -> list[_Judgement]:
         """Judge every server in slices, so that other tasks have a turn in between."""
@@ -170,7 +169,7 @@ class Culler(ServerEvidence):
             due.append(self._due(seen, decision, now))
             if stop is not None and stop.pause is not None:
                 pauses[seen.user, seen.server] = stop.pause
-        back = self.state.hub_back
+        back = self.state.hub_view.back
         if not due or (back is not None and now - back < REPORTS_LAST):
             return set()  # after an outage first everybody's newest figures and reports
         policy = self.state.policy
@@ -336,7 +335,7 @@ class Culler(ServerEvidence):
             if stop is not None and stop.asked is not None and stop.why is not None:
                 cause, why, grounds = stop.cause, stop.why, stop.grounds
             row = JournalRow.because(wall, CULLED, (facts.lease, *key), [why], SERVICE, grounds)
-            self.state.touch(facts.user, facts.server)
+            transaction.state.touch(facts.user, facts.server)
             self.state.count_cull(cause, self.state.rule_of(facts.user, facts.offer))
             log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
             await transaction.write(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
 from hub_extensions.adapters.files.policy_file import PolicyFileError, read_policy_file
@@ -18,10 +18,6 @@ from hub_extensions.core.culling import CullPolicy, CullRule, RuledServer
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 5.0  # seconds between two looks at the file
-AskGroups = Callable[[], Awaitable[Collection[str] | None]]
-"""Returns the groups that users are in; `None` if they are not known."""
-KnownOffers = Callable[[], tuple[Collection[str], Collection[str]]]
-"""Returns the present offers and pools."""
 
 
 class Policies:
@@ -33,13 +29,11 @@ class Policies:
         doubts: entries of the file that are surely not meant.
     """
 
-    def __init__(self, base: CullPolicy, on_change: Callable[[], None]) -> None:
-        """Args: on_change: called when other rules are in force."""
+    def __init__(self, base: CullPolicy) -> None:
         self.base = base
         self.rules: tuple[CullRule, ...] = ()
         self.problem = ""
         self.doubts: tuple[str, ...] = ()
-        self._on_change = on_change
         self._stamp: FileStamp | None = None
         self._named_users = self._named_groups = frozenset[str]()
         self._groups: Collection[str] | None = None
@@ -54,43 +48,50 @@ class Policies:
         """
         if self.base.policy_file:
             self._stamp = stamp_of(self.base.policy_file)
-            self._take(read_policy_file(self.base.policy_file, self.base))
+            self.take(read_policy_file(self.base.policy_file, self.base))
 
-    async def run(self, groups: AskGroups, offers: KnownOffers) -> None:
-        """Read the file whenever it has changed, until cancelled."""
-        while True:
-            await self.refresh()
-            await self.note_doubts(groups, offers)
-            await asyncio.sleep(EVERY)
+    async def read_changed(self) -> Sequence[CullRule] | PolicyFileError | None:
+        """Read the file again if it has changed.
 
-    async def refresh(self) -> None:
-        """Read the file again if it has changed, in a thread because its disk may be slow."""
+        Returns:
+            The rules for `take`, or the problem for `reject`; `None` if the file is as it was.
+        """
         path = self.base.policy_file
-        stamp = await asyncio.to_thread(stamp_of, path)
+        stamp = await asyncio.to_thread(stamp_of, path)  # a slow disk delays nobody
         if stamp == self._stamp:
-            return
+            return None
         self._stamp = stamp
         try:
-            rules = await asyncio.to_thread(read_policy_file, path, self.base)
+            return await asyncio.to_thread(read_policy_file, path, self.base)
         except PolicyFileError as problem:
-            self.problem = str(problem)
-            log.error("the policy file cannot be used, so the rules of before stay in force: %s", problem)
-            return
-        self._take(rules)
-        log.info("the policy file was read: %d rule(s) are in force", len(rules))
+            return problem
 
-    def _take(self, rules: Sequence[CullRule]) -> None:
+    def take(self, rules: Sequence[CullRule]) -> None:
+        """Put rules in force."""
         self.rules, self.problem = tuple(rules), ""
         self._kept, self._groups = {}, None
         self._named_users = frozenset(name for rule in rules for name in rule.users)
         self._named_groups = frozenset(name for rule in rules for name in rule.groups)
-        self._on_change()
 
-    async def note_doubts(self, groups: AskGroups, offers: KnownOffers) -> None:
-        """Find entries that are surely not meant, with the groups of the time when the rules came into force."""
+    def reject(self, problem: PolicyFileError) -> None:
+        """Keep the rules of before in force, because the file cannot be used."""
+        self.problem = str(problem)
+
+    @property
+    def has_groups(self) -> bool:
+        """Whether the groups are known that users were in when these rules came into force."""
+        return self._groups is not None
+
+    def note_doubts(self, groups: Collection[str] | None, offers: Collection[str], pools: Collection[str]) -> None:
+        """Find what is certainly not meant in the rules.
+
+        Args:
+            groups: the groups that users are in, used unless they are known already; `None` if they are unknown.
+            offers: the offers that there are now; `pools` likewise.
+        """
         if self._groups is None:
-            self._groups = await groups()
-        found = tuple(str(each) for each in culling.doubts(self.rules, self._groups, *offers()))
+            self._groups = groups
+        found = tuple(str(each) for each in culling.doubts(self.rules, self._groups, offers, pools))
         for new in sorted(set(found) - set(self.doubts)):
             log.warning("the policy file: %s", new)
         self.doubts = found

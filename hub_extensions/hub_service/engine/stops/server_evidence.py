@@ -80,7 +80,7 @@ class ServerEvidence:
         """The facts after a look at its use, and at what it reports."""
         stop = self.state.stop_of(facts)
         if known.lease is None:
-            active, renewed = self.state.activity.get((facts.user, facts.server)), self.state.routes_renewed
+            active, renewed = self.state.hub_view.activity.get((facts.user, facts.server)), self.state.routes_renewed
             facts = culling.remember_quiet(facts, active, renewed, now)
         elif not self._is_hooks(stop, known.sample):
             use, highest = known.use, self.state.highest_use.get(known.lease.uuid)
@@ -232,7 +232,7 @@ class ServerEvidence:
         return culling.evidence_of(
             facts,
             use_known=known.use is not None,
-            last_activity=self.state.activity.get((facts.user, facts.server)),
+            last_activity=self.state.hub_view.activity.get((facts.user, facts.server)),
             busy_kernels=report.busy_kernels if report else None,
             busy_terminals=report.busy_terminals if report else None,
             used=lease is not None and self._used(lease, known),
@@ -251,7 +251,7 @@ class ServerEvidence:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
         if lease is not None:
             return culling.gpu_signs(self.sample_of(lease), report, policy, used=self.use_of(lease))
-        clock, last = self.state.clock, self.state.activity.get((facts.user, facts.server))
+        clock, last = self.state.clock, self.state.hub_view.activity.get((facts.user, facts.server))
         return culling.cpu_signs(None if last is None else clock.wall(last), report, clock.utc_now())
 
     def _used(self, lease: Lease, known: PresentEvidence) -> bool:
@@ -270,7 +270,7 @@ class ServerEvidence:
         _, rule = self.state.policies.of(self.state.ruled(facts.user, facts.offer), clock.utc_now())
         found += [explain("seen-rule", rule=rule)] if rule else []
         times = {"seen-idle": facts.idle_since, "seen-warned": facts.warned, "seen-opened": facts.opened}
-        times["seen-activity"] = self.state.activity.get((facts.user, facts.server)) if lease is None else None
+        times["seen-activity"] = self.state.hub_view.activity.get((facts.user, facts.server)) if lease is None else None
         found += [explain(name, at=clock.wall(at)) for name, at in times.items() if at]
         stop = self.state.stop_of(facts)
         if facts.announced is not None and stop is not None and stop.begun:

@@ -186,7 +186,8 @@ class _Following:
             return UseEnd.NODE_LOST if self.state.on_cluster else UseEnd.LOST
         if self.changes.end is not None:
             return self.changes.end
-        away = not self.state.hub_up or self.state.listed is None or server in self.state.gone_unseen
+        hub = self.state.hub_view
+        away = hub.listed is None or server in hub.gone_in_outage
         return UseEnd.HUB_STOPPED if away else UseEnd.UNKNOWN
 
     def _over(self, use: OpenUse, end: UseEnd | None) -> None:
@@ -236,10 +237,12 @@ class Measuring:
         figure_of: Callable[[Lease], Figure],
         node_of: Callable[[Lease], str],
         device_of: Callable[[Lease], str],
-    ) -> Changes:
-        """One round of figures; what is to be written now: nothing within a minute. Others have a turn in between.
+    ) -> tuple[dict[str, OpenUse], Changes]:
+        """Add the current figures of every running lease, in batches between which other tasks run.
 
-        The same minutes are given again until `written`.
+        Returns:
+            The measured uses by key, for the state; and what has to be stored now, which is empty within a minute. The
+            same minutes are returned again until `written` is called.
         """
         moment = _now(self.state)
         running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]
@@ -248,36 +251,38 @@ class Measuring:
         minutes = [each for each in self._unwritten if moment.utc - each[1].at <= UNWRITTEN_KEPT]
         minutes += [(key, self._buckets.pop(key)) for key in over]
         self._unwritten = minutes
+        measured: dict[str, OpenUse] = {}
         for number, lease in enumerate(running, 1):
-            self._take(lease, figure_of(lease), node_of(lease), device_of(lease), moment)
+            use = self.state.uses.get(lease.id)
+            if use is not None:
+                figure, node, device = figure_of(lease), node_of(lease), device_of(lease)
+                measured[use.key] = self._take(lease, use, figure, node, device, moment)
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)
-        return Changes(
+        return measured, Changes(
             samples=tuple(
                 minute_of(key, each.device, each.at, each.sums, each.source)
                 for key, each in minutes
                 if each.sums.use_seconds or each.sums.memory_seconds  # of what nobody measured there is no row
             ),
-            uses=tuple(self.state.uses[key] for key in dict(minutes) if key in self.state.uses),
+            uses=tuple(measured.get(key) or self.state.uses[key] for key in dict(minutes) if key in self.state.uses),
         )
 
     def written(self) -> None:
         """What `take` gave last is in the store."""
         self._unwritten = []
 
-    def _take(self, lease: Lease, figure: Figure, node: str, device: str, moment: Moment) -> None:
-        use = self.state.uses.get(lease.id)
-        if use is None:
-            return
+    def _take(self, lease: Lease, use: OpenUse, figure: Figure, node: str, device: str, moment: Moment) -> OpenUse:
         since = use.measured_at or moment.running
         limit = self.state.policy_of(lease.user, lease.offer).idle_below_percent
         seen = usage.measured(use, figure, moment, limit)
-        seen = self.state.uses[lease.id] = replace(seen, node=node or use.node, device=device or use.device)
+        seen = replace(seen, node=node or use.node, device=device or use.device)
         bucket = self._buckets.setdefault(lease.id, _Bucket(moment.utc, seen.device))
         bucket.device = seen.device
         bucket.sums = with_figure(bucket.sums, figure, (moment.running - since).total_seconds())
         if figure.used_percent is not None:
             bucket.source = figure.source
+        return seen
 
 
 def _same_minute(one: datetime, other: datetime) -> bool:

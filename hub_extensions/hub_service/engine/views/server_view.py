@@ -37,27 +37,22 @@ class ServerView:
 
     async def take_report(self, user: str, server: str, report: messages.Report) -> None:
         """Remember what a server reports of itself; its first opening starts the idle clock."""
-        now = self.state.clock.now()
-        self.state.reports[(user, server)] = (
-            ServerReport(
-                self.state.clock.utc_now(),
-                report.opened,
-                report.kernels,
-                report.busy_kernels,
-                report.saved,
-                report.used_percent,
-                report.busy_terminals,
-                report.draining,
-                report.hook_ran,
-                report.has_hook,
-                report.asked,
-            ),
-            now,
+        reported = ServerReport(
+            self.state.clock.utc_now(),
+            report.opened,
+            report.kernels,
+            report.busy_kernels,
+            report.saved,
+            report.used_percent,
+            report.busy_terminals,
+            report.draining,
+            report.hook_ran,
+            report.has_hook,
+            report.asked,
         )
-        self.evidence.note_claim(user, server)
-        if self._changes_of(user, server, report.warned).empty:
-            return
         async with self.transaction() as transaction:
+            transaction.state.take_report((user, server), reported)
+            self.evidence.note_claim(user, server)
             changes = self._changes_of(user, server, report.warned)
             if not changes.empty:
                 await transaction.write(changes)
@@ -116,7 +111,7 @@ class ServerView:
         device = self.state.device(lease.device) if lease else None
         decision = self.evidence.decision(facts) if facts else None
         keep = self._keep_budget(facts, decision) if facts and decision else None
-        allowed = presenters.allowed(self.state.availability(), *self.state.people.get(user, ((), False)))
+        allowed = presenters.allowed(self.state.availability(), *self.state.hub_view.people.get(user, ((), False)))
         closed = self.state.closings()
         return messages.ServerState(
             user=user,

@@ -50,7 +50,7 @@ class OwnProgress(ServerRoute):
         """Store the estimate for the waits of others. An estimate older than the last one, or from before the start,
         is ignored.
         """
-        self.engine.progress(self.server.user, self.server.server, self.message(Progress))
+        await self.engine.progress(self.server.user, self.server.server, self.message(Progress))
         self.no_content()
 
 

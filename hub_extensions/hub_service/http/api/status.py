@@ -23,7 +23,7 @@ class HealthRoute(JsonRoute):
 
     async def get(self) -> None:
         """Answer 200 if ready, 503 if not."""
-        listed, signed = self.engine.state.hub_clock_ahead, self.parts.auth.signatures.hub_clock_ahead
+        listed, signed = self.engine.state.hub_view.clock_ahead, self.parts.auth.signatures.hub_clock_ahead
         ahead = signed if listed is None else listed
         clock = None if ahead is None else clock_problem(ahead) or "as the hub's"
         health = replace(self.engine.health(), clock=clock)

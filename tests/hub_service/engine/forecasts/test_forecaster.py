@@ -315,9 +315,9 @@ async def test_a_deleted_users_name_is_not_known_any_more(r: Room) -> None:
 async def test_a_report_of_progress_is_an_end_that_is_known(r: Room) -> None:
     await computed(r)
     before = shown(r, "ben").p50_seconds
-    assert not r.engine.progress("ben", "", Progress(r.hands.wall, 120.0)), "it has no GPU"
-    assert r.engine.progress("ada", "", Progress(r.hands.wall, 120.0))
-    assert not r.engine.progress("ada", "", Progress(r.hands.wall - MINUTE, 1.0)), "it is older"
+    assert not await r.engine.progress("ben", "", Progress(r.hands.wall, 120.0)), "it has no GPU"
+    assert await r.engine.progress("ada", "", Progress(r.hands.wall, 120.0))
+    assert not await r.engine.progress("ada", "", Progress(r.hands.wall - MINUTE, 1.0)), "it is older"
     await computed(r)
     assert before is not None and shown(r, "ben").p50_seconds == 120.0
 

@@ -746,7 +746,7 @@ async def test_a_hub_that_was_away_has_forgotten_nobody_when_it_is_back(tmp_path
         await forget(r)
         await r.refresh(after=59)
         assert len(r.pods.forgotten.pods) == 1
-        r.engine.state.listed = None
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, servers=None)
         r.pods.forget_hub_state()
         await r.refresh(after=600)
         assert not r.cluster.deleted and not r.pods.forgotten.pods

@@ -38,7 +38,7 @@ async def test_an_outage_of_the_hub_is_told_with_its_beginning_until_it_answers(
         assert r.engine.health().hub == f"does not answer since {began.isoformat(timespec='seconds')}"
         r.hub.away = ""
         await r.engine.reconciler.reconcile()
-        assert (r.engine.health().hub, r.engine.state.hub_up) == ("answers", True)
+        assert (r.engine.health().hub, r.engine.state.hub_view.is_up) == ("answers", True)
 
 
 class Apart:
@@ -168,9 +168,8 @@ async def test_somebody_the_hub_has_not_listed_is_told_of_no_offer_for_a_group(t
     offers = OfferConfig(groups={"gpu": ("staff",), "mig-2g.10gb": ("staff",)})
     async with room(tmp_path, small(0), large(), offers=offers) as r:
         await r.run("ada", "mig-1g.5gb")
-        r.engine.state.people.clear()
         for people, waits in (({}, ["cpu"]), ({"ada": (("staff",), False)}, ["mig-2g.10gb", "cpu"])):
-            r.engine.state.people = dict(people)
+            r.engine.state.hub_view = replace(r.engine.state.hub_view, people=people)
             state = r.engine.server_state("ada", "")
             assert state is not None and sorted(each.id for each in state.waits) == sorted(waits)
 
@@ -343,5 +342,5 @@ async def test_somebody_waits_as_long_as_one_who_was_not_admitted_is_in_line(tmp
 @pytest.mark.parametrize(("problem", "said"), [("", "the service's own"), ("8888 stands in", "8888 stands in")])
 async def test_health_says_whose_port_it_is(tmp_path: Path, problem: str, said: str) -> None:
     async with room(tmp_path, small(0)) as r:
-        r.engine.state.port_problem = problem
+        r.engine.note_port_problem(problem)
         assert r.engine.health().port == said

@@ -763,14 +763,14 @@ async def test_the_saving_of_notebooks_is_no_activity_of_their_user(tmp_path: Pa
         await r.run("ada", "cpu")
         await r.run("ben", "cpu")
         for saving in (False, True):
-            before = dict(r.engine.state.activity)
+            before = dict(r.engine.state.hub_view.activity)
             begin_stop(r, "ada", saves=saving)
             r.hands.pass_time(MINUTE)
             for user in ("ada", "ben"):
                 r.hub.running[(user, "")] = replace(r.hub.running[(user, "")], last_activity=r.hands.wall)
             await r.engine.reconciler.reconcile()
             now = r.engine.state.clock.now()
-            assert r.engine.state.activity == {
+            assert r.engine.state.hub_view.activity == {
                 ("ada", ""): before[("ada", "")] if saving else now,
                 ("ben", ""): now,
             }

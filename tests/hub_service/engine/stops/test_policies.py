@@ -90,7 +90,7 @@ async def test_rules_are_read_again_and_a_bad_file_leaves_the_last_good_ones(
         start = countdown(r).stops_at
         assert not countdown(r).warn, "by c.GpuCulling it had stopped"
         written(tmp_path, "{name: ada, users: [ada], idle: 10}")
-        await r.engine.state.policies.refresh()
+        await r.engine.refresh_policies()
         health = r.engine.health()
         assert health.policy_file_valid is False and health.policy_file is not None
         said = "policy.yaml: line 2: idle: it has no unit: write 10 min, 10 h or 10 d"
@@ -103,7 +103,7 @@ async def test_rules_are_read_again_and_a_bad_file_leaves_the_last_good_ones(
         await one_turn(r)
         assert countdown(r).stops_at == start
         written(tmp_path, "{name: all, never: true}")
-        await r.engine.state.policies.refresh()
+        await r.engine.refresh_policies()
         assert r.engine.health().policy_file_valid is True
         assert registry(r.engine).get_sample_value("jupyterhub_gpu_policy_file_valid") == 1
         assert server(r).countdown is None and server(r).rule is None and server(r).keep is None
@@ -111,7 +111,7 @@ async def test_rules_are_read_again_and_a_bad_file_leaves_the_last_good_ones(
         (lease,) = r.engine.state.leases.values()
         assert lease.ends_at is None, "nobody is told at most"
         (tmp_path / "policy.yaml").unlink()
-        await r.engine.state.policies.refresh()
+        await r.engine.refresh_policies()
         assert r.engine.health().policy_file_valid is False, "and the rules stay"
         await minutes(r, 60)
         assert r.hub.stopped == []
@@ -125,7 +125,7 @@ async def test_other_rules_do_not_take_a_promise_back(tmp_path: Path) -> None:
         await minutes(r, 5)
         before, ends_at = countdown(r).stops_at, server(r).ends_at
         written(tmp_path, "{name: short, idle: 2 min, lifetime: 3 min}")
-        await r.engine.state.policies.refresh()
+        await r.engine.refresh_policies()
         await minutes(r, 14)
         assert (countdown(r).stops_at, server(r).ends_at) == (before, ends_at) and not server(r).save
         (lease,) = r.engine.state.leases.values()
@@ -149,11 +149,12 @@ async def test_a_rule_by_group_waits_until_the_groups_are_known(tmp_path: Path) 
     policy = culled_by(tmp_path, "{name: course, groups: [course-a], idle: 10 min}")
     async with room(tmp_path, small(0), culling=policy) as r:
         await r.run("ada", "mig-1g.5gb")
-        r.engine.state.people.clear()
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, people={})
         await one_turn(r)
         await minutes(r, 5)
         assert server(r).countdown is None, "it might be in the course"
-        r.engine.state.people["ada"] = (("course-a",), False)
+        people = {"ada": (("course-a",), False)}
+        r.engine.state.hub_view = replace(r.engine.state.hub_view, people=people)
         await one_turn(r)
         assert countdown(r).stops_at - r.engine.state.clock.wall(r.engine.state.clock.now()) == 5 * MINUTE
 
