@@ -47,7 +47,7 @@ def test_where_nobody_said_anything_it_is_no_and_none() -> None:
         **dict.fromkeys(("Sight.whole", "JudgedGroups.is_known"), True),
         **dict.fromkeys(("GpuOffer.memory_enforced", "HeldShares.frees", "App.prefix", "Accuracy.rough"), True),
         **dict.fromkeys(("TemplateFacts.count", "DeviceKind.replicas", "Pool.replicas", "PodGpu.devices"), 1),
-        **dict.fromkeys(("UsageRecord.devices", "OpenUse.devices", "Wish.devices"), 1),
+        **dict.fromkeys(("UsageRecord.devices", "Use.devices", "Wish.devices"), 1),
         **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times"), 1),
         "SimulationState.whole": 1000,
         "Rules.shift_counts": 20,

@@ -16,7 +16,7 @@ from hub_extensions.core.notices import Delivery
 from hub_extensions.core.queue.model import Lease, Ticket, TicketEnd
 from hub_extensions.core.stops import StopKey, StopRecord
 from hub_extensions.core.text.reasons import Reason, as_text
-from hub_extensions.core.usage import Minute, OpenUse, UseEnd
+from hub_extensions.core.usage import Minute, Use, UseEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Stored:
     tickets: tuple[Ticket, ...]
     leases: tuple[Lease, ...]
     facts: tuple[ServerFacts, ...]
-    uses: tuple[OpenUse, ...]
+    uses: tuple[Use, ...]
     next_place: int
     meta: Mapping[str, str]
     deliveries: tuple[Delivery, ...] = ()
@@ -153,7 +153,7 @@ class Changes:
     gone_facts: tuple[tuple[str, str], ...] = ()
     journal: tuple[JournalRow, ...] = ()
     notices: tuple[NoticeRow, ...] = ()
-    uses: tuple[OpenUse, ...] = ()
+    uses: tuple[Use, ...] = ()
     gone_uses: tuple[str, ...] = ()
     usage: tuple[UsageRecord, ...] = ()
     samples: tuple[Minute, ...] = ()

@@ -21,7 +21,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.messages import UsagePage, UsageRecord
 from hub_extensions.core.messages.usage import OWN
 from hub_extensions.core.overview.days import CountedUse
-from hub_extensions.core.usage import Minute, OpenUse
+from hub_extensions.core.usage import Minute, Use
 
 PAGE = 1000
 DELETED = "deleted/"
@@ -105,7 +105,7 @@ SAMPLES = sa.Table(
     sa.Index("gpu_samples_by_time", "at"),
 )
 
-_OPEN_USE: TypeAdapter[OpenUse] = TypeAdapter(OpenUse)
+_OPEN_USE: TypeAdapter[Use] = TypeAdapter(Use)
 FIELDS = tuple(each.name for each in fields(UsageRecord))
 _GROUPS = FIELDS.index("groups")
 VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done)))
@@ -128,7 +128,7 @@ def values_of(record: UsageRecord, batch: int | None = None) -> dict[str, object
     return {**values, "groups": list(record.groups), "began": record.began, "batch": batch}
 
 
-def open_uses(connection: Connection) -> tuple[OpenUse, ...]:
+def open_uses(connection: Connection) -> tuple[Use, ...]:
     """Uses that are not over."""
     return tuple(map(_OPEN_USE.validate_json, connection.scalars(sa.select(OPEN.c.use).order_by(OPEN.c.key))))
 

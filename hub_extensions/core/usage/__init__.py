@@ -5,16 +5,16 @@ Values only. Not here: which change of a lease or a server is which event (``eng
 
 from hub_extensions.core.usage.course import (
     Moment,
-    OpenUse,
+    Use,
     admitted,
     adopted,
+    count_keeps_and_warnings,
     ended,
     ending,
-    faced,
-    goes_on,
     measured,
     ready,
     record_of,
+    resumed,
 )
 from hub_extensions.core.usage.ends import UseEnd, end_of_cull, end_of_stop, end_of_ticket
 from hub_extensions.core.usage.measurement import Figure, Minute
@@ -23,18 +23,18 @@ __all__ = [
     "Figure",
     "Minute",
     "Moment",
-    "OpenUse",
+    "Use",
     "UseEnd",
     "admitted",
     "adopted",
+    "count_keeps_and_warnings",
     "end_of_cull",
     "end_of_stop",
     "end_of_ticket",
     "ended",
     "ending",
-    "faced",
-    "goes_on",
     "measured",
     "ready",
     "record_of",
+    "resumed",
 ]

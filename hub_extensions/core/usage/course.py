@@ -1,13 +1,13 @@
-"""The course of one use: what is noted at each event while it lasts, and the record that is written of it once.
+"""One use of a server: the `Use` record, open or finished, and the events that change it while it lasts.
 
-Each function takes the use as it is noted and gives it back with one event more. A moment is said by both clocks: the
-record has UTC for moments and running time for durations, so an outage lengthens no wait and no use.
+A `Moment` carries both clocks: a record has UTC for moments and running time for durations, so that an outage makes no
+wait and no use longer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.culling import ServerFacts
@@ -17,26 +17,30 @@ from hub_extensions.core.queue.model import Lease, Ticket
 from hub_extensions.core.usage.ends import UseEnd
 from hub_extensions.core.usage.measurement import Figure, Sums, with_figure
 
-OWN_OPTIONS = ("offer", "offers")
-CHOICE_LENGTH = 500
+OWN_OPTIONS = ("offer", "offers")  # options of the form that are recorded as `offer`, not as `choice`
+CHOICE_LENGTH = 500  # characters
+_OF_USE = [each.name for each in fields(UsageRecord) if each.name != "source"]
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Now, by both clocks."""
+    """One moment by both clocks."""
 
     utc: datetime
     running: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class OpenUse:
-    """A use that is not over; names as in `UsageRecord`.
+class Use:
+    """One use of a server. Fields and properties that `UsageRecord` has too are described there.
 
     Attributes:
-        begun: its admission (or adoption) on the running clock. ready_at: of its being ready.
-        measured_at: running time of the last figure. sums: what was measured.
-        end: how it ends, once that is known, while something of its server is still there.
+        begun: running time of its admission or adoption.
+        ready_at: running time at which its server was ready; `None` until then.
+        measured_at: running time of the last figure; `None` before the first.
+        sums: what was measured so far.
+        end: how it ends. It may be known while something of its server is still there.
+        over: when it ended; `None` while it is open.
     """
 
     key: str
@@ -67,11 +71,64 @@ class OpenUse:
     measured_at: datetime | None = None
     sums: Sums = field(default_factory=Sums)
     end: UseEnd | None = None
+    over: Moment | None = None
+
+    @property
+    def ended(self) -> datetime | None:
+        """UTC; `None` while it is open."""
+        return None if self.over is None else self.over.utc
+
+    @property
+    def held_seconds(self) -> float | None:
+        """From its admission to its end."""
+        return None if self.over is None else max(0.0, (self.over.running - self.begun).total_seconds())
+
+    @property
+    def ran_seconds(self) -> float | None:
+        """From when its server was ready to its end."""
+        if self.over is None or self.ready_at is None:
+            return None
+        return max(0.0, (self.over.running - self.ready_at).total_seconds())
+
+    @property
+    def outage_seconds(self) -> float | None:
+        """How much longer than `held_seconds` it took by the wall clock."""
+        if self.over is None or self.held_seconds is None:
+            return None
+        return max(0.0, (self.over.utc - self.admitted).total_seconds() - self.held_seconds)
+
+    @property
+    def mean_use_percent(self) -> float | None:
+        """The mean use of the GPU, over the time that was measured."""
+        return self.sums.mean
+
+    @property
+    def highest_use_percent(self) -> float | None:
+        """The highest use of the GPU that was measured."""
+        return self.sums.highest
+
+    @property
+    def peak_memory_bytes(self) -> int | None:
+        """The most GPU memory that was measured."""
+        return self.sums.memory
+
+    @property
+    def use_measured(self) -> float | None:
+        """The part of `ran_seconds` for which its use was measured."""
+        return self._part(self.sums.use_seconds)
+
+    @property
+    def memory_measured(self) -> float | None:
+        """The part of `ran_seconds` for which its memory was measured."""
+        return self._part(self.sums.memory_seconds)
+
+    def _part(self, seconds: float) -> float | None:
+        return min(1.0, seconds / self.ran_seconds) if self.ran_seconds and self.devices else None
 
 
-def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> OpenUse:
-    """A ticket was admitted; `lease` None: CPU only."""
-    return OpenUse(
+def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> Use:
+    """Begin the use of a ticket that was admitted; `lease` is `None` for a server without a GPU."""
+    return Use(
         key=lease.id if lease else ticket.id,
         user=ticket.user,
         server=ticket.server,
@@ -90,15 +147,15 @@ def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> OpenUse:
     )
 
 
-def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Moment, wall: timedelta) -> OpenUse:
-    """A server that ran before this product did, or whose beginning was not noted.
+def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Moment, wall: timedelta) -> Use:
+    """Begin the use of a server that ran before this product did, or whose start was not recorded.
 
     Args:
-        wall: how far the wall clock is ahead of the running one, for what the lease knows of its own past.
+        wall: how far the wall clock is ahead of the running clock, to convert the times that the lease has.
     """
     begun = lease.since if lease else moment.running
     ready_at = moment.running if lease is None else lease.ready_at
-    return OpenUse(
+    return Use(
         key=key,
         user=user,
         server=server,
@@ -116,14 +173,18 @@ def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Momen
     )
 
 
-def ready(use: OpenUse, moment: Moment, lifetime: timedelta | None) -> OpenUse:
-    """Its server is ready; `lifetime`: the limit that is enforced, None: none is."""
+def ready(use: Use, moment: Moment, lifetime: timedelta | None) -> Use:
+    """Note that the server is ready.
+
+    Args:
+        lifetime: the enforced limit of its lifetime; `None` if there is none.
+    """
     limit = None if lifetime is None or not use.devices else lifetime.total_seconds()
     return replace(use, ready=moment.utc, ready_at=moment.running, lifetime_seconds=limit)
 
 
-def faced(use: OpenUse, before: ServerFacts | None, after: ServerFacts) -> OpenUse:
-    """*Keep* was pressed, or a warning was given, between two facts of its server."""
+def count_keeps_and_warnings(use: Use, before: ServerFacts | None, after: ServerFacts) -> Use:
+    """Count a press of *keep* and a warning that happened between two states of the server's facts."""
     kept = bool(after.keeps) and (before is None or after.keeps[-1:] != before.keeps[-1:])
     warned = after.warned is not None and (before is None or before.warned is None)
     if not kept and not warned:
@@ -131,8 +192,12 @@ def faced(use: OpenUse, before: ServerFacts | None, after: ServerFacts) -> OpenU
     return replace(use, keeps=use.keeps + kept, warnings=use.warnings + warned)
 
 
-def measured(use: OpenUse, figure: Figure, moment: Moment, in_use_percent: float) -> OpenUse:
-    """A figure was read. It stands for the time since the one before; the first for none."""
+def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) -> Use:
+    """Add a figure. It counts for the time since the figure before, so the first counts for no time.
+
+    Args:
+        in_use_percent: from this use on, the GPU counts as used at this moment.
+    """
     since = use.measured_at
     seconds = 0.0 if since is None else (moment.running - since).total_seconds()
     use = replace(use, measured_at=moment.running, sums=with_figure(use.sums, figure, seconds))
@@ -141,71 +206,30 @@ def measured(use: OpenUse, figure: Figure, moment: Moment, in_use_percent: float
     return replace(use, first_used=use.first_used or moment.utc, last_used=moment.utc)
 
 
-def ending(use: OpenUse, end: UseEnd | None) -> OpenUse:
-    """Its server ends, so. What was known before stays; None, and *unknown*, say nothing new."""
+def ending(use: Use, end: UseEnd | None) -> Use:
+    """Note how the use ends. The first known end stays; `None` and *unknown* change nothing that is known."""
     known = use.end not in (None, UseEnd.UNKNOWN)
     return use if known or end is None else replace(use, end=end)
 
 
-def goes_on(use: OpenUse) -> OpenUse:
-    """A stop that failed: it has not ended."""
+def resumed(use: Use) -> Use:
+    """Note that the use goes on after all, because its server did not stop."""
     return replace(use, end=None)
 
 
-def ended(use: OpenUse, end: UseEnd | None, moment: Moment) -> UsageRecord:
-    """It is over: the record of it."""
-    return record_of(ending(use, end), moment)
+def ended(use: Use, end: UseEnd | None, moment: Moment) -> UsageRecord:
+    """Finish the use and return its record."""
+    return record_of(replace(ending(use, end), over=moment))
 
 
-def record_of(use: OpenUse, moment: Moment) -> UsageRecord:
-    """The record of a use that ends at this moment."""
-    held = max(0.0, (moment.running - use.begun).total_seconds())
-    ran = None if use.ready_at is None else max(0.0, (moment.running - use.ready_at).total_seconds())
-    by_wall = (moment.utc - use.admitted).total_seconds()
-    return UsageRecord(
-        key=use.key,
-        user=use.user,
-        server=use.server,
-        offer=use.offer,
-        pool=use.pool,
-        share=use.share,
-        ended=moment.utc,
-        end=(use.end or UseEnd.UNKNOWN).value,
-        devices=use.devices,
-        ticket=use.ticket,
-        groups=use.groups,
-        choice=use.choice,
-        device_class=use.device_class,
-        node=use.node,
-        device=use.device,
-        asked=use.asked,
-        admitted=use.admitted,
-        ready=use.ready,
-        first_used=use.first_used,
-        last_used=use.last_used,
-        lifetime_seconds=use.lifetime_seconds,
-        adopted=use.adopted,
-        waited_seconds=use.waited_seconds,
-        held_seconds=held,
-        ran_seconds=ran,
-        outage_seconds=max(0.0, by_wall - held),
-        mean_use_percent=use.sums.mean,
-        highest_use_percent=use.sums.highest,
-        use_measured=_part(use, use.sums.use_seconds, ran),
-        peak_memory_bytes=use.sums.memory,
-        memory_measured=_part(use, use.sums.memory_seconds, ran),
-        keeps=use.keeps,
-        warnings=use.warnings,
-    )
-
-
-def _part(use: OpenUse, seconds: float, ran: float | None) -> float | None:
-    """For which part of the time that it ran something was measured; None: it has no GPU, or never ran."""
-    return min(1.0, seconds / ran) if ran and use.devices else None
+def record_of(use: Use) -> UsageRecord:
+    """Return the record of a finished use."""
+    values = {name: getattr(use, name) for name in _OF_USE}
+    return UsageRecord(**{**values, "end": (use.end or UseEnd.UNKNOWN).value})
 
 
 def _choice(options: Mapping[str, object]) -> str:
-    """Image, profile and their options as a line: ``profile=torch image=cu12``. Only what is text or a number."""
+    """Image, profile and their options on one line: ``profile=torch image=cu12``. Only text and numbers are kept."""
     parts = (
         f"{name}={value}"
         for name, value in sorted(options.items())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
+from types import UnionType
+from typing import get_type_hints
 
 import pytest
 import sqlalchemy as sa
@@ -21,13 +23,14 @@ from hub_extensions.adapters.store import (
     StoreUnavailable,
     TicketRow,
 )
+from hub_extensions.adapters.store.usage import USAGE
 from hub_extensions.core.culling import Cause, Order, ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, TicketState, WantedOffer
 from hub_extensions.core.text.reasons import Reason, explain
-from hub_extensions.core.usage import Minute, OpenUse, UseEnd
+from hub_extensions.core.usage import Minute, Use, UseEnd
 from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many
 
@@ -292,8 +295,14 @@ async def test_pages_meet_each_record_once_also_where_many_ended_at_once_and_mor
             await store.usage(before=bad)
 
 
+def test_a_usage_record_has_a_column_of_each_field_that_may_be_null_where_the_field_may_be_none() -> None:
+    types = get_type_hints(UsageRecord)
+    columns = {column.name: column.nullable for column in USAGE.columns if column.name not in ("began", "batch")}
+    assert columns == {each.name: isinstance(types[each.name], UnionType) for each in fields(UsageRecord)}
+
+
 async def test_a_use_that_is_not_over_is_read_as_it_was_written_until_it_is_over(store: Store) -> None:
-    use = OpenUse("l1", "ada", "lab", OfferId("gpu-0.5"), "gpu", 500, NOW, NOW, groups=("ml",), keeps=1,
+    use = Use("l1", "ada", "lab", OfferId("gpu-0.5"), "gpu", 500, NOW, NOW, groups=("ml",), keeps=1,
                   sums=Sums(1.5, 60.0, 0.0, 0.0, None), measured_at=NOW, end=UseEnd.IDLE)  # fmt: skip
     await store.commit(Changes(uses=(use,)))
     assert (await store.load()).uses == (use,)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime, timedelta, timezone
+from typing import get_type_hints
 
 import pytest
 from hypothesis import given
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from hub_extensions.core import usage
 from hub_extensions.core.culling import Cause, ServerFacts
+from hub_extensions.core.messages.usage import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd, WantedOffer
-from hub_extensions.core.usage import Figure, Moment, UseEnd, end_of_stop, end_of_ticket
+from hub_extensions.core.usage import Figure, Moment, Use, UseEnd, end_of_stop, end_of_ticket
 from hub_extensions.core.usage.measurement import LASTS, Sums, minute_of, with_figure
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -129,7 +131,7 @@ def test_keeps_and_warnings_are_counted_once_each() -> None:
         (replace(again, keeps=(NOON - timedelta(days=1), NOON)), again),  # the older one counts no more
     ]
     for before, after in steps:
-        use = usage.faced(use, before, after)
+        use = usage.count_keeps_and_warnings(use, before, after)
     assert (use.keeps, use.warnings) == (1, 2)
 
 
@@ -147,7 +149,7 @@ def test_what_was_known_first_of_an_end_stays(told: list[UseEnd | None], end: st
     for each in told:
         use = usage.ending(use, each)
     assert usage.ended(use, UseEnd.UNKNOWN, moment(1)).end == end
-    assert usage.goes_on(use).end is None
+    assert usage.resumed(use).end is None
 
 
 def test_every_way_to_end_has_a_word() -> None:
@@ -192,3 +194,16 @@ def test_a_minute_never_says_more_than_was_measured(figures: list[tuple[float | 
     assert row.source == ("gpm" if known else "none") and row.at == NOON
     if row.used_percent is not None and row.highest_percent is not None:
         assert min(known) - 1e-9 <= row.used_percent <= row.highest_percent + 1e-9 and row.highest_percent == max(known)
+
+
+def test_a_use_has_every_field_of_its_record_of_the_same_type_and_default() -> None:
+    """Only what an imported record may lack is optional there."""
+    kept, recorded = get_type_hints(Use), get_type_hints(UsageRecord)
+    names = {each.name for each in fields(UsageRecord)}
+    assert {name for name in names if not hasattr(Use, name)} == {"source"}
+    assert kept.keys() - names == {"begun", "ready_at", "measured_at", "sums", "over"}
+    shared = [each for each in fields(Use) if each.name in names - {"end"}]
+    assert [each.name for each in shared if recorded[each.name] not in (kept[each.name], kept[each.name] | None)] == []
+    defaults = {each.name: each.default for each in fields(UsageRecord)}
+    other = {each.name for each in shared if each.default != defaults[each.name]}
+    assert other == {"admitted", "keeps", "warnings"}

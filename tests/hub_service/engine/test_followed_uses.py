@@ -19,7 +19,7 @@ from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
 from hub_extensions.core.stops import Cause, StopRecord, StopState
-from hub_extensions.core.usage import Figure, OpenUse, UseEnd
+from hub_extensions.core.usage import Figure, Use, UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.uses.usage import HEARD_LATE, Measuring, followed, healed, heard_late
@@ -49,7 +49,7 @@ def lease(state: State, user: str) -> Lease:
     return next(each for each in state.leases.values() if each.user == user)
 
 
-def use(state: State, user: str) -> OpenUse:
+def use(state: State, user: str) -> Use:
     return next(each for each in state.uses.values() if each.user == user)
 
 

@@ -12,7 +12,7 @@ from statistics import median
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.usage import OpenUse
+from hub_extensions.core.usage import Use
 
 STARTS = 20
 """The last starts of an offer that count."""
@@ -69,5 +69,5 @@ class PastUses:
             self._peaks.setdefault(record.user, deque(maxlen=PEAKS)).append(record.peak_memory_bytes)
 
 
-def _seconds(use: OpenUse) -> float:
+def _seconds(use: Use) -> float:
     return -1.0 if use.ready is None else (use.ready - use.admitted).total_seconds()

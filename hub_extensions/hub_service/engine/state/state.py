@@ -49,7 +49,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.stops import ServerReturn, StopKey, StopRecord
-from hub_extensions.core.usage import OpenUse, UseEnd
+from hub_extensions.core.usage import Use, UseEnd
 from hub_extensions.hub_service.engine.forecasts.foresight import Foresight
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.inventory import Inventory
@@ -104,7 +104,7 @@ class State(Inventory):
     leases: dict[str, Lease] = field(default_factory=dict)
     """Not ended, by id."""
     facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
-    uses: dict[str, OpenUse] = field(default_factory=dict)
+    uses: dict[str, Use] = field(default_factory=dict)
     """Not over, by key, with what was measured by now."""
     last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)
     """Of each server the record that was written last, while it is not known how it ended."""
@@ -365,7 +365,7 @@ class State(Inventory):
         """Forget what the extension of a server reported that is gone."""
         self.reports.pop(server, None)
 
-    def take_measured(self, uses: Mapping[str, OpenUse]) -> None:
+    def take_measured(self, uses: Mapping[str, Use]) -> None:
         """Keep open uses with their newest figures. They are stored once a minute."""
         self.uses.update(uses)
 

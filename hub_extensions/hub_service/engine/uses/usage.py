@@ -19,7 +19,7 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
-from hub_extensions.core.usage import Figure, Moment, OpenUse, UseEnd
+from hub_extensions.core.usage import Figure, Moment, Use, UseEnd
 from hub_extensions.core.usage.measurement import Sums, minute_of, with_figure
 from hub_extensions.hub_service.engine.state.state import State
 
@@ -46,7 +46,7 @@ def followed(state: State, changes: Changes) -> Changes:
     )
 
 
-def healed(state: State) -> tuple[OpenUse, ...]:
+def healed(state: State) -> tuple[Use, ...]:
     """Uses for what the store has none of: leases and servers of a version that noted none."""
     moment = _now(state)
     behind = moment.utc - moment.running
@@ -97,10 +97,10 @@ class _Following:
             if server not in again:
                 self._server_gone(server)
 
-    def _use(self, key: str) -> OpenUse | None:
+    def _use(self, key: str) -> Use | None:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
-    def _cpu_use(self, server: ServerKey) -> OpenUse | None:
+    def _cpu_use(self, server: ServerKey) -> Use | None:
         """The use of a server without a GPU; looked up once for all of a large set of changes."""
         if self._cpu is None:
             here = {**self.state.uses, **self.uses}
@@ -139,7 +139,7 @@ class _Following:
         if lease.state in (LeaseState.ENDING, LeaseState.ENDED) and was is not LeaseState.ENDING:
             use = usage.ending(use, self._end_of(lease, was))
         elif lease.state is LeaseState.RUNNING and was is LeaseState.ENDING:
-            use = usage.goes_on(use)
+            use = usage.resumed(use)
         if lease.state is LeaseState.ENDED:
             self._over(use, None)
         elif use != self._use(lease.id):
@@ -157,7 +157,7 @@ class _Following:
         elif facts.lease is not None and cpu is not None and cpu.adopted:
             self._forget(cpu.key)  # it began to use a GPU, which it holds from now on: that is its use
         use = self._use(facts.lease) if facts.lease is not None else cpu
-        if use is not None and (noted := usage.faced(use, before, facts)) is not use:
+        if use is not None and (noted := usage.count_keeps_and_warnings(use, before, facts)) is not use:
             self.uses[use.key] = noted
 
     def _server_gone(self, server: ServerKey) -> None:
@@ -190,7 +190,7 @@ class _Following:
         away = hub.listed is None or server in hub.gone_in_outage
         return UseEnd.HUB_STOPPED if away else UseEnd.UNKNOWN
 
-    def _over(self, use: OpenUse, end: UseEnd | None) -> None:
+    def _over(self, use: Use, end: UseEnd | None) -> None:
         self._forget(use.key)
         self.records.append(usage.ended(use, end, self.moment))
 
@@ -198,7 +198,7 @@ class _Following:
         self.uses.pop(key, None)
         self.gone.append(key)
 
-    def _placed(self, use: OpenUse, lease: Lease | None) -> OpenUse:
+    def _placed(self, use: Use, lease: Lease | None) -> Use:
         """With what is known of its device: on one machine at once, on a cluster once its pod has a node."""
         device = self.state.device(lease.device) if lease is not None else None
         offer = self.state.offer(use.offer) if use.offer != CPU else None
@@ -237,7 +237,7 @@ class Measuring:
         figure_of: Callable[[Lease], Figure],
         node_of: Callable[[Lease], str],
         device_of: Callable[[Lease], str],
-    ) -> tuple[dict[str, OpenUse], Changes]:
+    ) -> tuple[dict[str, Use], Changes]:
         """Add the current figures of every running lease, in batches between which other tasks run.
 
         Returns:
@@ -251,7 +251,7 @@ class Measuring:
         minutes = [each for each in self._unwritten if moment.utc - each[1].at <= UNWRITTEN_KEPT]
         minutes += [(key, self._buckets.pop(key)) for key in over]
         self._unwritten = minutes
-        measured: dict[str, OpenUse] = {}
+        measured: dict[str, Use] = {}
         for number, lease in enumerate(running, 1):
             use = self.state.uses.get(lease.id)
             if use is not None:
@@ -272,7 +272,7 @@ class Measuring:
         """What `take` gave last is in the store."""
         self._unwritten = []
 
-    def _take(self, lease: Lease, use: OpenUse, figure: Figure, node: str, device: str, moment: Moment) -> OpenUse:
+    def _take(self, lease: Lease, use: Use, figure: Figure, node: str, device: str, moment: Moment) -> Use:
         since = use.measured_at or moment.running
         limit = self.state.policy_of(lease.user, lease.offer).idle_below_percent
         seen = usage.measured(use, figure, moment, limit)

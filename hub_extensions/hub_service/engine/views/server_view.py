@@ -5,7 +5,7 @@ Not here: what is known of its use (``server_evidence.py``), and who stops it (`
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import datetime
 
 from hub_extensions.adapters.store import Changes, StoreUnavailable
@@ -24,6 +24,7 @@ from hub_extensions.hub_service.engine.stops.culler import Culler
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.cull_audit import EXTENDED, KEPT, kept_row
 
+REPORTED = [each.name for each in fields(ServerReport) if each.name != "at"]  # as `messages.Report` has them
 UNKNOWN = "This server is not known to run."
 
 
@@ -37,19 +38,8 @@ class ServerView:
 
     async def take_report(self, user: str, server: str, report: messages.Report) -> None:
         """Remember what a server reports of itself; its first opening starts the idle clock."""
-        reported = ServerReport(
-            self.state.clock.utc_now(),
-            report.opened,
-            report.kernels,
-            report.busy_kernels,
-            report.saved,
-            report.used_percent,
-            report.busy_terminals,
-            report.draining,
-            report.hook_ran,
-            report.has_hook,
-            report.asked,
-        )
+        values = {name: getattr(report, name) for name in REPORTED}
+        reported = ServerReport(self.state.clock.utc_now(), **values)
         async with self.transaction() as transaction:
             transaction.state.take_report((user, server), reported)
             self.evidence.note_claim(user, server)

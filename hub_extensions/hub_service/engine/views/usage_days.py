@@ -9,7 +9,7 @@ from hub_extensions.adapters.store import Store
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.overview.days import CountedUse, Days, Span, days_of
-from hub_extensions.core.usage import OpenUse
+from hub_extensions.core.usage import Use
 from hub_extensions.hub_service.engine.state.state import State
 
 COUNTED_FOR = timedelta(seconds=60)
@@ -35,7 +35,7 @@ class UsageDays:
         return found
 
 
-def _running(use: OpenUse) -> CountedUse:
+def _running(use: Use) -> CountedUse:
     return CountedUse(
         offer=use.offer,
         groups=use.groups,
