@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -23,6 +23,7 @@ from hub_extensions.core.overview.totals import totals_of
 from hub_extensions.core.overview.view import Asked, Overview, PageRows
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.snapshots import HubView
 from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
 from tests.fakes.reasons import because
 
@@ -140,16 +141,8 @@ class EngineInMemory:
         )
         counts = {("admitted", "mig-1g.5gb"): 4, ("refused", "line-full"): 2}
         culls = {("idle", "classes"): 3, ("lifetime", ""): 1}
-        self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_clock_ahead=None)
+        self.state = SimpleNamespace(counts=counts, culls=culls, last_admission_seconds=0.012, hub_view=HubView())
         self.languages: dict[str, str] = {}
-        self.lease_view = SimpleNamespace(
-            states=lambda: Counter(each.state for each in self.held),
-            uses=lambda: (
-                LeaseUse(each.offer, each.last_use_percent, each.use_source)
-                for each in self.held
-                if each.state == "running"
-            ),
-        )
         self.failed_stops = SimpleNamespace(alarms={}, info=lambda: self.culling_view.failed_stops)
         self.culling_view = messages.CullingView(NOON, (), ())
         self.admin_orders = OrdersHeard(self.told)
@@ -302,7 +295,14 @@ class EngineInMemory:
         self.told.append(("report", user, server, report))
         return self._server(user, server)
 
-    def progress(self, user: str, server: str, report: messages.Progress) -> bool:
+    def lease_states(self) -> Counter[str]:
+        return Counter(each.state for each in self.held)
+
+    def lease_uses(self) -> Iterator[LeaseUse]:
+        running = [each for each in self.held if each.state == "running"]
+        return (LeaseUse(each.offer, each.last_use_percent, each.use_source) for each in running)
+
+    async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
         self.told.append(("progress", user, server, report))
         return True
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -24,8 +24,8 @@ from hub_extensions.core import culling, messages
 from hub_extensions.core.culling import CullPolicy, RuledServer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.overview.days import Days, Span
-from hub_extensions.core.overview.view import Asked, Overview
-from hub_extensions.core.queue.model import Availability, Lease, LeaseState, Ticket, TicketState
+from hub_extensions.core.overview.view import PEOPLE_A_PAGE, Asked, Overview, PageRows, paged
+from hub_extensions.core.queue.model import Availability, LeaseState, Ticket, TicketState
 from hub_extensions.core.stops import INTERRUPTED
 from hub_extensions.hub_service.engine.forecasts.forecast_record import lost
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
@@ -48,10 +48,9 @@ from hub_extensions.hub_service.engine.stops.policies import EVERY as POLICIES_E
 from hub_extensions.hub_service.engine.stops.returns import Returns
 from hub_extensions.hub_service.engine.uses.notifier import Notifier
 from hub_extensions.hub_service.engine.uses.usage import healed
-from hub_extensions.hub_service.engine.views import overview, presenters
-from hub_extensions.hub_service.engine.views.admin_view import AdminView
+from hub_extensions.hub_service.engine.views import admin_view, lease_view, overview, presenters
 from hub_extensions.hub_service.engine.views.cull_audit import culled_servers
-from hub_extensions.hub_service.engine.views.lease_view import LeaseView
+from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
 from hub_extensions.hub_service.engine.views.offer_sources import OfferSources
 from hub_extensions.hub_service.engine.views.server_view import ServerView
 from hub_extensions.hub_service.engine.views.usage_days import UsageDays
@@ -108,31 +107,17 @@ class Engine:
         self.orphans = Orphans(
             state, self.queue.transaction, "" if settings.cluster is not None else mark_of(settings.hub_secret)
         )
-        self.queue.on_restart(self.watcher.clear_dead_start)
-        pod_of = self.cluster_leases.pod_of if self.cluster_leases is not None else None
-        self.dcgm = Dcgm(state, open_prometheus(settings), pod_of)
-        self.culler = Culler(state, transaction, hub, self.dcgm, self._node_of)
-        self.lease_view = LeaseView(state, self.culler, self.watcher, pod_of)
+        self.dcgm = Dcgm(state, open_prometheus(settings))
+        self.culler = Culler(state, transaction, hub, self.dcgm)
         self.servers = ServerView(state, transaction, self.culler)
         self.returns = Returns(state, transaction, hub, self.queue.rights)
         self.failed_stops = FailedStops(state, transaction, self.culler, self.watcher)
         self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
-        calculator = calculator or ForecastWorker()
-        self.forecaster = Forecaster(state, store, transaction, calculator, self.queue.figures_changed)
-        self.admin_view = AdminView(
-            state,
-            self.culler,
-            lease_info=self.lease_view.info,
-            tickets_info=self._tickets_info,
-            cluster=self.cluster,
-            node_of=self._node_of,
-            drains=None if self.cluster_leases is None else self.cluster_leases.drains,
-            unproved=lambda: self.watcher.unproved,
-        )
+        self.forecaster = Forecaster(state, store, transaction, calculator or ForecastWorker(), self.queue)
         self.usage_days = UsageDays(state, store)
-        self.admin_orders = AdminOrders(state, transaction, self.admin_view.cards, self.culler, self.admin_view.drains)
+        self.admin_orders = AdminOrders(state, transaction, self.culler, self.cluster_leases)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
         self._port_problem = ""
@@ -282,6 +267,9 @@ class Engine:
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
         """See `Tickets.ask_all`. What no spawner of the hub waits for any more is started again by us."""
         self.reconciler.note_hub_contact()
+        for ask in asks:
+            if (lease := self.queue.dead_start(ask)) is not None:
+                await self.watcher.clear_dead_start(lease)
         answers = await self.queue.ask_all(asks)
         if any(ask.kept for ask in asks):
             self.reconciler.resume_soon()
@@ -484,7 +472,13 @@ class Engine:
 
     async def admin_overview(self, asked: Asked) -> Overview:
         """The admin's page, as far as it is asked for."""
-        return await self.admin_view.overview(asked, self.form("", "", (), True).offers, self.health())
+        offers = self.form("", "", (), True).offers
+        line = sorted(self.state.tickets.values(), key=lambda ticket: ticket.first_place)
+        shown = paged(line, asked.people, PEOPLE_A_PAGE)
+        people = PageRows(self._tickets_info(shown.shown), shown.found, shown.page, shown.pages)
+        return await admin_view.admin_overview(
+            self.state, self.culler, self.watcher, self.cluster_leases, asked, offers, self.health(), people
+        )
 
     async def days(self, span: Span) -> Days:
         """The last day, week or month."""
@@ -492,11 +486,15 @@ class Engine:
 
     async def leases(self) -> tuple[messages.LeaseInfo, ...]:
         """All leases that have not ended, for admins."""
-        return await self.lease_view.all()
+        return await lease_view.all_leases(self.state, self.culler, self.watcher)
 
-    def _node_of(self, lease: Lease) -> str:
-        pod = self.cluster_leases.pod_of(lease) if self.cluster_leases is not None else None
-        return pod.node if pod is not None else ""
+    def lease_states(self) -> Mapping[str, int]:
+        """The number of leases in each state, for the metrics."""
+        return lease_view.lease_states(self.state)
+
+    def lease_uses(self) -> Iterator[LeaseUse]:
+        """How busy the device of each running lease is, for the metrics."""
+        return lease_view.lease_uses(self.state, self.culler)
 
     async def culling(self) -> messages.CullingView:
         """What would happen to each running server now, and the stops that have failed, for admins."""

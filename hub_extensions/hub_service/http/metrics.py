@@ -134,14 +134,14 @@ class EngineCollector(Collector):
 
     def _leases(self) -> Metric:
         family = GaugeMetricFamily(PREFIX + "leases", "Leases that are not ended, by state.", labels=["state"])
-        states = self._engine.lease_view.states()
+        states = self._engine.lease_states()
         for state in LEASE_STATES:
             family.add_metric([state], states.get(state, 0))
         return family
 
     def _use(self) -> Iterator[Metric]:
         """Yield how busy the leased devices of each offer are, and what measured it."""
-        leases = tuple(self._engine.lease_view.uses())
+        leases = tuple(self._engine.lease_uses())
         sources = GaugeMetricFamily(
             PREFIX + "leases_measured",
             "Running leases by who measures the use of their device; none: it is not known, and nobody is stopped.",

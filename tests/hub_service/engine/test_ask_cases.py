@@ -119,10 +119,10 @@ async def test_an_admitted_ticket_that_is_asked_for_again_begins_with_an_empty_d
         await asked(r, "eve", "cpu")
         held, seen = lease(r.engine.state, "cid"), list[Lease]()
 
-        async def prepare(each: Lease) -> None:
+        async def clear_dead_start(each: Lease) -> None:
             seen.append(each)
 
-        r.engine.queue.on_restart(prepare)
+        r.engine.watcher.clear_dead_start = clear_dead_start  # type: ignore[method-assign]
         own = next((each.id for each in r.engine.state.tickets.values() if each.user == user), "")
         how = {**how, "ticket": own if how.get("ticket") else ""}
         await asked(r, user, offer, **how)  # type: ignore[arg-type]

@@ -22,9 +22,10 @@ LACKS = "0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb."
 
 def known(r: PodRoom, *pods: PodFacts, namespace: str = HOME) -> tuple[dict[str, str], dict[tuple[str, str], str]]:
     """(lease -> name of its pod, server -> name of its pod)"""
-    r.pods._know_pods(ClusterView({}, {each.uid: each for each in pods}, namespace=namespace))
-    by_lease = {lease: each.name for lease, each in r.pods.pod_of_lease.items()}
-    return by_lease, {server: each.name for server, each in r.pods._pod_of_server.items()}
+    view = ClusterView({}, {each.uid: each for each in pods}, namespace=namespace)
+    pods_now = r.engine.state.pods = r.pods._server_pods(view)
+    by_lease = {lease: each.name for lease, each in pods_now.by_lease.items()}
+    return by_lease, {server: each.name for server, each in pods_now.by_server.items()}
 
 
 async def test_a_pod_is_known_by_its_lease_and_by_its_server(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ async def test_a_lease_has_the_pod_with_its_label_or_where_it_was_adopted_its_se
         lease = replace(await r.run("ada"), adopted=adopted)
         made = pod("p", "a", asks=SMALL, namespace=HOME, lease=lease.id, user="ada")
         known(r, replace(made, **changes))  # type: ignore[arg-type]
-        assert (r.pods.pod_of(lease) is not None) is found
+        assert (r.engine.state.pods.of(lease) is not None) is found
         assert r.pods.lives(lease) is found
         known(r, replace(made, deleting=True, **changes))  # type: ignore[arg-type]
         assert r.pods.lives(lease) is False

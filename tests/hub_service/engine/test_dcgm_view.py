@@ -173,7 +173,7 @@ def test_the_machines_own_figure_comes_first(
 
 
 def of_pods(r: PodRoom, said: PrometheusSays) -> Dcgm:
-    return Dcgm(r.engine.state, said, r.pods.pod_of)  # type: ignore[arg-type]
+    return Dcgm(r.engine.state, said)  # type: ignore[arg-type]
 
 
 async def test_on_a_cluster_the_pods_of_leases_that_live_are_asked_about(tmp_path: Path) -> None:
@@ -187,7 +187,8 @@ async def test_on_a_cluster_the_pods_of_leases_that_live_are_asked_about(tmp_pat
             held, (LeaseState.STARTING, LeaseState.LOST, LeaseState.ENDING, LeaseState.RUNNING), strict=True
         ):
             state.leases[each.id] = replace(each, state=now)
-        r.pods.pod_of_lease.pop(held[3].id)
+        by_lease = {each: pod for each, pod in state.pods.by_lease.items() if each != held[3].id}
+        state.pods = replace(state.pods, by_lease=by_lease)
         await dcgm.refresh()
         ((wanted, nodes),) = said.asked
         assert [each.lease for each in wanted] == [each.id for each in held[:2]] and nodes == ["a", "b"]
@@ -239,7 +240,7 @@ async def test_a_gpu_may_be_shared_where_the_pool_or_the_lease_says_so(
         pool = replace(state.cluster.survey.pools[OfferId(SMALL)], **changes)
         survey = replace(state.cluster.survey, pools={OfferId(SMALL): pool})
         state.cluster = replace(state.cluster, survey=survey)
-        pod = r.pods.pod_of(held)
+        pod = r.engine.state.pods.of(held)
         assert pod is not None
         dcgm = of_pods(r, PrometheusSays())
         assert dcgm._pod_gpu(replace(held, pool=offer, share=share), pod).shared is shared

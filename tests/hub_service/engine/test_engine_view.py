@@ -108,15 +108,15 @@ async def test_only_a_server_with_a_gpu_says_when_it_is_done_with_it(tmp_path: P
 
 async def test_on_one_machine_there_is_no_cluster_to_show_and_no_lease_to_give_up(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
-        assert r.engine.cluster() is None and r.engine._node_of(lease(r.engine.state, "ada")) == ""
+        assert r.engine.cluster() is None and r.engine.state.node_of(lease(r.engine.state, "ada")) == ""
         with pytest.raises(Refused) as refused:
             await r.engine.give_up(lease(r.engine.state, "ada").id, "root")
         assert (refused.value.status, refused.value.reason) == (404, "local")
     (tmp_path / "pods").mkdir()
     async with pod_room(tmp_path / "pods") as p:
         held = await p.run("ada")
-        assert p.engine.cluster() is not None and p.engine._node_of(held) == "a"
-        assert p.engine._node_of(replace(held, id="none")) == ""
+        assert p.engine.cluster() is not None and p.engine.state.node_of(held) == "a"
+        assert p.engine.state.node_of(replace(held, id="none")) == ""
 
 
 @pytest.mark.parametrize(

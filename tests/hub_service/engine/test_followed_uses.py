@@ -21,8 +21,10 @@ from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, Ticket
 from hub_extensions.core.stops import Cause, StopRecord, StopState
 from hub_extensions.core.usage import Figure, Use, UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.state.snapshots import ServerPods
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.uses.usage import HEARD_LATE, Measuring, followed, healed, heard_late
+from tests.fakes.cluster_table import pod
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
 
@@ -352,9 +354,10 @@ async def test_a_minute_is_given_when_it_is_over_or_its_lease_is(tmp_path: Path)
     async with four(tmp_path) as r:
         state, measuring = r.engine.state, Measuring(r.engine.state)
         held, begun = lease(state, "ada"), r.hands.wall
+        state.pods = ServerPods({held.id: pod("p", "node-1", asks=SMALL, lease=held.id)})
 
         async def take(percent: float | None = 40.0, device: str = "") -> Changes:
-            measured, found = await measuring.take(lambda _: figure(percent), lambda _: "node-1", lambda _: device)
+            measured, found = await measuring.take(lambda _: figure(percent), lambda _: device)
             state.take_measured(measured)
             measuring.written()
             return found
@@ -389,7 +392,7 @@ async def test_minutes_that_could_not_be_written_are_given_again_for_an_hour(tmp
         measuring, begun = Measuring(r.engine.state), r.hands.wall
 
         async def minutes() -> list[int]:
-            measured, found = await measuring.take(lambda _: figure(40.0), lambda _: "", lambda _: "")
+            measured, found = await measuring.take(lambda _: figure(40.0), lambda _: "")
             r.engine.state.take_measured(measured)
             assert len(found.uses) <= 1
             return [(each.at - begun) // MINUTE for each in found.samples]
@@ -431,14 +434,14 @@ async def test_what_has_no_use_or_does_not_run_is_not_measured(tmp_path: Path) -
             asked.append(each.user)
             return figure()
 
-        state.take_measured((await measuring.take(noted, lambda _: "", lambda _: ""))[0])
+        state.take_measured((await measuring.take(noted, lambda _: ""))[0])
         assert asked == ["ada"], "Cid's server starts"
         r.hands.pass_time(SECOND)
-        state.take_measured((await measuring.take(noted, lambda _: "", lambda _: ""))[0])
+        state.take_measured((await measuring.take(noted, lambda _: ""))[0])
         held = lease(state, "ada")
         del state.uses[held.id]
-        state.take_measured((await measuring.take(noted, lambda _: "", lambda _: ""))[0])
+        state.take_measured((await measuring.take(noted, lambda _: ""))[0])
         assert held.id not in state.uses
         r.hands.pass_time(MINUTE)
-        _, found = await measuring.take(noted, lambda _: "", lambda _: "")
+        _, found = await measuring.take(noted, lambda _: "")
         assert [each.key for each in found.samples] == [held.id] and found.uses == ()

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core.forecast.interval import limited
@@ -56,13 +56,20 @@ OVERDUE_SECONDS = 60.0
 """Minimum seconds that a server is expected to run which is beyond the end it reported."""
 
 
+class Publisher(Protocol):
+    """Publishes the tickets' waits to those who listen."""
+
+    def figures_changed(self) -> None:
+        """Publish soon, because the waits have changed."""
+
+
 class Forecaster:
     """Has the likely waits of a state computed, and puts them there.
 
     Args:
         transaction: writes the forecasts that users were given.
         calculator: computes; a `ForecastWorker` does so in a process of its own.
-        publish: called when there are new waits to show.
+        publisher: informed when there are new waits to show.
     """
 
     def __init__(
@@ -71,13 +78,13 @@ class Forecaster:
         store: Store,
         transaction: Transactions,
         calculator: ForecastWorker | ForecastCalculator,
-        publish: Callable[[], None] = lambda: None,
+        publisher: Publisher,
     ) -> None:
         self.state = state
         self.calculator = calculator
         self._store = store
         self._transaction = transaction
-        self._publish = publish
+        self._publisher = publisher
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu-forecast")  # waits for the calculator
         self._imports: tuple[int, int] | None = None
         self._sizes: dict[str, int] | None = None
@@ -181,7 +188,7 @@ class Forecaster:
             waits = LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took)
             async with self._transaction() as transaction:
                 transaction.state.foresight.take(waits)
-            self._publish()
+            self._publisher.figures_changed()
             await self.give(found)
         except CalculationEnded as problem:
             self._lose_history(problem)

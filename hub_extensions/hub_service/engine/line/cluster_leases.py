@@ -35,7 +35,7 @@ from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine.line.adoption import adopted_lease
 from hub_extensions.hub_service.engine.line.forgotten_pods import Deleter, ForgottenPods
 from hub_extensions.hub_service.engine.state.errors import Refused
-from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot
+from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, ServerPods
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions
 from hub_extensions.hub_service.engine.stops.node_drains import Cordoner, NodeDrains
@@ -84,8 +84,6 @@ class ClusterLeases:
         self.drains = NodeDrains(state, transaction, cluster, config.drain_nodes)
         self.problem = ""
         self.sampled = asyncio.Event()
-        self.pod_of_lease: dict[str, PodFacts] = {}
-        self._pod_of_server: dict[ServerKey, PodFacts] = {}
         self._seen: set[str] = set()
         self._without_place: dict[str, float] = {}
         self._gone_since: dict[str, float] = {}
@@ -133,7 +131,7 @@ class ClusterLeases:
     # -------------------------------------------------------------- taking in
 
     async def _take_in(self, view: ClusterView, transaction: Transaction) -> None:
-        self._know_pods(view)
+        transaction.state.take_pods(self._server_pods(view))
         if self.state.cluster is None:
             await self._count_first(view)
         snapshot = self._snapshot(view)
@@ -142,7 +140,7 @@ class ClusterLeases:
         await self.drains.notice_undone(transaction)
         self.sampled.set()
         if self.state.quota_holds:
-            for lease in [self.state.leases.get(each) for each in self.pod_of_lease]:
+            for lease in [self.state.leases.get(each) for each in self.state.pods.by_lease]:
                 if lease is not None and lease.state is LeaseState.STARTING:
                     transaction.pod_taken(lease.offer, lease.since)
         if view.pods is None:
@@ -154,8 +152,8 @@ class ClusterLeases:
             _notice_of_loss,
         )
 
-    def _know_pods(self, view: ClusterView) -> None:
-        """Which pod has which lease, and which server is which pod; of two the one that is not over."""
+    def _server_pods(self, view: ClusterView) -> ServerPods:
+        """Find the pod of each lease and of each server; of two, the one that is not over."""
         by_lease: dict[str, PodFacts] = {}
         by_server: dict[ServerKey, PodFacts] = {}
         for pod in (view.pods or {}).values():
@@ -168,8 +166,7 @@ class ClusterLeases:
                 continue  # another hub's, or somebody's who wrote our label on it
             _prefer(by_lease, pod.lease, pod, home=view.namespace)
             _prefer(by_server, server if pod.user else None, pod, home=view.namespace)
-        self.pod_of_lease = by_lease
-        self._pod_of_server = by_server
+        return ServerPods(by_lease, by_server)
 
     async def _count_first(self, view: ClusterView) -> None:
         """All nodes are counted for the first time: in steps."""
@@ -190,7 +187,7 @@ class ClusterLeases:
             ours={pod.uid for pod in adopted.values()},
             kept=self._readings,
         )
-        survey = replace(survey, bound=(survey.bound & self.pod_of_lease.keys()) | adopted.keys())
+        survey = replace(survey, bound=(survey.bound & self.state.pods.by_lease.keys()) | adopted.keys())
         offers = derive_cluster_offers(survey.pools, self.state.offer_config, self.config, sm_of_product=sm_of_product)
         if offers.notes != self._notes:
             self._notes = offers.notes
@@ -208,25 +205,16 @@ class ClusterLeases:
             held_back,
             caution_of(view),
             held_up_on={offer: nodes for offer, nodes in held_up.items() if nodes is not None},
-            node_of={lease: pod.node for lease, pod in (self.pod_of_lease | adopted).items() if pod.node},
-            device_of=devices_given(view, self.pod_of_lease),
+            node_of={lease: pod.node for lease, pod in {**self.state.pods.by_lease, **adopted}.items() if pod.node},
+            device_of=devices_given(view, self.state.pods.by_lease),
             nodes=dict(view.nodes or {}),
             volumes=view.volumes,
         )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
         """Pods that ran before this product did have no label of ours; they hold what they hold all the same."""
-        found = ((lease, self.pod_of(lease)) for lease in self.state.leases.values() if lease.adopted)
+        found = ((lease, self.state.pods.of(lease)) for lease in self.state.leases.values() if lease.adopted)
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
-
-    def pod_of(self, lease: Lease) -> PodFacts | None:
-        """The pod of a lease that is not over; None: there is none."""
-        pod = self.pod_of_lease.get(lease.id)
-        if pod is None and lease.adopted:
-            pod = self._pod_of_server.get((lease.user, lease.server))
-            if pod is not None and (pod.lease or (pod.offer and not pod.requests)):
-                pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
-        return None if pod is None or pod.over else pod
 
     def _without_a_place(self, queue: str) -> tuple[dict[OfferId, frozenset[str] | None], frozenset[str]]:
         """(offers whose admitted pod finds no device, with the nodes that it may use, None: all;
@@ -261,15 +249,15 @@ class ClusterLeases:
         """The pod of an admitted ticket that has no place on a node; None: it has one, or it is not made yet."""
         if ticket.state is not TicketState.ADMITTED:
             return None
-        lease = self.state.lease_of_ticket(ticket.id)
-        pod = self.pod_of_lease.get(lease.id) if lease else self._pod_of_server.get((ticket.user, ticket.server))
+        lease, pods = self.state.lease_of_ticket(ticket.id), self.state.pods
+        pod = pods.by_lease.get(lease.id) if lease else pods.by_server.get((ticket.user, ticket.server))
         return pod if pod is not None and not pod.node and not pod.over and not pod.deleting else None
 
     # -------------------------------------------------------------- leases
 
     def _after(self, lease: Lease, view: ClusterView) -> Lease:
         """The lease as it is after this reading (the same object when nothing changed)."""
-        pod = self.pod_of(lease)
+        pod = self.state.pods.of(lease)
         if pod is not None:
             self._seen.add(lease.id)
             self._gone_since.pop(lease.id, None)
@@ -314,7 +302,7 @@ class ClusterLeases:
         lease = self.state.leases.get(lease_id)
         if lease is None:
             raise Refused.because(404, explain("unknown-lease"), "lease")
-        pod = self.pod_of(lease)
+        pod = self.state.pods.of(lease)
         lost = lease.state is LeaseState.LOST
         if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
             lost = self._node_lost(pod, self.cluster.view(self.state.clock.utc_now())) is True
@@ -345,7 +333,7 @@ class ClusterLeases:
         the state is no stranger's, and one that is being deleted begins nothing.
         """
         key = (server.user, server.server)
-        pod = self._pod_of_server.get(key)
+        pod = self.state.pods.by_server.get(key)
         snapshot = self.state.cluster
         if pod is None or pod.over or pod.deleting or snapshot is None:
             return None
@@ -373,12 +361,12 @@ class ClusterLeases:
 
     def is_stopping(self, server: HubServer) -> bool:
         """Its pod is being deleted, whatever the hub says of it."""
-        pod = self._pod_of_server.get((server.user, server.server))
+        pod = self.state.pods.by_server.get((server.user, server.server))
         return pod is not None and not pod.over and pod.deleting
 
     def lives(self, lease: Lease) -> bool:
         """Its pod is there, and nobody deletes it."""
-        pod = self.pod_of(lease)
+        pod = self.state.pods.of(lease)
         return pod is not None and not pod.deleting
 
     def has_started(self, lease: Lease) -> bool:
@@ -387,7 +375,7 @@ class ClusterLeases:
 
     def what_is_left(self, lease: Lease) -> str:
         """Its pod, and where it is."""
-        pod = self.pod_of(lease)
+        pod = self.state.pods.of(lease)
         if pod is None:
             return ""
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
@@ -399,7 +387,7 @@ class ClusterLeases:
     async def end_again(self, lease: Lease) -> None:
         """Its pod is deleted, unless that has begun; the hub knows no pod of that name but one that this server's next
         start is to make."""
-        pod = self.pod_of(lease)
+        pod = self.state.pods.of(lease)
         if pod is None or pod.deleting:
             return
         pods = self.state.hub_view.pods

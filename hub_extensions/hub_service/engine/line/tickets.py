@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -69,14 +69,9 @@ class Tickets:
         self._listeners: set[asyncio.Queue[messages.TicketStatus]] = set()
         self._published: dict[str, tuple[object, ...]] = {}
         self.rights = Rights(state, hub)
-        self._prepare: Callable[[Lease], Awaitable[None]] | None = None
         self._changed = asyncio.Event()
         self._published_revision: int | None = None
         self.transaction = Transactions(state, self.admit_waiting, self._send)
-
-    def on_restart(self, prepare: Callable[[Lease], Awaitable[None]]) -> None:
-        """Called with the lease of an admitted ticket that is asked for again: a dead start may have left processes."""
-        self._prepare = prepare
 
     # -------------------------------------------------------------- hub: ask, started, ended
 
@@ -90,8 +85,6 @@ class Tickets:
         Raises:
             Refused: 503 while the store cannot be written: some may have joined, and find their tickets next time.
         """
-        for ask in asks:
-            await self._clear_dead_start(ask)
         answers: dict[int, messages.TicketStatus | Ticket] = {}
         async with self.transaction() as transaction:
             for ask in sorted(asks, key=_accepted):
@@ -151,13 +144,12 @@ class Tickets:
         had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
         return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
 
-    async def _clear_dead_start(self, ask: messages.Ask) -> None:
-        """An admitted ticket is asked for again: what its first start left behind ends, before the lock is taken."""
+    def dead_start(self, ask: messages.Ask) -> Lease | None:
+        """The lease of an admitted ticket that is asked for again: its first start may have left processes behind."""
         live = self.state.live_ticket(ask.user, ask.server)
-        dead = live is not None and not ask.ticket and not ask.kept and live.admitted_offer in ask.offers
-        lease = self.state.lease_of_ticket(live.id) if live is not None and dead else None
-        if lease is not None and self._prepare is not None:
-            await self._prepare(lease)
+        if live is None or ask.ticket or ask.kept or live.admitted_offer not in ask.offers:
+            return None
+        return self.state.lease_of_ticket(live.id)
 
     async def _write_ask(
         self, ask: messages.Ask, live: Ticket | None, now: datetime, transaction: Transaction

@@ -16,9 +16,10 @@ from hub_extensions.core.offers.model import GpuOffer, OfferConfig, arranged, cp
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.offers.pod_request import PodAsk
 from hub_extensions.core.queue.cordons import Closing, Cordon, closed_devices, closings, closings_of_nodes
+from hub_extensions.core.queue.model import Lease
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.meta import CORDONS, OFFERS, read_cordons, read_offers
-from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot
+from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, ServerPods
 
 INVENTORY_GOES_STALE = timedelta(seconds=60)
 
@@ -45,6 +46,8 @@ class Inventory:
     """The devices are a cluster's."""
     cluster: ClusterSnapshot | None = None
     """As it was read last; None: it has not been read yet."""
+    pods: ServerPods = field(default_factory=ServerPods)
+    """The pods of a cluster's servers, as they were read last."""
     offers_before: tuple[GpuOffer, ...] = ()
     """Those of the cluster that the store has, for a start before it can be read."""
     cordons: tuple[Cordon, ...] = ()
@@ -91,6 +94,10 @@ class Inventory:
         """Note why devices or cluster cannot be read now; "" if they can be."""
         self.problem = problem
 
+    def take_pods(self, pods: ServerPods) -> None:
+        """Replace what is known of the servers' pods."""
+        self.pods = pods
+
     def clear_highest_use(self, judged: Mapping[str, float]) -> None:
         """Forget the highest use of each device that a decision was made on, unless it has risen since."""
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
@@ -116,6 +123,11 @@ class Inventory:
         """Offers that are asked for and not known, by their ids; what the admin hides is none."""
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
+
+    def node_of(self, lease: Lease) -> str:
+        """The node that a lease's server runs on; "" on one machine, and while it is not known."""
+        pod = self.pods.of(lease)
+        return "" if pod is None else pod.node
 
     def ask_of(self, offer: OfferId) -> PodAsk | None:
         """What an offer asks of a pod; None: this is one machine, or there is no such offer."""

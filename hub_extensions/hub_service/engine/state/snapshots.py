@@ -8,10 +8,11 @@ from datetime import datetime, timedelta
 from functools import cached_property
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubServer
-from hub_extensions.core.cluster.model import NodeFacts, Volumes
+from hub_extensions.core.cluster.model import NodeFacts, PodFacts, Volumes
 from hub_extensions.core.cluster.offers import ClusterOffers
 from hub_extensions.core.cluster.pools import PoolSurvey
 from hub_extensions.core.offers.offer_id import OfferId
+from hub_extensions.core.queue.model import Lease
 
 ServerKey = tuple[str, str]  # user and server name
 
@@ -38,6 +39,28 @@ class ClusterSnapshot:
     device_of: Mapping[str, str] = field(default_factory=dict)
     nodes: Mapping[str, NodeFacts] = field(default_factory=dict)
     volumes: Volumes = field(default_factory=Volumes)
+
+
+@dataclass(frozen=True)
+class ServerPods:
+    """Which pod each lease and each server had when the cluster was read last.
+
+    Attributes:
+        by_lease: lease id -> the pod with that lease's label.
+        by_server: the pod that names this user and server.
+    """
+
+    by_lease: Mapping[str, PodFacts] = field(default_factory=dict)
+    by_server: Mapping[ServerKey, PodFacts] = field(default_factory=dict)
+
+    def of(self, lease: Lease) -> PodFacts | None:
+        """The pod of a lease that has not ended; `None` if there is none."""
+        pod = self.by_lease.get(lease.id)
+        if pod is None and lease.adopted:
+            pod = self.by_server.get((lease.user, lease.server))
+            if pod is not None and (pod.lease or (pod.offer and not pod.requests)):
+                pod = None  # a later server of that name that we started, with a lease of its own or on CPU only
+        return None if pod is None or pod.over else pod
 
 
 @dataclass(frozen=True)

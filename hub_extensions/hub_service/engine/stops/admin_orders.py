@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.notices import LONGEST, AdminLetter, Delivery, channels_of, deliveries_of, still_read
-from hub_extensions.core.overview.cards import Card, holders_on
+from hub_extensions.core.overview.cards import holders_on
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, refuse_to_close
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.text.reasons import Reason, explain
@@ -24,10 +24,11 @@ from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import CORDONS, LETTERS, write_cordons, write_letters
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
+from hub_extensions.hub_service.engine.stops.culler import Culler
+from hub_extensions.hub_service.engine.views.admin_view import all_cards
 
 if TYPE_CHECKING:
-    from hub_extensions.hub_service.engine.stops.culler import Culler
-    from hub_extensions.hub_service.engine.stops.node_drains import NodeDrains
+    from hub_extensions.hub_service.engine.line.cluster_leases import ClusterLeases
 
 log = logging.getLogger("hub_extensions.hub_service")
 
@@ -44,16 +45,15 @@ class AdminOrders:
         self,
         state: State,
         transaction: Transactions,
-        cards: Callable[[], Sequence[Card]],
         culler: Culler,
-        nodes: NodeDrains | None = None,
+        cluster: ClusterLeases | None = None,
     ) -> None:
-        """Args: cards: all cards with their users. culler: decides about servers. nodes: a cluster's; else `None`."""
+        """Args: culler: judges servers at once when something was ordered. cluster: `None` on one machine."""
         self.state = state
         self.transaction = transaction
-        self.cards = cards
         self.culler = culler
-        self.nodes = nodes
+        self.cluster = cluster
+        self.nodes = None if cluster is None else cluster.drains
 
     async def drain(self, place: str, why: str, admin: str) -> None:
         """Nothing new starts on this card, or on the whole machine, from now on and after a restart.
@@ -161,7 +161,7 @@ class AdminOrders:
         async with self.transaction() as transaction:
             running = [
                 facts
-                for holder in holders_on(self.cards(), place)
+                for holder in holders_on(all_cards(self.state, self.culler, self.cluster), place)
                 if (facts := self.state.facts.get((holder.user, holder.server))) is not None
                 and facts.lease == holder.lease
             ]

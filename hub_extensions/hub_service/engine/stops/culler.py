@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -57,9 +57,8 @@ class Culler(ServerEvidence):
         transaction: Transactions,
         hub: HubApi,
         dcgm: Dcgm,
-        node_of: Callable[[Lease], str] = lambda _: "",
     ) -> None:
-        super().__init__(state, dcgm, node_of)
+        super().__init__(state, dcgm)
         self.transaction = transaction
         self.hub = hub
         self._tries: dict[StopKey, asyncio.Task[None]] = {}
@@ -111,7 +110,7 @@ class Culler(ServerEvidence):
                 if seen is not facts and seen != facts:
                     changed.append(seen)
                     warnings += self._warnings(facts, seen, now)
-            measured, figures = await self.measuring.take(self.figure_of, self.node_of, self.device_of)
+            measured, figures = await self.measuring.take(self.figure_of, self.device_of)
             transaction.state.take_measured(measured)
             rows = warned_rows(self.state, self.grounds, judged)
             changes = replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows)

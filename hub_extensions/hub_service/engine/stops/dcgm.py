@@ -11,7 +11,6 @@ from __future__ import annotations
 import itertools
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -32,7 +31,6 @@ EVERY = 10.0
 """Seconds from one question to the next."""
 KINDS_EVERY = 60.0
 """Seconds; the kinds of GPUs that are measured change seldom."""
-PodOf = Callable[[Lease], PodFacts | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +50,9 @@ class Dcgm:
         kinds: the kinds of a cluster's GPUs that exporters measured at the last query; `None` if not known.
     """
 
-    def __init__(self, state: State, prometheus: Prometheus | None, pod_of: PodOf | None = None) -> None:
-        """Args: pod_of: returns the pod of a lease on a cluster; `None` on one machine."""
+    def __init__(self, state: State, prometheus: Prometheus | None) -> None:
         self.state = state
         self.prometheus = prometheus
-        self.pod_of = pod_of
         self.away_since: datetime | None = None
         self.reading: DcgmReading | None = None
         self.kinds: frozenset[Measured] | None = None
@@ -70,7 +66,7 @@ class Dcgm:
         if self.prometheus is None:
             return
         now = self.state.clock.utc_now()
-        reading = await (self._ask_devices(now) if self.pod_of is None else self._ask_pods(self.pod_of, now))
+        reading = await (self._ask_pods(now) if self.state.on_cluster else self._ask_devices(now))
         self.reading = reading
         if reading is None:
             self.away_since = None
@@ -92,7 +88,7 @@ class Dcgm:
         wanted = [device for device in devices if device.uuid in leased and self._not_measured(device)]
         return await self.prometheus.query(wanted, devices, now) if self.prometheus and wanted else None
 
-    async def _ask_pods(self, pod_of: PodOf, now: datetime) -> DcgmReading | None:
+    async def _ask_pods(self, now: datetime) -> DcgmReading | None:
         assert self.prometheus is not None
         elapsed = self.state.clock.elapsed()
         if self._kinds_at is None or elapsed - self._kinds_at >= KINDS_EVERY:
@@ -104,7 +100,7 @@ class Dcgm:
             self.kinds = kinds
         held = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
         leases = [lease for lease in self.state.leases.values() if lease.state in held]
-        wanted = [self._pod_gpu(lease, pod) for lease in leases if (pod := pod_of(lease)) is not None]
+        wanted = [self._pod_gpu(lease, pod) for lease in leases if (pod := self.state.pods.of(lease)) is not None]
         if not wanted:
             return None
         survey = self.state.cluster.survey if self.state.cluster is not None else None

@@ -6,7 +6,6 @@ it is DCGM's measurement, and without that the server's own report. Otherwise th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -48,13 +47,11 @@ class ServerEvidence:
 
     Attributes:
         dcgm: the use of devices that the machine itself does not report.
-        node_of: the node that a lease's server runs on; "" on one machine, and while it is not known.
     """
 
-    def __init__(self, state: State, dcgm: Dcgm, node_of: Callable[[Lease], str]) -> None:
+    def __init__(self, state: State, dcgm: Dcgm) -> None:
         self.state = state
         self.dcgm = dcgm
-        self.node_of = node_of
         self._claims: dict[str, datetime] = {}
 
     def waiting(self, offer: OfferId) -> int:

@@ -235,7 +235,6 @@ class Measuring:
     async def take(
         self,
         figure_of: Callable[[Lease], Figure],
-        node_of: Callable[[Lease], str],
         device_of: Callable[[Lease], str],
     ) -> tuple[dict[str, Use], Changes]:
         """Add the current figures of every running lease, in batches between which other tasks run.
@@ -255,7 +254,7 @@ class Measuring:
         for number, lease in enumerate(running, 1):
             use = self.state.uses.get(lease.id)
             if use is not None:
-                figure, node, device = figure_of(lease), node_of(lease), device_of(lease)
+                figure, node, device = figure_of(lease), self.state.node_of(lease), device_of(lease)
                 measured[use.key] = self._take(lease, use, figure, node, device, moment)
             if number % AT_A_TIME == 0:
                 await asyncio.sleep(0)

@@ -737,7 +737,7 @@ async def test_somebody_elses_pod_with_our_label_on_it_is_not_the_leases_pod(tmp
         lease = await r.run("ada")
         r.cluster.put(pod("liar", "a", namespace="elsewhere", lease=lease.id, user="eve", server=""))
         await r.refresh()
-        assert r.pods.pod_of(lease).name == "jupyter-ada"  # type: ignore[union-attr]
+        assert r.engine.state.pods.of(lease).name == "jupyter-ada"  # type: ignore[union-attr]
 
 
 async def test_a_hub_that_was_away_has_forgotten_nobody_when_it_is_back(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.text.reasons import explain
 from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.views.lease_view import lease_info
 from hub_extensions.hub_service.http.api.answers import problem_of
 from tests.fakes.machine import HubAsTold, StoreThatIsFull, small
 from tests.hub_service.engine.room import Hands, Room, begin_stop, is_stopped, room, settings
@@ -883,7 +884,7 @@ async def test_a_server_that_nobody_is_signed_in_for_is_kept_by_nobody_and_stops
         r.children.append(child)
         assert r.engine.state.no_session_since("ada") == since
         [lease] = r.engine.state.leases.values()
-        assert r.engine.lease_view.info(lease).no_session_since == since
+        assert lease_info(r.engine.state, r.engine.culler, r.engine.watcher, lease).no_session_since == since
         await minutes(r, 70, replace(OPEN, busy_kernels=1))
         assert not r.hub.stopped and not r.engine.culler._tries, "a cell runs"
         for _ in range(5):
