@@ -107,7 +107,8 @@ async def a_look(there: dict[str, NodeFacts], running: dict[str, PodFacts], chan
         async with pod_room(Path(folder), table) as room:
             held = tuple(leases(running).values())
             await room.engine.state.commit(Changes(leases=held, tickets=tuple(map(TicketRow, in_line()))))
-            room.engine.state.hub_up = False  # nobody is admitted: counting is what is measured
+            away = replace(room.engine.state.hub_view, away_since=room.engine.state.clock.utc_now())
+            room.engine.state.hub_view = away  # so nobody is admitted: only the counting is measured
             taken = []
             for _ in range(TIMES):
                 change()

@@ -43,7 +43,7 @@ async def fill(r: Room) -> None:
     for n in range(SERVERS):
         user = f"user-{n}"
         r.hub.run(user, "")
-        r.engine.state.people[user] = (("class",) if n % 2 else (), False)
+        r.engine.state.note_groups(user, ("class",) if n % 2 else ())
         if n >= 2 * len(cards):
             facts.append(ServerFacts(user, "", CPU, now, opened=now, opened_known=True))
             continue

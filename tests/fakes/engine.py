@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
@@ -231,7 +231,7 @@ class EngineInMemory:
         finally:
             self._queues.remove(queue)
 
-    async def hear_language(self, user: str, language: str) -> None:
+    async def note_language(self, user: str, language: str) -> None:
         self.languages[user] = language
 
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
@@ -295,7 +295,7 @@ class EngineInMemory:
         self.told.append(("report", user, server, report))
         return self._server(user, server)
 
-    def lease_states(self) -> Counter[str]:
+    def lease_states(self) -> Mapping[str, int]:
         return Counter(each.state for each in self.held)
 
     def lease_uses(self) -> Iterator[LeaseUse]:

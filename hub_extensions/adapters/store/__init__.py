@@ -1,6 +1,6 @@
 """The store: tickets, leases, facts, samples, usage records and the journal, in SQLite or PostgreSQL.
 
-The one place that knows SQLAlchemy and alembic. Not here: any rule about what is stored.
+No other package imports SQLAlchemy or alembic.
 """
 
 from __future__ import annotations

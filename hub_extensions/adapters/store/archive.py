@@ -1,7 +1,7 @@
-"""The history for commands beside the service: read as a stream, and imported into, without holding the service up.
+"""The history for commands beside the service: read as a stream, and import without delaying the service.
 
-A reader sees the state of one moment and locks nothing. A writer works in short transactions; what it has written is
-seen once its import is done (``usage.py``). Not here: files and their formats (``tools/usage``).
+A reader sees the state of one moment and locks nothing. A writer uses short transactions, and its rows are visible once
+the import is done (``usage.py``).
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from hub_extensions.adapters.store.usage import SAMPLES, USAGE, VISIBLE
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.messages.usage import OWN
 
-AT_ONCE = 500
-"""So many rows are in memory at once."""
+AT_ONCE = 500  # rows in memory at the same time
 CSV_NAMES = {
     "submit": "",
     "duration": "held_seconds",
@@ -43,13 +42,13 @@ CSV_NAMES = {
     "user": "user",
     "limit": "lifetime_seconds",
 }
-"""The columns of a trace, and those of ours that they are; `submit` is seconds since the first one began."""
+"""The columns of a trace and our columns for them. `submit` is in seconds since the first use began."""
 OUR_NAMES = tuple(name for name in usage.FIELDS if name not in CSV_NAMES.values())
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMinute:
-    """What was measured of a use in one minute: the highest use and the memory; None is not known."""
+    """The highest use and the memory of one minute of a use; `None` if unknown."""
 
     at: datetime
     percent: float | None
@@ -74,10 +73,10 @@ class Archive:
     @classmethod
     @contextmanager
     def open(cls, url: str, *, reading: bool) -> Iterator[Archive]:
-        """The store of `url`, which the service of this version has made.
+        """Open the store of `url`, which a service of this version has made.
 
         Raises:
-            StoreUnavailable: it is not there, cannot be opened, or is of another version.
+            StoreUnavailable: it does not exist, cannot be opened, or is of another version.
         """
         file = sqlite_file(url)
         if file is not None and not file.exists():
@@ -98,9 +97,9 @@ class Archive:
     # -------------------------------------------------------------- reading
 
     def uses(self) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """All records in the order in which they began, in pieces: the columns `CSV_NAMES`, then `OUR_NAMES`.
+        """Yield all records in the order in which they began, in batches: the columns `CSV_NAMES`, then `OUR_NAMES`.
 
-        The database makes texts of times, so that nothing is converted row by row.
+        The database converts times to text, so that no row is converted one by one.
         """
         with self._engine.connect() as connection, connection.begin():
             first = connection.scalar(sa.select(USAGE.c.began).where(VISIBLE).order_by(USAGE.c.began).limit(1))
@@ -113,20 +112,20 @@ class Archive:
             yield from _pieces(connection, chosen)
 
     def pool_sizes(self) -> dict[str, int]:
-        """Pool -> its devices, of every pool that the service has seen, as it saw them last."""
+        """Return the number of devices of every pool, as the service saw them last."""
         with self._engine.connect() as connection, connection.begin():
             kept = connection.scalar(sa.select(META.c.value).where(META.c.name == "pool-sizes"))
         sizes: dict[str, int] = json.loads(kept) if kept else {}
         return sizes
 
     def journal(self, which: JournalFilter) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """Rows of the journal in the order in which they were written, in pieces: the columns `JOURNAL_NAMES`."""
+        """Yield rows of the journal in the order of their writing, in batches: the columns `JOURNAL_NAMES`."""
         chosen = sa.select(*(self._plain(JOURNAL.c[name]) for name in JOURNAL_NAMES)).order_by(JOURNAL.c.id)
         with self._engine.connect() as connection, connection.begin():
             yield from _pieces(connection, chosen.where(*conditions(which)))
 
     def samples(self, since: datetime | None, until: datetime | None) -> Iterator[Sequence[tuple[Any, ...]]]:
-        """What was measured from `since` (included) until `until`, by use and minute, in pieces: `SAMPLE_NAMES`."""
+        """Yield samples from `since` (included) to `until`, by use and minute, in batches: `SAMPLE_NAMES`."""
         columns = [self._plain(column) for column in SAMPLES.columns]
         chosen = sa.select(*columns).order_by(SAMPLES.c.key, SAMPLES.c.at)
         if since is not None:
@@ -137,9 +136,9 @@ class Archive:
             yield from _pieces(connection, chosen)
 
     def measured_uses(self, span: timedelta) -> Iterator[tuple[dict[str, Any], tuple[MeasuredMinute, ...]]]:
-        """Our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and what was measured of each.
+        """Yield our own uses of a GPU that ended in the last `span`: `MEASURED_NAMES`, and the samples of each.
 
-        A use that never was ready is none.
+        A use that was never ready is left out.
         """
         measured = (SAMPLES.c.at, SAMPLES.c.highest_percent, SAMPLES.c.source, SAMPLES.c.memory_bytes)
         columns = (USAGE.c.key, *(USAGE.c[name] for name in MEASURED_NAMES), *measured)
@@ -164,7 +163,7 @@ class Archive:
                 yield dict(zip(MEASURED_NAMES, first[1:-last], strict=True)), known
 
     def waits(self, span: timedelta) -> Iterator[tuple[str, datetime, datetime]]:
-        """Pool, since and until of every wait that was over in the last `span`, also of those who got nothing."""
+        """Return pool, beginning and end of every wait that ended in the last `span`, also of users who got nothing."""
         until = sa.func.coalesce(USAGE.c.admitted, USAGE.c.ended, type_=USAGE.c.ended.type)
         chosen = (
             sa.select(USAGE.c.pool, USAGE.c.asked, until)
@@ -179,7 +178,7 @@ class Archive:
         return self._engine.dialect.name == "postgresql"
 
     def _since(self, first: datetime) -> Any:
-        """Seconds from the first begin to this one, to the thousandth."""
+        """Return the SQL expression for the seconds since the first use began, in thousandths."""
         if self._postgresql():
             seconds = sa.func.date_part("epoch", USAGE.c.began, type_=sa.Double) - first.timestamp()
             return sa.func.round(seconds * 1000, type_=sa.Double) / 1000.0
@@ -200,13 +199,13 @@ class Archive:
     # -------------------------------------------------------------- importing
 
     def import_of(self, digest: str) -> tuple[str, datetime] | None:
-        """Label and time of an import of this very file; None: there was none."""
+        """Return label and time of an import of this file, or `None`."""
         with self._engine.begin() as connection:
             return usage.import_of(connection, digest)
 
     @contextmanager
     def importing(self, label: str, digest: str) -> Iterator[Import]:
-        """An import; what breaks off leaves nothing behind."""
+        """Import records. An import that breaks off leaves nothing behind."""
         with self._engine.begin() as connection:
             batch = usage.begin_import(connection, label, digest, datetime.now(timezone.utc))
         going = Import(self._engine, batch)
@@ -222,10 +221,10 @@ class Archive:
 
 
 class Import:
-    """An import under way.
+    """An import that is running.
 
     Attributes:
-        rows: so many were added.
+        rows: the number of added rows.
     """
 
     def __init__(self, engine: Engine, batch: int) -> None:
@@ -234,9 +233,9 @@ class Import:
         self.rows = 0
 
     def add(self, records: Sequence[tuple[UsageRecord, str]]) -> tuple[int, ...]:
-        """Add records, each with the key it would have as our own; the places of those whose key this import has had.
+        """Add records with their keys. Return the positions of records whose key this import has already had.
 
-        What the store has already, by another import or as our own record, is left as it is.
+        Records that the store already has, from another import or as our own, are left unchanged.
         """
         with self._engine.begin() as connection:
             keys = [key for record, own in records for key in (record.key, own) if key]
@@ -250,7 +249,7 @@ class Import:
 
 
 def _pieces(connection: Connection, chosen: Any) -> Generator[Sequence[tuple[Any, ...]], None, None]:
-    """The rows as the driver has them, `AT_ONCE` at a time. A database server sends the next while one is looked at."""
+    """Yield the rows in batches of `AT_ONCE`. A database server sends the next batch while one is processed."""
     result = connection.execution_options(stream_results=True, max_row_buffer=AT_ONCE).execute(chosen)
     pieces = result.partitions(AT_ONCE)
     if connection.dialect.name == "sqlite":
@@ -264,5 +263,5 @@ def _pieces(connection: Connection, chosen: Any) -> Generator[Sequence[tuple[Any
 
 
 def label_of(file: Path) -> str:
-    """What the rows of a file are called by, where nobody says otherwise."""
+    """Return the default label for the rows of a file."""
     return file.name.removesuffix(".gz").rpartition(".")[0] or file.name

@@ -1,7 +1,6 @@
-"""An SQLite store's file beside its service: is it whole, copies made while it is in use, and one put back.
+"""Copies of an SQLite store, the check of its file, and putting a copy back.
 
-Everything here works on files with SQLite alone, so that an admin's command can use it while no service runs.
-Not here: when a copy is made (the engine), and PostgreSQL, whose own tools do all of this.
+Everything works on files, so that administrators can use it while no service runs. For PostgreSQL, use its own tools.
 """
 
 from __future__ import annotations
@@ -21,27 +20,24 @@ from hub_extensions.adapters.store.database import parse_url
 from hub_extensions.adapters.store.errors import WAY_OUT, StoreUnavailable
 from hub_extensions.core.text.wording import foreign
 
-DAILY_COPIES = 7
-"""So many days' copies are kept."""
+DAILY_COPIES = 7  # days whose copies are kept
 LEFT_OUT = frozenset({"gpu_samples"})
-"""What a day's copy is made without: what was measured by the minute, nine tenths of a busy store, and of use to no
-restart."""
+"""Tables that are empty in a daily copy: samples are nine tenths of a busy store, and a restart does not need them."""
 NEARLY_FULL = 0.1
-"""Of a volume: with less free space than this (or than a GiB of a large one) minutes are not kept, so that hub and
-service can go on writing what they cannot do without."""
-ROOM = 256 * 1024
-"""Bytes that a store has to be able to write when it is opened: its log, and the log's index."""
+"""With less free space (or less than a GiB of a large volume), samples are not stored, so that hub and service can
+write what they must."""
+ROOM = 256 * 1024  # bytes that a store must be able to write when it is opened: its log and the log's index
 MIB = 2**20
 BESIDE = ("", "-wal", "-shm")
+# SQLite's messages that do not mean damaged contents
 _NO_DAMAGE = ("locked", "busy", "unable to open", "readonly", "disk i/o", "full")
-"""Words of SQLite that say nothing about the file's contents."""
 
 
 def sqlite_file(url: str) -> Path | None:
-    """The file of a `database_url`; None for a database in memory, and for PostgreSQL.
+    """Return the file of a `database_url`, or `None` for a database in memory and for PostgreSQL.
 
     Raises:
-        StoreUnavailable: it is no address of a database.
+        StoreUnavailable: it is not the address of a database.
     """
     parsed = parse_url(url)
     name = parsed.database if parsed.get_backend_name() == "sqlite" else None
@@ -49,7 +45,7 @@ def sqlite_file(url: str) -> Path | None:
 
 
 def damage(file: Path) -> str:
-    """What SQLite's own quick check finds wrong with a file, shortened; "" for a whole one. Nothing is changed.
+    """Return what SQLite's quick check finds wrong with a file, shortened; "" if it is whole. Nothing is changed.
 
     Raises:
         sqlite3.OperationalError: it cannot be read now.
@@ -67,7 +63,7 @@ def damage(file: Path) -> str:
 
 
 def note_in(file: Path, name: str) -> str | None:
-    """One of the service's notes to itself, read beside its work; None: there is none, or it cannot be read now."""
+    """Return a small value of a running service by its name, or `None` if it is missing or cannot be read now."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)) as connection:
             found = connection.execute("SELECT value FROM gpu_meta WHERE name = ?", (name,)).fetchone()
@@ -77,10 +73,11 @@ def note_in(file: Path, name: str) -> str | None:
 
 
 def refuse_damaged(file: Path) -> None:
-    """Look before anything is read or written.
+    """Check the file before anything is read or written.
 
     Raises:
-        StoreUnavailable: it is damaged. sqlite3.OperationalError: it cannot be read now.
+        StoreUnavailable: it is damaged.
+        sqlite3.OperationalError: it cannot be read now.
     """
     found = damage(file)
     if "not a database" in found:
@@ -93,7 +90,7 @@ def refuse_damaged(file: Path) -> None:
 
 
 def empty_beside_older(file: Path, folder: Path) -> str:
-    """A sentence where the store begins anew although there was one before; "" where all is well."""
+    """Return a warning if the store is new although an older one is beside it; "" otherwise."""
     if file.exists() and file.stat().st_size:
         return ""
     log = file.with_name(f"{file.name}-wal")
@@ -107,19 +104,20 @@ def empty_beside_older(file: Path, folder: Path) -> str:
 
 
 def copies(file: Path, folder: Path) -> tuple[Path, ...]:
-    """The copies of `file` in the state folder and beside it, the newest first."""
+    """Return the copies of `file` in the state folder and beside it, the newest first."""
     names = [f"{file.stem}.{kind}-*.sqlite" for kind in ("copy", "backup", "before")]
     found = {each for place in {folder, file.parent} for name in names for each in place.glob(name)}
     return tuple(sorted(found, key=lambda each: each.stat().st_mtime_ns, reverse=True))
 
 
 def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
-    """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder` unless that is there; keep those of the last days.
+    """Copy `file` to ``NAME.copy-DATE.sqlite`` in `folder` unless it is there, and keep those of the last days.
 
-    Minutes are left out. On a volume that is nearly full two copies are kept.
+    Samples are left out. On a volume that is nearly full, two copies are kept.
 
     Raises:
-        StoreUnavailable: the file is damaged. Older copies stay then. sqlite3.Error, OSError: it cannot be copied now.
+        StoreUnavailable: the file is damaged; older copies stay.
+        sqlite3.Error, OSError: it cannot be copied now.
     """
     target = folder / f"{file.stem}.copy-{today.isoformat()}.sqlite"
     if target.exists():
@@ -133,7 +131,7 @@ def copy_of_today(file: Path, folder: Path, today: date) -> Path | None:
 
 
 def is_nearly_full(file: Path) -> bool:
-    """The volume of `file` has little space left; False where that is not known."""
+    """Whether the volume of `file` has little space left; `False` if that is unknown."""
     try:
         space = shutil.disk_usage(file.parent)
     except OSError:
@@ -142,7 +140,7 @@ def is_nearly_full(file: Path) -> bool:
 
 
 def has_no_room(file: Path) -> bool:
-    """The disk of `file`, or its account's share of it, is full: a small file beside it cannot be written."""
+    """Whether the disk of `file`, or the account's quota, is full: a small file beside it cannot be written."""
     probe = file.with_name(f"{file.name}.room")
     try:
         with probe.open("wb") as written:
@@ -160,7 +158,8 @@ def has_no_room(file: Path) -> bool:
 def copy_to(source: Path, target: Path, left_out: Collection[str] = ()) -> None:
     """Copy an SQLite file that may be in use (mode 0600). `target` is the whole copy, or stays as it was.
 
-    `left_out`: tables that are empty in the copy.
+    Args:
+        left_out: tables that are empty in the copy.
 
     Raises:
         sqlite3.Error, OSError: it cannot be copied.
@@ -186,7 +185,7 @@ def _copy_pages(source: Path, half: Path) -> None:
 
 
 def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
-    """Table by table, as they are at one moment."""
+    """Copy all tables as they are at one moment."""
     with closing(sqlite3.connect(half, isolation_level=None)) as copy:
         copy.execute("PRAGMA synchronous=OFF").close()  # a file that is not whole at its end is thrown away
         copy.execute("ATTACH ? AS old", (str(source),))
@@ -204,10 +203,11 @@ def _copy_tables(source: Path, half: Path, left_out: Collection[str]) -> None:
 
 
 def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
-    """Put `copy` in the place of `file`, which no service uses now; where the old one, if any, lies afterwards.
+    """Put `copy` in the place of `file`, which no service uses now. Return where the old file is, if there was one.
 
     Raises:
-        StoreUnavailable: the copy is damaged. sqlite3.Error, OSError: it cannot be put there.
+        StoreUnavailable: the copy is damaged.
+        sqlite3.Error, OSError: it cannot be put there.
     """
     refuse_damaged(copy)
     fresh = file.with_name(f"{file.name}.back")
@@ -223,7 +223,7 @@ def put_back(copy: Path, file: Path, now: datetime) -> Path | None:
 
 
 def _like_folder(file: Path) -> None:
-    """What root copies is for the account whose folder it is."""
+    """Give a file that root copied to the owner of its folder."""
     if os.geteuid() == 0:
         owner = file.parent.stat()
         os.chown(file, owner.st_uid, owner.st_gid)

@@ -1,9 +1,8 @@
-"""Turns `database_url` into an engine: an SQLite file on a local disk, or PostgreSQL by psycopg 3.
+"""Database engines from `database_url`: an SQLite file on a local disk, or PostgreSQL by psycopg 3.
 
-Why ``synchronous=FULL`` on SQLite: the spawner starts a server on a lease the moment a commit returns. With NORMAL a
-power cut may take back commits that were answered already, and a device could be given twice after it. A commit of ours
-is one fsync and they are few (admissions, ends, one set of samples a round), so FULL costs nothing anybody notices.
-Not here: schemas (``schema_upgrade.py``), and what is written.
+SQLite uses ``synchronous=FULL``, because the spawner starts a server on a lease the moment a commit returns. With
+NORMAL, a power cut may undo commits that were already answered, and a device could be given twice afterwards. A commit
+is one fsync, and commits are few (admissions, ends, one set of samples a round), so the cost is not noticeable.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from sqlalchemy.pool import QueuePool, StaticPool
 from hub_extensions.adapters.store.errors import StoreUnavailable
 
 _RIGHT = "It is like sqlite:////var/lib/jupyterhub-gpu/gpu.sqlite or postgresql://name:password@host/database."
-BUSY_SECONDS = 5.0
-"""So long a lock of another process on the file is waited for."""
+BUSY_SECONDS = 5.0  # how long to wait for another process's lock on the file
 NETWORK_DISKS = {
     "9p",
     "afs",
@@ -49,14 +47,14 @@ NETWORK_DISKS = {
     "smb3",
     "smbfs",
 }
-"""File systems, as ``/proc/mounts`` names them, on which SQLite loses data."""
+"""File systems, as in ``/proc/mounts``, on which SQLite loses data."""
 
 
 def parse_url(url: str) -> URL:
-    """`url` as SQLAlchemy's, with our drivers.
+    """Parse `url` for SQLAlchemy, with our drivers.
 
     Raises:
-        StoreUnavailable: it is malformed, or of a database that is not supported (the message has no password).
+        StoreUnavailable: it is malformed, or the database is not supported. The message has no password.
     """
     try:
         parsed = sa.make_url(url)
@@ -73,10 +71,11 @@ def parse_url(url: str) -> URL:
 
 
 def make_engine(url: URL, *, echo: bool = False, reading: bool = False) -> Engine:
-    """An engine for one thread. SQLite: the file is made (mode 0600) and checked; nothing is connected yet.
+    """Create an engine for one thread. For SQLite, the file is created (mode 0600) and checked; nothing is connected
+    yet.
 
     Args:
-        reading: nothing is written, and nobody who writes is held up.
+        reading: only read, without blocking writers.
 
     Raises:
         StoreUnavailable: the file cannot be used.
@@ -94,10 +93,11 @@ def make_engine(url: URL, *, echo: bool = False, reading: bool = False) -> Engin
 
 
 def make_read_only_engine(url: URL) -> Engine:
-    """An engine for one thread on an SQLite file whose disk is full: it reads, and writes nothing beside the file.
+    """Create an engine for one thread on an SQLite file whose disk is full. Nothing is written, not even beside the
+    file.
 
-    The index of the write-ahead log is kept in memory, which SQLite does for whoever locks the file for himself.
-    Without a log the file is taken to be unchanging, since an open would make one.
+    SQLite keeps the index of the write-ahead log in memory if it locks the file exclusively. Without a log, the file is
+    opened as immutable, because opening it otherwise would create one.
     """
     file = Path(str(url.database))
 
@@ -116,17 +116,20 @@ def make_read_only_engine(url: URL) -> Engine:
 
 
 def where(url: URL) -> str:
-    """The database as text, without a password."""
+    """Return the database as text, without a password."""
     if url.get_backend_name() == "postgresql":
         return f"the PostgreSQL database {url.database or ''!r} at {url.host or 'the local socket'}"
     return f"the file {url.database}" if url.database else "the database in memory"
 
 
 def network_file_system(path: Path, mounts: Iterable[str]) -> str | None:
-    """The type of the network file system that `path` (absolute, resolved) is on, None for a local disk.
+    """Return the type of the network file system of `path` (absolute, resolved), or `None` for a local disk.
 
-    `mounts` are lines of ``/proc/self/mountinfo``. Named types rather than ``statfs`` numbers: FUSE has one number for
-    local and remote ones alike.
+    Types are compared by name rather than by the number of ``statfs``, because FUSE has one number for local and remote
+    ones.
+
+    Args:
+        mounts: lines of ``/proc/self/mountinfo``.
     """
     found, longest = "", -1
     for line in mounts:
@@ -188,7 +191,7 @@ def _mounts() -> list[str]:
     try:
         return Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return []  # not Linux: nothing to tell them apart by
+        return []  # not Linux: file systems cannot be distinguished
 
 
 def _tune_sqlite(connection: Any, _: object) -> None:

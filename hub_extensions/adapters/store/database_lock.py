@@ -1,10 +1,10 @@
-"""One service a database: a lock in PostgreSQL, held on a connection of its own for the service's whole life.
+"""A lock in PostgreSQL, so that only one service uses a database. It is held on its own connection for the service's
+life.
 
-A lock file keeps two services of one machine apart; two pods share no file. The lock is PostgreSQL's own advisory lock,
+A lock file keeps two services of one machine apart, but two pods share no file. The lock is PostgreSQL's advisory lock,
 so it is free the moment its holder's connection is gone, also after a ``kill -9``. It is held by an open transaction
-rather than by the session: a connection pooler between service and database may change the session under us, never a
-transaction. At READ COMMITTED such a transaction keeps no snapshot, so it holds up no vacuum.
-Not here: SQLite, where the lock file does it (``hub_service/process.py``).
+rather than by the session, because a connection pooler may change the session, but never a transaction. At READ
+COMMITTED such a transaction keeps no snapshot, so it blocks no vacuum.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from hub_extensions.adapters.store.errors import StoreUnavailable, as_unavailabl
 
 T = TypeVar("T")
 
+# the two halves of the lock's number, as in ``pg_locks``; each database has its own locks
 HIGH, LOW = 0x6A686770, 0x75000001
-"""The lock's number in two halves, as ``pg_locks`` shows it: always the same, as each database has its own locks."""
 
 _LASTING = sa.text(
     "select set_config(name, '0', true) from pg_settings "
@@ -42,17 +42,17 @@ _HELD = sa.text(
 
 
 class DatabaseLock:
-    """The lock on one PostgreSQL database. Lost once, it stays lost: whoever had it ends.
+    """The lock on one PostgreSQL database. A service that has lost it must end; it is not taken again.
 
     Attributes:
         where: the database as text, without a password.
     """
 
     def __init__(self, url: str) -> None:
-        """`url` is one that `needed` is true for.
+        """Create the lock for a `url` for which `needed` is true.
 
         Raises:
-            StoreUnavailable: it is no address of a database.
+            StoreUnavailable: it is not the address of a database.
         """
         parsed = parse_url(url)
         self.where = where(parsed)
@@ -63,15 +63,15 @@ class DatabaseLock:
 
     @staticmethod
     def needed(url: str) -> bool:
-        """True for a database that a service on another machine may use too.
+        """Whether a service on another machine may use the database too.
 
         Raises:
-            StoreUnavailable: it is no address of a database.
+            StoreUnavailable: it is not the address of a database.
         """
         return parse_url(url).get_backend_name() == "postgresql"
 
     async def take(self) -> bool:
-        """Try once; False: another service has it.
+        """Try once to take the lock. Return `False` if another service has it.
 
         Raises:
             StoreUnavailable: the database does not answer.
@@ -79,7 +79,7 @@ class DatabaseLock:
         return await self._do(self._take)
 
     async def held(self) -> bool:
-        """It is still ours, by its own connection. Never raises."""
+        """Return whether the lock is still held, asking by its own connection. Never raises."""
         try:
             return await self._do(self._is_held)
         except (StoreUnavailable, RuntimeError):
@@ -89,7 +89,7 @@ class DatabaseLock:
         """Check the lock from another connection, in the transaction that is about to write.
 
         Raises:
-            StoreUnavailable: it is not there any more.
+            StoreUnavailable: the lock is lost.
         """
         parameters = {"pid": self._pid, "high": HIGH, "low": LOW}
         if self._pid is None or not connection.execute(_HELD, parameters).scalar():
@@ -98,7 +98,7 @@ class DatabaseLock:
             )
 
     def close(self) -> None:
-        """Give it back. Can be called twice."""
+        """Release the lock. Can be called twice."""
         try:
             self._thread.submit(self._give_back).result()
         except RuntimeError:

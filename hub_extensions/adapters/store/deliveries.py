@@ -1,4 +1,4 @@
-"""Notices on their way to users: kept from the change that makes them until they are taken or given up."""
+"""Table of notices to users, from the change that creates them until they are accepted or given up."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DELIVERIES = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the deliveries of `changes`, and remove those that are over."""
+    """Write the deliveries of `changes`, and remove those that are done."""
     upsert(connection, DELIVERIES, map(asdict, changes.deliveries))
     if changes.delivered:
         same = sa.and_(DELIVERIES.c.id == sa.bindparam("gone_id"), DELIVERIES.c.channel == sa.bindparam("by"))
@@ -39,11 +39,11 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def deliveries(connection: Connection) -> tuple[Delivery, ...]:
-    """All that are on their way, in the order in which they are due."""
+    """Return all deliveries, in the order in which they are due."""
     rows = connection.execute(sa.select(DELIVERIES).order_by(DELIVERIES.c.due, DELIVERIES.c.id, DELIVERIES.c.channel))
     return tuple(Delivery(**row) for row in rows.mappings())
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove what was for this user."""
+    """Remove the deliveries to a user."""
     connection.execute(sa.delete(DELIVERIES).where(DELIVERIES.c.user == user))

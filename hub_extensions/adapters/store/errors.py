@@ -1,4 +1,4 @@
-"""What can go wrong with the store, as a sentence for an admin. Not here: what the service does about it."""
+"""Errors of the store, as sentences for administrators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _POSTGRESQL = (
 
 
 class StoreUnavailable(Exception):
-    """The store cannot be read or written now; nothing of what was asked is half-written.
+    """The store cannot be read or written now. Nothing was written in part.
 
     Attributes:
         message: what is wrong and what to do, without passwords.
@@ -43,10 +43,10 @@ class StoreUnavailable(Exception):
 
 
 class StoreTooNew(StoreUnavailable):
-    """The database was written by a newer version of this product.
+    """A newer version of this product wrote the database.
 
     Attributes:
-        found, ours: the schema numbers, e.g. ``0007`` and ``0002``.
+        found, ours: the schema numbers, for example ``0007`` and ``0002``.
     """
 
     def __init__(self, found: str, ours: str) -> None:
@@ -59,7 +59,8 @@ class StoreTooNew(StoreUnavailable):
 
 
 def as_unavailable(error: Exception, where: str) -> StoreUnavailable | None:
-    """`error` as a sentence about the database `where`; None when it is a fault of ours, which is not to be hidden."""
+    """Convert an error to a sentence about the database `where`; `None` for a programming error, which must not be
+    hidden."""
     if isinstance(error, StoreUnavailable):
         return error
     if isinstance(error, PoolTimeout):

@@ -1,7 +1,4 @@
-"""Forecasts that were given, and what came true of them: no names, and no ticket once it is over.
-
-Not here: how they are judged (``core/forecast/results.py``).
-"""
+"""Table of given forecasts and their outcomes. Names are not stored, and tickets only until they end."""
 
 from __future__ import annotations
 
@@ -47,17 +44,17 @@ FORECASTS = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the forecasts of `changes`; one that is known already is replaced."""
+    """Write the forecasts of `changes`, replacing known ones."""
     upsert(connection, FORECASTS, map(_row, changes.forecasts))
 
 
 def open_ones(connection: Connection) -> tuple[Given, ...]:
-    """Of which it is not known yet what came true, the oldest first."""
+    """Return the forecasts whose outcome is still open, the oldest first."""
     return _given(connection, sa.select(FORECASTS).where(FORECASTS.c.end == "").order_by(FORECASTS.c.at))
 
 
 def matured(connection: Connection) -> tuple[Given, ...]:
-    """Of each pool those by which it is judged and corrected, in the order in which they came true."""
+    """Return the forecasts by which each pool is judged and corrected, in the order of their outcomes."""
     found: dict[str, Given] = {}
     pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()
     for pool in tuple(connection.scalars(pools)):
@@ -70,7 +67,7 @@ def matured(connection: Connection) -> tuple[Given, ...]:
 
 
 def prune(connection: Connection, before: datetime) -> None:
-    """Remove those that were given before."""
+    """Remove forecasts that were given before this time."""
     connection.execute(sa.delete(FORECASTS).where(FORECASTS.c.at < before))
 
 

@@ -1,10 +1,11 @@
-"""The gate's own store: sessions of browsers, and sign-ins that are under way; an SQLite file or PostgreSQL.
+"""The gate's own store: sessions of browsers, and pending sign-ins, in an SQLite file or PostgreSQL.
 
-A thief of the database can open nothing with it: of a cookie it has the hash, of a sign-in's state and browser too, and
-the hub's token is sealed by the cookie itself (``gate/sessions.py``), and the keys that sign assertions are sealed too
+A stolen database opens no session. It has hashes of cookies and of a sign-in's state and browser. The hub's token is
+encrypted by the cookie itself (``gate/sessions.py``), and the keys that sign assertions are encrypted too
 (``gate/keys.py``). Each method is one transaction.
-In PostgreSQL several gates have one store: what one of them ends is told to the others in the same transaction.
-Not here: what is kept in memory, when a session ends, and how the others hear of it (``gate_news.py``).
+
+In PostgreSQL, several gates share one store. If one of them ends a session, it notifies the others in the same
+transaction (``gate_news.py``).
 """
 
 from __future__ import annotations
@@ -27,8 +28,7 @@ from hub_extensions.adapters.store.schema_upgrade import migrate
 GATE_METADATA = sa.MetaData()
 GATE_MIGRATIONS = Path(__file__).parent / "gate_migrations"
 GATE_VERSION_TABLE = "gate_alembic_version"
-MOST_SIGN_INS = 10_000
-"""So many are under way at once; with one more the oldest is forgotten, for anybody may begin one."""
+MOST_SIGN_INS = 10_000  # pending sign-ins; the oldest is discarded first, because anybody may begin one
 
 _SESSIONS = sa.Table(
     "gate_sessions",
@@ -60,7 +60,13 @@ _SIGN_INS = sa.Table(
 
 @dataclass(frozen=True, slots=True)
 class StoredSession:
-    """A session as it is kept. `id`: the cookie's hash. `sealed`: the hub's token. `rounds`: see `GateSession`."""
+    """A session.
+
+    Attributes:
+        id: the cookie's hash.
+        sealed: the hub's token, encrypted.
+        rounds: see `GateSession`.
+    """
 
     id: str
     user: str
@@ -73,7 +79,11 @@ class StoredSession:
 
 @dataclass(frozen=True, slots=True)
 class StoredSignIn:
-    """A sign-in that is under way. `state`, `browser`: hashes of what the browser brings back."""
+    """A pending sign-in.
+
+    Attributes:
+        state, browser: hashes of the values that the browser brings back.
+    """
 
     state: str
     browser: str
@@ -83,14 +93,18 @@ class StoredSignIn:
 
 
 class GateStore:
-    """The tables, through an engine of one connection."""
+    """The tables, through an engine with one connection."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
     @classmethod
     def open(cls, url: str) -> GateStore:
-        """With the tables at this version's schema. Raises StoreUnavailable; the text has no password."""
+        """Return the store, with the tables migrated to this version's schema.
+
+        Raises:
+            StoreUnavailable: it cannot be opened. The text contains no password.
+        """
         parsed = parse_url(url)
         engine = make_engine(parsed)
         try:
@@ -102,22 +116,22 @@ class GateStore:
 
     @property
     def is_shared(self) -> bool:
-        """Another gate may write sessions here too."""
+        """Whether another gate may write sessions here too."""
         return self._engine.dialect.name == "postgresql"
 
     def sessions(self) -> list[StoredSession]:
-        """All of them."""
+        """Return all sessions."""
         with self._engine.begin() as connection:
             return [StoredSession(**row) for row in connection.execute(sa.select(_SESSIONS)).mappings()]
 
     def session(self, id: str) -> StoredSession | None:
-        """One; None: there is none."""
+        """Return a session, or `None`."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SESSIONS).where(_SESSIONS.c.id == id)).mappings().first()
         return None if row is None else StoredSession(**row)
 
     def put(self, session: StoredSession, instead_of: str = "") -> None:
-        """Write a session, and remove the one that it takes the place of."""
+        """Write a session, and remove the session that it replaces."""
         with self._engine.begin() as connection:
             if instead_of:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
@@ -125,14 +139,15 @@ class GateStore:
             upsert(connection, _SESSIONS, [asdict(session)])
 
     def put_all(self, sessions: Iterable[StoredSession]) -> None:
-        """Write many at once."""
+        """Write many sessions at once."""
         with self._engine.begin() as connection:
             upsert(connection, _SESSIONS, map(asdict, sessions))
 
     def remove(self, ids: Collection[str], user: str = "", of_hub: Collection[str] | None = None) -> set[str]:
-        """These sessions have ended, and those of `user` that came from these of the hub's sessions (None: from any).
+        """Remove these sessions, and those of `user` that were created from these sessions of the hub (from any if
+        `None`).
 
-        Also those that another gate has made and this one never saw; returns the ids of all that were here.
+        Sessions that another gate created are removed too. Return the ids of all removed sessions.
         """
         gone: set[str] = set()
         with self._engine.begin() as connection:
@@ -149,12 +164,12 @@ class GateStore:
         return gone
 
     def uses(self) -> dict[str, datetime]:
-        """When each session was last used, as far as it was written."""
+        """Return when each session was last used, as far as it was written."""
         with self._engine.begin() as connection:
             return {row.id: row.last_use for row in connection.execute(sa.select(_SESSIONS.c.id, _SESSIONS.c.last_use))}
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
-        """Write when sessions were last used; a later use that another gate wrote stays."""
+        """Write when sessions were last used. A later use that another gate wrote stays."""
         rows = [{"which": id, "used": used} for id, used in last_uses.items()]
         if rows:
             change = sa.update(_SESSIONS).where(
@@ -165,7 +180,7 @@ class GateStore:
                 connection.execute(change.values(last_use=sa.bindparam("used", type_=UtcTime())), rows)
 
     def begin(self, sign_in: StoredSignIn, over: datetime) -> None:
-        """Write a sign-in; those begun before `over`, and the oldest that are too many, are forgotten."""
+        """Write a sign-in. Sign-ins begun before `over` are discarded, and the oldest if there are too many."""
         with self._engine.begin() as connection:
             connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.begun < over))
             count = connection.execute(sa.select(sa.func.count()).select_from(_SIGN_INS)).scalar_one()
@@ -175,26 +190,26 @@ class GateStore:
             upsert(connection, _SIGN_INS, [asdict(sign_in)])
 
     def find(self, state: str) -> StoredSignIn | None:
-        """A sign-in that is under way; None: there is none."""
+        """Return a pending sign-in, or `None`."""
         with self._engine.begin() as connection:
             row = connection.execute(sa.select(_SIGN_INS).where(_SIGN_INS.c.state == state)).mappings().first()
         return None if row is None else StoredSignIn(**row)
 
     def finish(self, state: str) -> bool:
-        """It has come back; False: it had already, so this is another one's."""
+        """Remove a sign-in whose browser came back. Return `False` if it was removed before: this is a repeat."""
         with self._engine.begin() as connection:
             return connection.execute(sa.delete(_SIGN_INS).where(_SIGN_INS.c.state == state)).rowcount == 1
 
     def keys(self) -> dict[str, bytes]:
-        """The keys that sign assertions, sealed, by when they were made; the oldest first."""
+        """Return the encrypted keys that sign assertions, by time of creation, the oldest first."""
         with self._engine.begin() as connection:
             found = connection.execute(sa.select(_KEYS.c.made, _KEYS.c.sealed).order_by(_KEYS.c.made))
             return {made: bytes(sealed) for made, sealed in found}
 
     def put_key(self, made: str, sealed: bytes, after: str, kept: Collection[str]) -> bool:
-        """Write a key, if the newest is still `after` ("": there is none), and leave beside it only those of `kept`.
+        """Write a key if the newest is still `after` ("" if the table is empty), and remove other keys than `kept`.
 
-        False: another gate has written one meanwhile.
+        Return `False` if another gate has written a key meanwhile.
         """
         with self._engine.begin() as connection:
             if self.is_shared:
@@ -208,11 +223,11 @@ class GateStore:
         return True
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._engine.dispose()
 
     def _notify(self, connection: Connection, news: News) -> None:
-        """To the other gates, when this transaction is committed."""
+        """Notify the other gates when this transaction is committed."""
         if self.is_shared:
             for letter in letters_of(news):
                 connection.execute(sa.select(sa.func.pg_notify(CHANNEL, letter)))

@@ -1,11 +1,12 @@
-"""What several gates with one PostgreSQL database tell each other: sessions that ended, and keys that changed.
+"""Notifications between gates that share one PostgreSQL database: ended sessions, and changed keys.
 
-A gate that writes an end tells it in the same transaction (NOTIFY), and the others hear it within milliseconds. Nothing
-rests on it alone: a gate that lost its connection looks at all that is kept when it has one again, and asks the hub
-about each session after ``cache_seconds`` in any case. The connection also holds the lock of the one gate that does
-what is to be done once (`NewsFromOthers.leads`); it is free as soon as its holder is gone, also after a ``kill -9``.
-A pooler before the database has to leave a connection to one client (not ``transaction`` mode).
-Not here: what is done about it (``gate/others.py``).
+A gate that writes an end sends a notification in the same transaction (NOTIFY), and the others receive it within
+milliseconds. Nothing relies on notifications alone: a gate that lost its connection reads all stored sessions when it
+has one again, and it asks the hub about each session after ``cache_seconds`` in any case. The connection also holds the
+lock of the one gate that does work which must be done once (`NewsFromOthers.leads`). The lock is free as soon as its
+holder is gone, also after a ``kill -9``.
+
+A connection pooler must leave a connection to one client (not ``transaction`` mode).
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from hub_extensions.adapters.store.database import make_engine, parse_url, where
 from hub_extensions.adapters.store.errors import StoreUnavailable
 
 CHANNEL = "jupyterhub_gpu_gate"
-MOST_IDS = 64
-"""In one letter: PostgreSQL takes 8,000 bytes."""
-LEAD_EVERY = 5.0
-"""Seconds from one try to become the one that leads to the next."""
+MOST_IDS = 64  # in one notification; PostgreSQL allows 8,000 bytes
+LEAD_EVERY = 5.0  # seconds between two attempts to become the leading gate
 _LEAD = 0x6A68677075000003
 
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What another gate did, or this one itself.
+    """Changes by another gate, or by this one.
 
     Attributes:
-        user: who was signed out; "": nobody was. ended: ids of sessions that are over. keys: other keys sign.
-        missed: there may have been more that was not heard.
+        user: the user who was signed out; "" if nobody was.
+        ended: ids of sessions that have ended.
+        keys: whether the keys that sign have changed.
+        missed: whether notifications may have been lost.
     """
 
     user: str = ""
@@ -46,14 +47,14 @@ class News:
 
 
 def letters_of(news: News) -> Iterator[str]:
-    """Texts that are short enough."""
+    """Return the news as texts that are short enough for a notification."""
     for start in range(0, max(1, len(news.ended)), MOST_IDS):
         ended = news.ended[start : start + MOST_IDS]
         yield json.dumps({"user": news.user, "ended": ended, "keys": news.keys})
 
 
 def news_in(letter: str) -> News:
-    """What it says; one that cannot be read says that something was missed."""
+    """Parse a notification. If that fails, the news has `missed`."""
     try:
         found = json.loads(letter)
         return News(str(found["user"]), tuple(map(str, found["ended"])), found["keys"] is True)
@@ -62,11 +63,11 @@ def news_in(letter: str) -> News:
 
 
 class NewsFromOthers:
-    """Listens, on a connection of its own, in whichever one thread calls it.
+    """Listens on a connection of its own, in one thread of the caller.
 
     Attributes:
-        leads: this gate is the one of all that does what is to be done once.
-        try_again_at: to become it; on the running clock.
+        leads: whether this gate is the one that does work which must be done once.
+        try_again_at: when it tries to lead again, on the running clock.
     """
 
     def __init__(self, url: str) -> None:
@@ -78,7 +79,11 @@ class NewsFromOthers:
         self.leads = False
 
     def wait(self, seconds: float) -> list[News]:
-        """What is heard next, or nothing within this time. Raises StoreUnavailable: the connection is lost."""
+        """Wait for the next news, at most for this time.
+
+        Raises:
+            StoreUnavailable: the connection is lost.
+        """
         try:
             if self._connection is None:
                 return [self._connect()]
@@ -91,7 +96,7 @@ class NewsFromOthers:
             raise StoreUnavailable(f"{self._where} does not tell what other gates do: {kind}") from None
 
     def close(self) -> None:
-        """Let go of the connection, and of the lock with it."""
+        """Close the connection, which releases the lock."""
         connection, self._connection, self.leads = self._connection, None, False
         if connection is not None:
             connection.invalidate()

@@ -1,4 +1,4 @@
-"""What happened, in words: the journal, and notices to users. Only added to, and pruned. Not here: ``usage.py``."""
+"""Tables of the journal and of notices to users. Rows are only added and pruned."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _columns(row: JournalRow | NoticeRow) -> dict[str, object]:
 
 
 def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[JournalRow, ...]:
-    """The last of these rows, the newest first, in the order in which they were written (not by the clock)."""
+    """Return the last matching rows, the newest first, in the order in which they were written."""
     columns = [column for column in JOURNAL.columns if column.name != "id"]
     chosen = sa.select(*columns).where(*conditions(which)).order_by(JOURNAL.c.id.desc())
     rows = connection.execute(chosen.limit(limit))
@@ -65,7 +65,7 @@ def journal(connection: Connection, limit: int, which: JournalFilter) -> tuple[J
 
 
 def conditions(which: JournalFilter) -> tuple[sa.ColumnElement[bool], ...]:
-    """What rows of the journal have to be."""
+    """Return the SQL conditions of a filter."""
     found = (
         None if which.since is None else JOURNAL.c.at >= which.since,
         None if which.until is None else JOURNAL.c.at < which.until,
@@ -89,7 +89,7 @@ def _with_words(words: str, codes: Iterable[str]) -> sa.ColumnElement[bool]:
 
 
 def notices(connection: Connection, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-    """The notices of `since` or later, the newest first; `user` None: everybody's."""
+    """Return the notices from `since` on, the newest first; everybody's if `user` is `None`."""
     columns = [column for column in NOTICES.columns if column.name != "id"]
     chosen = sa.select(*columns).where(NOTICES.c.at >= since).order_by(NOTICES.c.id.desc())
     rows = connection.execute(chosen if user is None else chosen.where(NOTICES.c.user == user))
@@ -97,18 +97,18 @@ def notices(connection: Connection, user: str | None, since: datetime) -> tuple[
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Everybody that notices name."""
+    """Return all users in the notices."""
     return tuple(connection.scalars(sa.select(NOTICES.c.user).distinct()))
 
 
 def prune(connection: Connection, *, notices_before: datetime, journal_before: datetime) -> None:
-    """Remove notices older than the first time, journal rows older than the second."""
+    """Remove notices older than the first time, and journal rows older than the second."""
     connection.execute(sa.delete(NOTICES).where(NOTICES.c.at < notices_before))
     connection.execute(sa.delete(JOURNAL).where(JOURNAL.c.at < journal_before))
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the notices and journal rows that name the user; what they did as an admin has no name any more."""
+    """Remove the notices and journal rows about a user. Rows about others lose the user's name as administrator."""
     as_admin = sa.update(JOURNAL).where(JOURNAL.c.actor == f"admin {user}")
     connection.execute(as_admin.values(actor="admin"))
     connection.execute(sa.delete(NOTICES).where(NOTICES.c.user == user))
@@ -116,7 +116,7 @@ def forget(connection: Connection, user: str) -> None:
 
 
 def keeps(connection: Connection, since: datetime) -> tuple[tuple[str, datetime], ...]:
-    """Who has pressed *keep* since then, and when, the oldest first."""
+    """Return who has pressed *keep* since then, and when, the oldest first."""
     chosen = sa.select(JOURNAL.c.user, JOURNAL.c.at).where(JOURNAL.c.kind == "kept", JOURNAL.c.at >= since)
     rows = connection.execute(chosen.order_by(JOURNAL.c.id))
     return tuple((row.user, row.at) for row in rows if row.user)

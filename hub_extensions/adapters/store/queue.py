@@ -1,4 +1,4 @@
-"""Tickets and leases: who is in line and who holds what. Ended tickets stay for a while, ended leases do not."""
+"""Tables of tickets and leases. Ended tickets are kept for a while, ended leases are removed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ LEASES = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the tickets and leases of `changes`; leases that ended are removed."""
+    """Write the tickets and leases of `changes`, and remove leases that have ended."""
     upsert(connection, TICKETS, map(_ticket_values, changes.tickets))
     upsert(connection, LEASES, (_lease_values(each) for each in changes.leases if each.state is not LeaseState.ENDED))
     ended = [{"gone": each.id} for each in changes.leases if each.state is LeaseState.ENDED]
@@ -76,39 +76,39 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def live_tickets(connection: Connection) -> tuple[Ticket, ...]:
-    """Waiting and admitted tickets, in the order in which they joined."""
+    """Return waiting and admitted tickets, in the order in which they joined."""
     live = TICKETS.c.state.in_([TicketState.WAITING.value, TicketState.ADMITTED.value])
     rows = connection.execute(sa.select(TICKETS).where(live).order_by(TICKETS.c.joined, TICKETS.c.place, TICKETS.c.id))
     return tuple(_ticket(row) for row in rows.mappings())
 
 
 def leases(connection: Connection) -> tuple[Lease, ...]:
-    """Leases that have not ended."""
+    """Return the leases that have not ended."""
     rows = connection.execute(sa.select(LEASES).order_by(LEASES.c.since, LEASES.c.id))
     return tuple(_lease(row) for row in rows.mappings())
 
 
 def next_place(connection: Connection) -> int:
-    """Larger than the place of any stored ticket, 1 without one."""
+    """Return a number larger than the place of any stored ticket; 1 without tickets."""
     return int(connection.scalar(sa.select(sa.func.max(TICKETS.c.place))) or 0) + 1
 
 
 def last_offers(connection: Connection, user: str) -> tuple[OfferId, ...]:
-    """The offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
+    """Return the offers of the user's newest ticket. Places only grow, so a clock that was set back does not matter."""
     newest = sa.select(TICKETS.c.choices).where(TICKETS.c.user == user).order_by(TICKETS.c.place.desc()).limit(1)
     wanted_offers = connection.scalar(newest)
     return _known(wanted_offers or ())
 
 
 def last_offers_by_user(connection: Connection) -> dict[str, tuple[OfferId, ...]]:
-    """`last_choice` of every user."""
+    """Return `last_offers` of every user."""
     newest = sa.select(sa.func.max(TICKETS.c.place)).group_by(TICKETS.c.user)
     rows = connection.execute(sa.select(TICKETS.c.user, TICKETS.c.choices).where(TICKETS.c.place.in_(newest)))
     return {user: _known(wanted_offers) for user, wanted_offers in rows}
 
 
 def _known(wanted_offers: Iterable[tuple[str, int]]) -> tuple[OfferId, ...]:
-    """What was chosen, without what is no offer's id: it is only what a form begins with."""
+    """Return the chosen offers whose ids are valid. They are only the default of the form."""
     found = []
     for offer, _ in wanted_offers:
         with suppress(OfferIdError):
@@ -123,7 +123,7 @@ def prune(connection: Connection, before: datetime) -> None:
 
 
 def forget(connection: Connection, user: str) -> None:
-    """Remove the user's ended tickets. What is live ends first, as it does for everybody."""
+    """Remove the user's ended tickets. Live tickets end first, as for everybody."""
     ended = TICKETS.c.state == TicketState.ENDED.value
     connection.execute(sa.delete(TICKETS).where(ended, TICKETS.c.user == user))
 
@@ -170,7 +170,7 @@ def _ticket(row: Any) -> Ticket:
 
 
 def _demands(kept: object) -> PodDemands | None:
-    """What was kept; what another version wrote otherwise is not known."""
+    """Return the stored demands, or `None` if another version wrote them in another format."""
     try:
         return None if kept is None else _DEMANDS.validate_python(kept)
     except ValidationError:

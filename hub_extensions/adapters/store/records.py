@@ -1,7 +1,4 @@
-"""What goes into the store and what comes out: frozen values over the types of ``core``.
-
-Not here: tables, SQL, and what a row means for a decision. All times are aware UTC.
-"""
+"""The values that go into the store and come out of it. All times are aware UTC."""
 
 from __future__ import annotations
 
@@ -21,17 +18,17 @@ from hub_extensions.core.usage import Minute, Use, UseEnd
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Everything the service goes on with after a restart.
+    """The values that the service needs after a restart.
 
     Attributes:
-        tickets: waiting and admitted ones, in the order in which they joined.
-        leases: those that have not ended, a lost device's included.
+        tickets: waiting and admitted tickets, in the order in which they joined.
+        leases: leases that have not ended, also those of lost devices.
         facts: of the running servers.
-        uses: those that are not over.
-        next_place: larger than any place that was ever given to a ticket which is still stored; 1 in a new store.
-        meta: the service's own notes to itself, by name.
-        deliveries: notices on their way to users.
-        forecasts: those of which it is not known yet what came true.
+        uses: open uses.
+        next_place: larger than the place of any stored ticket; 1 in a new store.
+        meta: small values of the service, by name.
+        deliveries: notices that are being sent to users.
+        forecasts: forecasts whose outcome is still open.
     """
 
     tickets: tuple[Ticket, ...]
@@ -46,7 +43,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class TicketRow:
-    """A ticket, and how and why it ended once it did."""
+    """A ticket, and how and why it ended if it has ended."""
 
     ticket: Ticket
     end: TicketEnd | None = None
@@ -56,14 +53,17 @@ class TicketRow:
 
 @dataclass(frozen=True, slots=True)
 class JournalRow:
-    """One decision, as a text for an admin; None: not about one.
+    """One decision, as a text for administrators.
 
     Attributes:
-        kind: a code (``admitted``, ``stopped``). text: why.
-        actor: who did it: ``user``, ``admin <name>``, ``hub``, ``service``; "" in rows of before 0003.
-        evidence: on what: figures, their age, who measured them; "" where there is nothing more to say.
-        reasons: what `text` says, for readers of other languages; none: it is shown as it stands.
-        grounds: the same of `evidence`.
+        ticket, lease, user, server: `None` if it is not about one.
+        kind: a code (``admitted``, ``stopped``).
+        text: why.
+        actor: ``user``, ``admin <name>``, ``hub`` or ``service``; "" if unknown.
+        evidence: figures, their age, and who measured them; "" if there is nothing to add.
+        reasons: the reasons that `text` was made from, for readers of other languages; empty if it was not made from
+            any.
+        grounds: the same for `evidence`.
     """
 
     at: datetime
@@ -88,18 +88,22 @@ class JournalRow:
         actor: str,
         grounds: Sequence[Reason] = (),
     ) -> JournalRow:
-        """A row whose texts are made of reasons. `about`: lease, user and server."""
+        """Create a row whose texts are made of reasons.
+
+        Args:
+            about: lease, user and server.
+        """
         text, evidence = as_text(reasons), as_text(grounds, ", ")
         return cls(at, kind, None, *about, text, actor, evidence, tuple(reasons), tuple(grounds))
 
 
 @dataclass(frozen=True, slots=True)
 class JournalFilter:
-    """Which rows of the journal: from `since` (included) until `until` (not included), of a user, of some kinds.
+    """Selects rows of the journal, from `since` (included) to `until` (excluded).
 
     Attributes:
-        words: part of the text, the evidence, the user, the server or who did it, in any case of letters.
-        codes: or a reason of the row has one of these: a reader of another language means them with the words.
+        words: part of the text, the evidence, the user, the server or the actor; case is ignored.
+        codes: rows with one of these reasons match too, because `words` may be in another language.
     """
 
     since: datetime | None = None
@@ -112,9 +116,11 @@ class JournalFilter:
 
 @dataclass(frozen=True, slots=True)
 class NoticeRow:
-    """Something to tell a user at the next page.
+    """A notice for the next page of a user.
 
-    `server` is "" for the default server; `reasons` are as those of `JournalRow`.
+    Attributes:
+        server: "" for the default server.
+        reasons: as those of `JournalRow`.
     """
 
     at: datetime
@@ -125,24 +131,24 @@ class NoticeRow:
 
     @classmethod
     def because(cls, at: datetime, user: str, server: str, *reasons: Reason) -> NoticeRow:
-        """A notice whose text is made of reasons; what they say in the log is not for users."""
+        """Create a notice whose text is made of reasons, without what they add for the log."""
         return cls(at, user, server, as_text(reasons), tuple(replace(each, log_message="") for each in reasons))
 
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What one decision changes: written together or not at all.
+    """The changes of one decision, written together or not at all.
 
-    What has a key replaces what is stored under it: a ticket and a lease (id), facts (user and server), an open use and
-    a usage record (key), a sample (use and minute), a delivery (id and channel), a forecast (id), a note in `meta`. A
-    lease whose state is ``ENDED`` is removed: its usage record and the journal are its history. Journal rows and
-    notices are added.
+    A value with a key replaces the stored one: a ticket and a lease (id), facts (user and server), an open use and a
+    usage record (key), a sample (use and minute), a delivery (id and channel), a forecast (id), a small value in `meta`
+    (name). A lease whose state is ``ENDED`` is removed: its usage record and the journal are its history. Journal rows
+    and notices are added.
 
     Attributes:
-        gone_facts: (user, server) of facts to remove; facts of the same server in `facts` win.
-        gone_uses: keys of open uses to remove, which are over.
-        end: how what ends by these changes ends; None: as the engine sees it (``engine/usage.py``).
-        delivered: (id, channel) of deliveries to remove: taken, given up, or not true any more.
+        gone_facts: (user, server) of facts to remove. Facts of the same server in `facts` win.
+        gone_uses: keys of open uses to remove, because they have ended.
+        end: how the uses end that end by these changes; `None` if the engine derives it (``engine/uses/usage.py``).
+        delivered: (id, channel) of deliveries to remove: accepted, given up, or not true any more.
         stops, gone_stops: stops of servers to keep, and to remove, by `StopRecord.key`. The state writes all stops that
             are left as one note, so the store itself does not read these two.
     """
@@ -167,5 +173,5 @@ class Changes:
 
     @property
     def empty(self) -> bool:
-        """Nothing to write."""
+        """Whether there is nothing to write."""
         return not any(getattr(self, each.name) for each in fields(self) if each.name != "end")

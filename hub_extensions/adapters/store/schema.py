@@ -1,7 +1,4 @@
-"""What all tables share: their metadata, how times, texts and structures are kept, and how a row replaces another.
-
-Not here: the tables themselves (``queue.py``, ``servers.py``, ``history.py``).
-"""
+"""The basis of all tables: metadata, column types, and replacing a row by another."""
 
 from __future__ import annotations
 
@@ -20,18 +17,17 @@ from hub_extensions.core.text.reasons import Reason, recalled
 
 METADATA = sa.MetaData()
 
+# a key that counts by itself; SQLite does so for INTEGER only
 SERIAL = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-"""A key that counts by itself: SQLite does that for INTEGER only."""
 
 
 class UtcTime(sa.types.TypeDecorator[datetime]):
-    """Aware in, aware UTC out; kept as naive UTC, which SQLite and PostgreSQL compare in the same way."""
+    """A time: aware in, aware UTC out. It is stored as naive UTC, which both databases compare in the same way."""
 
     impl = sa.DateTime
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """To the database."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -39,18 +35,16 @@ class UtcTime(sa.types.TypeDecorator[datetime]):
         return value.astimezone(timezone.utc).replace(tzinfo=None)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """From the database."""
         return None if value is None else value.replace(tzinfo=timezone.utc)
 
 
 class CleanText(sa.types.TypeDecorator[str]):
-    """Text. What neither database can keep (NUL, lone surrogates) becomes U+FFFD: no odd name ever loses a commit."""
+    """Text. Characters that a database cannot store (NUL, lone surrogates) become U+FFFD, so every commit succeeds."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """To the database."""
         if value is None or (value.isascii() and "\0" not in value):
             return value
         kept = value.replace("\0", "�")
@@ -58,55 +52,49 @@ class CleanText(sa.types.TypeDecorator[str]):
 
 
 class OfferIds(sa.types.TypeDecorator[OfferId]):
-    """An offer's id: its text in the database, an `OfferId` here."""
+    """An offer's id: text in the database, `OfferId` in Python."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: OfferId | None, dialect: Dialect) -> str | None:
-        """To the database."""
         return None if value is None else str(value)
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> OfferId | None:
-        """From the database."""
         return None if value is None else OfferId(value)
 
 
 class JsonColumn(sa.types.TypeDecorator[Any]):
-    """Lists and mappings as JSON text, in ASCII: nothing in it can be what a database does not keep."""
+    """Lists and mappings as JSON text in ASCII, which every database can store."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
-        """To the database."""
         return None if value is None else json.dumps(value, separators=(",", ":"))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
-        """From the database."""
         return None if value is None else json.loads(value)
 
 
 class ReasonsColumn(sa.types.TypeDecorator[tuple[Reason, ...]]):
-    """Reasons by code and parameters, as JSON text; none where another version wrote one that is not known here."""
+    """Reasons by code and parameters, as JSON text; empty if another version wrote a reason that is unknown here."""
 
     impl = sa.Text
     cache_ok = True
 
     def process_bind_param(self, value: Sequence[Reason] | None, dialect: Dialect) -> str | None:
-        """To the database."""
         kept = [[each.reason, dict(each.params)] for each in value or ()]
         return json.dumps(kept, separators=(",", ":")) if kept else None
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> tuple[Reason, ...]:
-        """From the database."""
         kept = [recalled(*each) if len(each) == 2 else None for each in json.loads(value or "[]")]
         known = tuple(each for each in kept if each is not None)
         return known if len(known) == len(kept) else ()
 
 
 def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, object]]) -> None:
-    """Insert `rows` into `table`; a row with the same primary key is replaced. Many rows are one round trip."""
+    """Insert `rows` into `table`, replacing rows with the same primary key. Many rows are one round trip."""
     values = list(rows)
     if not values:
         return

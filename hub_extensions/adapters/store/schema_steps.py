@@ -1,7 +1,4 @@
-"""The steps of one of our schemas (alembic's ``versions``), and a database that is brought along them.
-
-Not here: what is refused, and what is copied before (``schema_upgrade.py``, ``sign_on.py``).
-"""
+"""Running the migrations of one schema (alembic's ``versions``)."""
 
 from __future__ import annotations
 
@@ -15,22 +12,21 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Engine
 
-_LOCK = 0x6A68677075000002
-"""The advisory lock under which a schema is changed."""
+_LOCK = 0x6A68677075000002  # the advisory lock under which a schema is changed
 
 
 def newest(migrations: Path) -> str:
-    """The schema that the last step in this folder leads to."""
+    """Return the newest schema in this folder."""
     return _revisions(migrations)[0]
 
 
 def is_known(revision: str, migrations: Path) -> bool:
-    """Whether a step in this folder leads to it."""
+    """Return whether this folder has a migration to this schema."""
     return revision in _revisions(migrations)
 
 
 def schema_of(engine: Engine, version_table: str) -> str | None:
-    """The schema that the database says it has; None: it has none."""
+    """Return the schema of the database, or `None` if the database does not record one."""
     with engine.connect() as connection:
         return MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
 
@@ -61,7 +57,7 @@ def stamp(engine: Engine, migrations: Path) -> None:
 
 
 def run_steps(engine: Engine, migrations: Path) -> None:
-    """Go to the newest, in one transaction."""
+    """Migrate to the newest schema, in one transaction."""
     config = _config(migrations)
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":  # two that start at once: the second finds everything done
@@ -71,7 +67,11 @@ def run_steps(engine: Engine, migrations: Path) -> None:
 
 
 def run_in_alembic(metadata: sa.MetaData, version_table: str, prefix: str) -> None:
-    """What an ``env.py`` does when alembic runs it. `prefix`: of our tables; others are not looked at."""
+    """Run the migrations from an ``env.py``.
+
+    Args:
+        prefix: of our tables; other tables are ignored.
+    """
     context.configure(
         connection=context.config.attributes["connection"],
         target_metadata=metadata,
@@ -91,5 +91,5 @@ def _config(migrations: Path) -> Config:
 
 @lru_cache
 def _revisions(migrations: Path) -> tuple[str, ...]:
-    """The newest first."""
+    """Return the migrations, the newest first."""
     return tuple(each.revision for each in ScriptDirectory.from_config(_config(migrations)).walk_revisions())

@@ -1,7 +1,4 @@
-"""Brings a database to this version's schema, one step after the other, after a copy of it was made.
-
-Not here: how the database is opened (``database.py``), and the steps themselves (``schema_steps.py``).
-"""
+"""Migration of a database to this version's schema, after a copy of it was made."""
 
 from __future__ import annotations
 
@@ -17,8 +14,7 @@ from hub_extensions.adapters.store.schema_steps import is_known, missing_from, n
 
 MIGRATIONS = Path(__file__).parent / "migrations"
 VERSION_TABLE = "gpu_alembic_version"
-COPIES = 3
-"""So many copies of an SQLite file are kept."""
+COPIES = 3  # copies of an SQLite file that are kept
 
 
 def migrate(
@@ -27,13 +23,13 @@ def migrate(
     version_table: str = VERSION_TABLE,
     metadata: sa.MetaData = METADATA,
 ) -> None:
-    """Bring the database of `engine` to the newest schema of `migrations`, in one transaction.
+    """Migrate the database of `engine` to the newest schema of `migrations`, in one transaction.
 
     A database that has all tables of `metadata` and no version is given the newest version.
 
     Raises:
-        StoreTooNew: The database has a later schema.
-        StoreUnavailable: The schema is of a version before the first release, is not ours, or lacks tables or columns.
+        StoreTooNew: the database has a later schema.
+        StoreUnavailable: the schema is from before the first release, is not ours, or lacks tables or columns.
     """
     ours, found = newest(migrations), schema_of(engine, version_table)
     if found is not None and not is_known(found, migrations):
@@ -56,10 +52,11 @@ def migrate(
 
 
 def refuse_other(engine: Engine) -> None:
-    """For a command beside the service: it reads and writes a database of this version alone, and changes no schema.
+    """Refuse a database of another version, for a command beside the service, which never changes a schema.
 
     Raises:
-        StoreTooNew: a newer version wrote it. StoreUnavailable: an older one did, or it is none of ours.
+        StoreTooNew: a newer version wrote it.
+        StoreUnavailable: an older version wrote it, or it is not our database.
     """
     ours, found = newest(MIGRATIONS), schema_of(engine, VERSION_TABLE)
     if found == ours:

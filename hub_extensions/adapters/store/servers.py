@@ -1,4 +1,4 @@
-"""What the service remembers of running servers, and its own notes to itself."""
+"""Tables of running servers, and of small values of the service."""
 
 from __future__ import annotations
 
@@ -44,10 +44,8 @@ FACTS = sa.Table(
     sa.Column("unheard", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
-ADMINS_WORDS = ": "
-"""Between the code of an order and the words of the admin whose it is; no code has it."""
-SEVERAL = "["
-"""With this begins the JSON list of several orders, each with its time; no code begins so."""
+ADMINS_WORDS = ": "  # separates the code of an order from the administrator's words; no code contains it
+SEVERAL = "["  # begins the JSON list of several orders with their times; no code begins with it
 
 META = sa.Table(
     "gpu_meta",
@@ -58,7 +56,7 @@ META = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the facts and notes of `changes`; facts that are gone are removed first."""
+    """Write the facts and small values of `changes`. Facts that are gone are removed first."""
     if changes.gone_facts:
         same = sa.and_(FACTS.c.user == sa.bindparam("gone_user"), FACTS.c.server == sa.bindparam("gone_server"))
         gone = [{"gone_user": user, "gone_server": server} for user, server in changes.gone_facts]
@@ -68,13 +66,13 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def facts(connection: Connection) -> tuple[ServerFacts, ...]:
-    """The facts of all servers."""
+    """Return the facts of all servers."""
     rows = connection.execute(sa.select(FACTS).order_by(FACTS.c.user, FACTS.c.server))
     return tuple(_facts(row) for row in rows.mappings())
 
 
 def meta(connection: Connection) -> dict[str, str]:
-    """The service's notes by name."""
+    """Return the small values of the service, by name."""
     return {row.name: row.value for row in connection.execute(sa.select(META))}
 
 

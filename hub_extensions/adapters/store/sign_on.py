@@ -1,9 +1,8 @@
-"""Sign-on sessions, their audit log, and servers that are still to stop, in the hub's own database.
+"""Sign-on sessions, their audit log, and pending stops of servers, in the hub's own database.
 
-It writes through the hub's own session: what ends with a session (its row, the hub's tokens, the audit log) is one
-commit, and nothing of ours ever waits for a lock that the hub holds. The version of these tables stands in a table of
-its own, so `jupyterhub upgrade-db` does not meet it.
-Not here: which session ends and why (``core/sign_on``), and what is kept in memory (``authenticator/registry.py``).
+Everything is written through the hub's own database session. The end of a session (its row, the hub's tokens, the audit
+log) is therefore one commit, and this code never waits for a lock that the hub holds. The version of these tables is in
+a table of its own, so that `jupyterhub upgrade-db` ignores it.
 """
 
 from __future__ import annotations
@@ -83,12 +82,17 @@ HUB_USERS = sa.table(
 
 
 class SignOnTablesUnusable(ValueError):
-    """The tables are of a later version, or the database is of a kind that cannot have them; the text says so."""
+    """The tables are of a later version, or this kind of database cannot have them; the text explains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingStop:
-    """A server that is to stop. `started`: which run of it; another run is not stopped. `cause`: as of the session."""
+    """A server that has to stop.
+
+    Attributes:
+        started: the run of the server; another run is not stopped.
+        cause: why the session ended.
+    """
 
     user_id: int
     server: str
@@ -98,10 +102,10 @@ class PendingStop:
 
 
 class SignOnStore:
-    """The tables, by the hub's own database session.
+    """The tables, accessed by the hub's database session.
 
     Args:
-        db: a session of SQLAlchemy; it is never used from another thread than the hub's.
+        db: SQLAlchemy's session, used only in the hub's thread.
     """
 
     def __init__(self, db: Any) -> None:
@@ -109,9 +113,12 @@ class SignOnStore:
 
     @classmethod
     def opened(cls, db: Any) -> SignOnStore:
-        """With the tables at this version's schema. Raises SignOnTablesUnusable.
+        """Return the store, with the tables migrated to this version's schema.
 
-        From then on no failed statement of the hub is logged with its values: codes and sessions' ids are among them.
+        From then on, the hub's failed statements are logged without their values, which include codes and session ids.
+
+        Raises:
+            SignOnTablesUnusable: the tables cannot be used.
         """
         migrate(db.get_bind())
         db.get_bind().hide_parameters = True
@@ -119,7 +126,7 @@ class SignOnStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """What is written inside, and what the hub's session holds besides, is one commit, or nothing of it."""
+        """Commit what is written inside, together with the pending changes of the hub's session, or nothing of it."""
         try:
             yield
             self._db.commit()
@@ -128,11 +135,11 @@ class SignOnStore:
             raise
 
     def sessions(self) -> list[SignOnSession]:
-        """All that are kept, ended ones too."""
+        """Return all sessions, also ended ones."""
         return [SignOnSession(**row) for row in self._connection.execute(sa.select(SESSIONS)).mappings()]
 
     def put(self, sessions: Iterable[SignOnSession]) -> None:
-        """Write sessions, new ones and changed ones."""
+        """Write new and changed sessions."""
         upsert(self._connection, SESSIONS, map(asdict, sessions))
 
     def note_uses(self, last_uses: Mapping[str, datetime]) -> None:
@@ -148,11 +155,11 @@ class SignOnStore:
         self._connection.execute(sa.delete(SESSIONS).where(SESSIONS.c.ended < before))
 
     def record(self, event: SignOnEvent) -> None:
-        """Write a line of the audit log."""
+        """Add a line to the audit log."""
         self._connection.execute(sa.insert(EVENTS), asdict(event))
 
     def events(self, user: str | None, most: int) -> list[SignOnEvent]:
-        """The newest lines first; of one user, or of all."""
+        """Return lines of the audit log of one user or of all, the newest first."""
         query = sa.select(EVENTS).order_by(EVENTS.c.time.desc(), EVENTS.c.id.desc()).limit(most)
         if user is not None:
             query = query.where(EVENTS.c.user == user)
@@ -160,7 +167,7 @@ class SignOnStore:
         return [SignOnEvent(**{key: value for key, value in row.items() if key != "id"}) for row in rows]
 
     def clean_events(self, before: datetime) -> None:
-        """Remove old lines, and names that are no user's any more."""
+        """Remove old lines, and the names of users that no longer exist."""
         self._connection.execute(sa.delete(EVENTS).where(EVENTS.c.time < before))
         names = sa.select(HUB_USERS.c.name)
         self._connection.execute(sa.update(EVENTS).where(EVENTS.c.user.not_in(names)).values(user=None))
@@ -168,27 +175,27 @@ class SignOnStore:
         self._connection.execute(sa.update(EVENTS).where(gone).values(by=""))
 
     def stops(self) -> list[PendingStop]:
-        """Servers that are to stop, the first one first."""
+        """Return the pending stops, the oldest first."""
         rows = self._connection.execute(sa.select(STOPS).order_by(STOPS.c.at)).mappings()
         return [PendingStop(**row) for row in rows]
 
     def order_stops(self, stops: Iterable[PendingStop]) -> None:
-        """Write servers that are to stop."""
+        """Write pending stops."""
         upsert(self._connection, STOPS, map(asdict, stops))
 
     def remove_stop(self, stop: PendingStop) -> None:
-        """It has stopped, or there is nothing to stop. An order for another run of the server stays."""
+        """Remove a pending stop that is done or not needed. The stop of another run of the server stays."""
         run = STOPS.c.started.is_(None) if stop.started is None else STOPS.c.started == stop.started
         same = sa.and_(STOPS.c.user_id == stop.user_id, STOPS.c.server == stop.server, run)
         self._connection.execute(sa.delete(STOPS).where(same))
 
     def unknown_accounts(self) -> dict[int, datetime]:
-        """Return the users of whom nobody knows whether the provider still has them, and since when."""
+        """Return the users whose account at the provider is in doubt, and since when."""
         rows = self._connection.execute(sa.select(UNKNOWN)).mappings()
         return {row["user_id"]: row["since"] for row in rows}
 
     def note_unknown(self, user_id: int, since: datetime) -> None:
-        """Write that nobody knows whether the provider still has this user."""
+        """Write that it is unknown whether the user's account still exists at the provider."""
         upsert(self._connection, UNKNOWN, [{"user_id": user_id, "since": since}])
 
     def note_known(self, user_id: int) -> None:
@@ -202,7 +209,11 @@ class SignOnStore:
 
 
 def migrate(engine: Engine) -> None:
-    """Bring the tables to this version's schema. Raises SignOnTablesUnusable."""
+    """Migrate the tables to this version's schema.
+
+    Raises:
+        SignOnTablesUnusable: the tables cannot be used.
+    """
     if engine.dialect.name not in ("sqlite", "postgresql"):
         raise SignOnTablesUnusable(
             f"c.SignOn needs SQLite or PostgreSQL for the hub's database; c.JupyterHub.db_url is {engine.dialect.name}."
@@ -225,10 +236,10 @@ def migrate(engine: Engine) -> None:
 
 
 def forget(url: str) -> tuple[str, ...]:
-    """Drop the tables from the database at this address; which there were.
+    """Drop the tables from the database at this address, and return which there were.
 
-    Each user gets another `cookie_id`: a session that was ended would go on otherwise, by the hub's own cookie, which
-    is one for all browsers of a person.
+    Each user gets another `cookie_id`. Otherwise an ended session would continue with the hub's own cookie, which is
+    the same for all browsers of a user.
 
     Raises:
         ValueError: the database cannot be reached; the text has no password.

@@ -1,8 +1,8 @@
-"""What a hub with an OpenID provider keeps beside its sessions: who is which user, and what a session has from there.
+"""Tables of a hub with an OpenID provider: which person is which user, and the tokens of sessions.
 
-Three tables in the hub's own database, written through the hub's own session like those of ``sign_on.py``: nothing here
-commits, so that a change is one with what else is written. Tokens come and go encrypted.
-Not here: what they mean (``core/sign_on``), and encrypting (``authenticator/openid/links.py``).
+They are three tables in the hub's own database, written through the hub's own session like those of ``sign_on.py``.
+Nothing here commits, so that a change is in one commit with the other changes. Tokens are encrypted by the caller
+(``authenticator/openid/links.py``).
 """
 
 from __future__ import annotations
@@ -57,37 +57,45 @@ LOGOUTS = sa.Table(
 
 
 class ProviderStore:
-    """The three tables. `db`: the hub's own database session."""
+    """The three tables.
+
+    Args:
+        db: the hub's own database session.
+    """
 
     def __init__(self, db: Any) -> None:
         self._db = db
 
     def pins_of(self, identity: Identity, user: str) -> dict[Identity, str]:
-        """Which user this person is, and which person this user is, where that is known."""
+        """Return the user of this person, and the person of this user, as far as they are known."""
         same = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
         query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, IDENTITIES.c.user)
         rows = self._connection.execute(query.where(sa.or_(same, IDENTITIES.c.user == user)))
         return {Identity(iss, sub): name for iss, sub, name in rows}
 
     def pin(self, identity: Identity, user: str, now: datetime) -> None:
-        """Write who a user is. Raises sqlalchemy's IntegrityError: one of the two is pinned already."""
+        """Write who a user is.
+
+        Raises:
+            sqlalchemy.exc.IntegrityError: the user or the person is pinned already.
+        """
         row = {"iss": identity.iss, "sub": identity.sub, "user": user, "pinned": now}
         self._connection.execute(sa.insert(IDENTITIES), row)
 
     def note_user(self, user: str) -> None:
-        """Which of the hub's accounts the pin of this name is for, from now on whatever it is called."""
+        """Bind the pin of this name to the hub's account, whatever the account is called later."""
         note_user(self._connection, user)
 
     def note_users(self) -> None:
-        """Pins that no account is known of, as all were before 0004, are for those that had the names at that time."""
+        """Bind pins without an account to the accounts that had their names at that time."""
         note_users(self._connection)
 
     def follow_users(self) -> None:
-        """Pins get the names that their users have now."""
+        """Give pins the current names of their users."""
         follow_users(self._connection)
 
     def groups_named(self, identity: Identity) -> datetime | None:
-        """Return when the provider last named this person's groups, or None if nobody noted it."""
+        """Return when the provider last named this person's groups, or `None` if that was never noted."""
         time: datetime | None = self._of_person(identity, IDENTITIES.c.groups_named)
         return time
 
@@ -116,7 +124,7 @@ class ProviderStore:
         self._connection.execute(sa.update(IDENTITIES).where(same).values(**values))
 
     def taken_names(self, most: int) -> list[tuple[str, datetime]]:
-        """Users with whose names other accounts came since they were pinned, and when last; the newest first."""
+        """Return users whose name another person has used since they were pinned, and when last, the newest first."""
         last = sa.func.max(EVENTS.c.time, type_=UtcTime())
         tried = sa.and_(EVENTS.c.kind == "name-taken", EVENTS.c.time > IDENTITIES.c.pinned)
         joined = EVENTS.join(IDENTITIES, EVENTS.c.user == IDENTITIES.c.user)
@@ -124,18 +132,18 @@ class ProviderStore:
         return [(str(name), time) for name, time in self._connection.execute(query.order_by(last.desc()).limit(most))]
 
     def links(self) -> list[ProviderLink]:
-        """What the sessions have from their provider; their tokens stay here (`kept_of`)."""
+        """Return what sessions have from their provider, without tokens (see `kept_of`)."""
         columns = [each for each in LINKS.c if each is not LINKS.c.kept]
         rows = self._connection.execute(sa.select(*columns)).mappings()
         return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, kept=None) for row in rows]
 
     def kept_of(self, session: str) -> bytes:
-        """A session's tokens; empty: there are none."""
+        """Return the encrypted tokens of a session; empty without tokens."""
         query = sa.select(LINKS.c.kept).where(LINKS.c.session == session)
         return bytes(self._connection.execute(query).scalar() or b"")
 
     def put_links(self, links: Iterable[ProviderLink]) -> None:
-        """Write them, new ones and changed ones; tokens that are here already stay."""
+        """Write new and changed links. A link without tokens only updates when it was checked."""
         changed = list(links)
         upsert(self._connection, LINKS, [asdict(each) for each in changed if each.kept is not None])
         for each in changed:
@@ -144,12 +152,12 @@ class ProviderStore:
                 self._connection.execute(row.values(checked=each.checked))
 
     def remove_links(self, sessions: Iterable[str]) -> None:
-        """Their sessions are over."""
+        """Remove the links of ended sessions."""
         for session in sessions:
             self._connection.execute(sa.delete(LINKS).where(LINKS.c.session == session))
 
     def note_logout(self, iss: str, jti: str, until: datetime) -> bool:
-        """Remember a logout token's id; False: it was there already."""
+        """Remember the id of a logout token. Return `False` if it was known already."""
         id = hashlib.sha256(f"{iss}\n{jti}".encode("utf-8", "replace")).hexdigest()
         if self._connection.execute(sa.select(LOGOUTS.c.id).where(LOGOUTS.c.id == id)).first() is not None:
             return False
@@ -157,7 +165,7 @@ class ProviderStore:
         return True
 
     def forget_logouts(self, now: datetime) -> None:
-        """Those that would not be taken again anyway."""
+        """Remove ids of logout tokens that have expired."""
         self._connection.execute(sa.delete(LOGOUTS).where(LOGOUTS.c.until < now))
 
     @property
@@ -167,7 +175,7 @@ class ProviderStore:
 
 
 def note_user(connection: Connection, user: str) -> None:
-    """The account with this name is the pin's. Numbers are used again after a deletion, so the time is kept too."""
+    """Bind the pin to the account with this name. Numbers of accounts are reused, so its time is stored too."""
     account = sa.select(HUB_USERS.c.id, HUB_USERS.c.created).where(HUB_USERS.c.name == user)
     found = connection.execute(account).first()
     if found is not None and found.created is not None:
@@ -176,9 +184,9 @@ def note_user(connection: Connection, user: str) -> None:
 
 
 def note_users(connection: Connection) -> None:
-    """Each pin without an account is for the account with its name, where that was there when it was written.
+    """Bind each pin without an account to the account with its name, if that account existed when the pin was written.
 
-    An account that has a pin already only bears the name now: it was another's when the pin was written.
+    An account that has a pin already got the name later, so the pin is not its own.
     """
     follow_users(connection)
     others = sa.alias(IDENTITIES)
@@ -192,9 +200,9 @@ def note_users(connection: Connection) -> None:
 
 
 def follow_users(connection: Connection) -> None:
-    """An admin may have given users new names: each keeps its person.
+    """Give each pin the current name of its account, because administrators may rename users.
 
-    Whoever had such a name and has no account any more, has it no more: it is another account's now.
+    If a pin without an account has that name, it is removed: the name now belongs to another account.
     """
     same = sa.and_(HUB_USERS.c.id == IDENTITIES.c.user_id, HUB_USERS.c.created == IDENTITIES.c.user_created)
     query = sa.select(IDENTITIES.c.iss, IDENTITIES.c.sub, HUB_USERS.c.name).join(HUB_USERS, same)
@@ -217,13 +225,13 @@ def _rename(connection: Connection, identity: Identity, user: str) -> None:
 
 
 class PinTable:
-    """The pins, for an admin's command.
+    """The pins, for an administrator's command. Every method raises ValueError without a password in the text.
 
     Args:
         url: of the hub's database.
 
     Raises:
-        ValueError: it cannot be read; the text has no password. So do all methods.
+        ValueError: the database cannot be read.
     """
 
     def __init__(self, url: str) -> None:
@@ -236,14 +244,14 @@ class PinTable:
             raise ValueError(f"there is no file {file}")
 
     def all(self) -> list[tuple[str, Identity]]:
-        """User and person, by the user's name."""
+        """Return users and their persons, by name."""
         with self._begun() as connection:
             follow_users(connection)
             query = sa.select(IDENTITIES.c.user, IDENTITIES.c.iss, IDENTITIES.c.sub).order_by(IDENTITIES.c.user)
             return [(user, Identity(iss, sub)) for user, iss, sub in connection.execute(query)]
 
     def pin(self, user: str, identity: Identity, now: datetime) -> None:
-        """This user is this person from now on; whoever it was before is nobody's."""
+        """Pin this user to this person. The person who was pinned before is not pinned any more."""
         with self._begun() as connection:
             follow_users(connection)
             taken = sa.and_(IDENTITIES.c.iss == identity.iss, IDENTITIES.c.sub == identity.sub)
@@ -253,7 +261,7 @@ class PinTable:
             note_user(connection, user)
 
     def unpin(self, user: str) -> bool:
-        """The next one who comes with this name may get it; False: nobody had it."""
+        """Remove a pin, so that the next person with this name may get it. Return whether there was a pin."""
         with self._begun() as connection:
             follow_users(connection)
             return connection.execute(sa.delete(IDENTITIES).where(IDENTITIES.c.user == user)).rowcount > 0

@@ -1,8 +1,4 @@
-"""`Store`: one writer thread, one synchronous engine, one transaction for each set of changes.
-
-Not here: tables (``queue.py``, ``servers.py``, ``history.py``, ``usage.py``, ``deliveries.py``, ``forecasts.py``),
-opening (``database.py``), schemas (``schema_upgrade.py``).
-"""
+"""`Store`: one writer thread, one synchronous engine, one transaction for each set of changes."""
 
 from __future__ import annotations
 
@@ -45,12 +41,12 @@ NEARLY_FULL = (
 
 
 class Store:
-    """What the service remembers. Every method may raise `StoreUnavailable`; the next call tries again by itself.
+    """The storage of the service. Every method may raise `StoreUnavailable`; the next call tries again.
 
     Attributes:
-        guard: asked in every transaction of changes, before it writes; what it raises keeps them out.
-        nearly_full: at the last look its volume had little space left.
-        read_only: why nothing can be written before it is opened again; "" otherwise.
+        guard: called in every transaction of changes before it writes. If it raises, nothing is written.
+        nearly_full: whether its volume had little space left at the last look.
+        read_only: why nothing can be written before it is opened again; "" if it can be.
     """
 
     guard: Callable[[Connection], None] | None = None
@@ -68,9 +64,10 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, echo: bool = False) -> Store:
-        """Open and migrate the database of `url` (blocking; at start, in a thread).
+        """Open and migrate the database of `url`. It blocks: call it at start, in a thread.
 
-        `url` is ``sqlite:////absolute/path``, ``sqlite://`` (in memory, gone at the end) or ``postgresql://…``.
+        Args:
+            url: ``sqlite:////absolute/path``, ``sqlite://`` (in memory) or ``postgresql://…``.
 
         Raises:
             StoreTooNew: a newer version wrote it.
@@ -80,10 +77,10 @@ class Store:
 
     @classmethod
     def open_read_only(cls, url: str, why: str) -> Store:
-        """Open the SQLite file of `url`, whose disk is full: it is read, and every change is refused because of `why`.
+        """Open the SQLite file of `url`, whose disk is full. Every change is refused because of `why`.
 
         Raises:
-            StoreUnavailable: it cannot be read, another process has it, or it is not of this version.
+            StoreUnavailable: it cannot be read, another process has it, or it is of another version.
         """
         store = cls._opened_by(make_read_only_engine(parse_url(url)), _prepare_reading)
         store.read_only = store._state = why
@@ -104,13 +101,13 @@ class Store:
         return cls(engine, thread)
 
     async def load(self) -> Stored:
-        """Everything the service goes on with after a restart."""
+        """Return what the service needs after a restart."""
         return await self._do(_load)
 
     async def commit(self, changes: Changes) -> None:
-        """Write `changes` in one transaction; when this returns they are on disk, when it raises nothing is written.
+        """Write `changes` in one transaction. When it returns, they are on disk; if it raises, nothing is written.
 
-        A caller that is cancelled meanwhile does not undo it. Minutes are left out while the volume is nearly full.
+        Cancelling the caller does not undo it. Samples are left out while the volume is nearly full.
         """
         if changes.empty:
             return
@@ -143,23 +140,23 @@ class Store:
         return self.nearly_full
 
     async def notices(self, user: str | None, since: datetime) -> tuple[NoticeRow, ...]:
-        """What `user` (None: everybody) was told at `since` or later, the newest first."""
+        """Return the notices of `user` (of everybody if `None`) from `since` on, the newest first."""
         return await self._do(lambda connection: history.notices(connection, user, since))
 
     async def last_offers(self, user: str) -> tuple[OfferId, ...]:
-        """The offer ids of the newest ticket of `user`, in their order of preference; empty without one."""
+        """Return the offers of the newest ticket of `user`, in order of preference; empty without a ticket."""
         return await self._do(lambda connection: queue.last_offers(connection, user))
 
     async def last_offers_by_user(self) -> Mapping[str, tuple[OfferId, ...]]:
-        """`last_choice` of every user that has one."""
+        """Return `last_offers` of every user who has any."""
         return await self._do(queue.last_offers_by_user)
 
     async def users(self) -> tuple[str, ...]:
-        """Everybody that our own usage records or notices name, but for those who are deleted already."""
+        """Return the users in our own usage records and notices, without deleted ones."""
         return await self._do(lambda connection: tuple(sorted({*usage.users(connection), *history.users(connection)})))
 
     async def usage(self, user: str | None = None, before: str | None = None, limit: int = usage.PAGE) -> UsagePage:
-        """A page of usage records of `user` (None: everybody's, imported ones too), the last ended first.
+        """Return a page of usage records of `user`, the last ended first; of everybody and imported ones if `None`.
 
         Raises:
             ValueError: `before` is not the `UsagePage.next` of a page.
@@ -167,31 +164,31 @@ class Store:
         return await self._do(lambda connection: usage.page(connection, user, before, limit))
 
     async def uses_since(self, since: datetime) -> tuple[CountedUse, ...]:
-        """Our own uses of GPUs that ended at `since` or later."""
+        """Return our own uses of GPUs that ended at `since` or later."""
         return await self._do(lambda connection: usage.uses_since(connection, since))
 
     async def samples(self, key: str, since: datetime) -> tuple[Minute, ...]:
-        """What was measured of one use, by the minute, of `since` or later, the oldest first."""
+        """Return the samples of one use from `since` on, the oldest first."""
         return await self._do(lambda connection: usage.samples(connection, key, since))
 
     async def imports(self) -> tuple[int, int]:
-        """The number of the last import that came to its end, and how many there are."""
+        """Return the number of the last finished import, and how many there are."""
         return await self._do(usage.imports)
 
     async def matured_forecasts(self) -> tuple[Given, ...]:
-        """Of each pool those by which it is judged and corrected, in the order in which they came true."""
+        """Return the forecasts by which each pool is judged and corrected, in the order of their outcomes."""
         return await self._do(forecasts.matured)
 
     async def journal(self, limit: int = 200, which: JournalFilter | None = None) -> tuple[JournalRow, ...]:
-        """The last journal rows (of `which`), the newest first."""
+        """Return the last matching rows of the journal, the newest first."""
         return await self._do(lambda connection: history.journal(connection, limit, which or JournalFilter()))
 
     async def keeps(self, since: datetime) -> tuple[tuple[str, datetime], ...]:
-        """Who has pressed *keep* since then, and when, the oldest first."""
+        """Return who has pressed *keep* since then, and when, the oldest first."""
         return await self._do(lambda connection: history.keeps(connection, since))
 
     async def prune(self, now: datetime) -> None:
-        """Remove samples and notices after 30 days; after 12 months usage, ended tickets, journal and forecasts."""
+        """Remove samples and notices after 30 days; usage, ended tickets, journal and forecasts after 12 months."""
 
         self._refuse_changes()
 
@@ -205,7 +202,7 @@ class Store:
         await self._do(remove)
 
     async def forget_user(self, user: str) -> None:
-        """A user was deleted: records become a numbered nobody's; tickets, facts, notices and journal rows go."""
+        """Remove a deleted user: tickets, facts, notices and journal rows go, and records keep a number."""
 
         self._refuse_changes()
 
@@ -219,7 +216,7 @@ class Store:
         await self._do(forget)
 
     async def copy_of_today(self, folder: Path, today: date) -> Path | None:
-        """A copy of an SQLite file into `folder`, once a day, beside the work of the store; see ``copies.py``."""
+        """Copy an SQLite file into `folder`, once a day, while the store works. See ``copies.py``."""
         file = self._file
         if file is None:
             return None
@@ -229,7 +226,7 @@ class Store:
             raise StoreUnavailable(f"No copy of the file {file} (database_url) could be made: {error}.") from error
 
     def close(self) -> None:
-        """Finish what was asked and close the database. Can be called twice."""
+        """Finish what was requested and close the database. Can be called twice."""
         try:
             last: Future[None] = self._thread.submit(self._engine.dispose)
         except RuntimeError:
@@ -240,7 +237,7 @@ class Store:
 
     @property
     def state(self) -> str:
-        """For ``health``: ``ok``, or the message of what is wrong since the last call."""
+        """For ``health``: ``ok``, or what has been wrong since the last call."""
         return self._state
 
     async def _do(self, work: Callable[[Connection], T], arrived: Callable[[Connection], bool] | None = None) -> T:
@@ -260,7 +257,7 @@ class Store:
             if unavailable is None:
                 raise
             self._state = unavailable.message
-            self._engine.dispose()  # the next call connects anew
+            self._engine.dispose()  # the next call connects again
             if unavailable is error:
                 raise
             raise unavailable from error

@@ -1,7 +1,6 @@
-"""Uses: those that are not over, the records of those that are, what was measured of each by the minute, and imports.
+"""Tables of uses: open uses, usage records, samples by the minute, and imports.
 
-An import is seen as a whole or not at all: its rows count once it is marked as done. Not here: what a record says
-(``core/usage``), and how a file is read (``tools/usage``).
+An import becomes visible as a whole: its rows count once it is marked as done.
 """
 
 from __future__ import annotations
@@ -24,8 +23,7 @@ from hub_extensions.core.overview.days import CountedUse
 from hub_extensions.core.usage import Minute, Use
 
 PAGE = 1000
-DELETED = "deleted/"
-"""No name of a hub has a slash, so no deleted user's records are ever somebody's."""
+DELETED = "deleted/"  # prefix of deleted users; no user of a hub has a slash in the name
 _DELETED_USERS = "deleted-users"
 
 OPEN = sa.Table(
@@ -108,12 +106,12 @@ SAMPLES = sa.Table(
 _OPEN_USE: TypeAdapter[Use] = TypeAdapter(Use)
 FIELDS = tuple(each.name for each in fields(UsageRecord))
 _GROUPS = FIELDS.index("groups")
+# selects our own records, and those of finished imports; `coalesce` keeps the database from using the index of `batch`
 VISIBLE = sa.func.coalesce(USAGE.c.batch, 0).not_in(sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done)))
-"""Our own records, and those of imports that came to their end. Said so that no database looks for them by `batch`."""
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the open uses, records and samples of `changes`; uses that are over are removed."""
+    """Write the open uses, records and samples of `changes`, and remove uses that have ended."""
     upsert(connection, OPEN, ({"key": each.key, "use": _OPEN_USE.dump_json(each).decode()} for each in changes.uses))
     if changes.gone_uses:
         gone = [{"gone": key} for key in changes.gone_uses]
@@ -123,31 +121,32 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def values_of(record: UsageRecord, batch: int | None = None) -> dict[str, object]:
-    """A record as a row."""
+    """Convert a record to a row."""
     values = {name: getattr(record, name) for name in FIELDS}
     return {**values, "groups": list(record.groups), "began": record.began, "batch": batch}
 
 
 def open_uses(connection: Connection) -> tuple[Use, ...]:
-    """Uses that are not over."""
+    """Return the open uses."""
     return tuple(map(_OPEN_USE.validate_json, connection.scalars(sa.select(OPEN.c.use).order_by(OPEN.c.key))))
 
 
 def users(connection: Connection) -> tuple[str, ...]:
-    """Everybody that our own records name, but for those who are deleted already."""
+    """Return the users in our own records, without deleted ones."""
     named = sa.select(USAGE.c.user).where(USAGE.c.batch.is_(None)).distinct()
     return tuple(user for user in connection.scalars(named) if user and not user.startswith(DELETED))
 
 
 def page(connection: Connection, user: str | None, before: str | None, limit: int) -> UsagePage:
-    """Records, the last ended first, from the one after `before` on.
+    """Return a page of records, the last ended first, starting after `before`.
 
     Args:
-        user: of this user, and our own only: an imported name may be somebody else's. None: all.
+        user: only our own records of this user, because an imported name may belong to somebody else. `None` for all
+            records.
         before: `UsagePage.next` of the page before.
 
     Raises:
-        ValueError: `before` is no such word.
+        ValueError: `before` has another format.
     """
     chosen = sa.select(*(USAGE.c[name] for name in FIELDS)).where(VISIBLE)
     if user is not None:
@@ -162,7 +161,7 @@ def page(connection: Connection, user: str | None, before: str | None, limit: in
 
 
 def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...]:
-    """Our own uses of GPUs that ended at `since` or later, as far as they are counted by day."""
+    """Return the facts that are counted by day, of our own uses of GPUs that ended at `since` or later."""
     names = ("offer", "groups", "admitted", "began", "ended", "end", "ready", "devices", "share", "waited_seconds")
     chosen = sa.select(*(USAGE.c[name] for name in names))
     chosen = chosen.where(USAGE.c.ended >= since, USAGE.c.batch.is_(None), USAGE.c.devices > 0)
@@ -175,13 +174,13 @@ def uses_since(connection: Connection, since: datetime) -> tuple[CountedUse, ...
 
 
 def samples(connection: Connection, key: str, since: datetime) -> tuple[Minute, ...]:
-    """The minutes of one use of `since` or later, the oldest first."""
+    """Return the minutes of one use from `since` on, the oldest first."""
     chosen = sa.select(SAMPLES).where(SAMPLES.c.key == key, SAMPLES.c.at >= since).order_by(SAMPLES.c.at)
     return tuple(Minute(**row) for row in connection.execute(chosen).mappings())
 
 
 def prune(connection: Connection, *, samples_before: datetime, records_before: datetime) -> None:
-    """Remove samples older than the first time; records that ended, and imports that were made, before the second."""
+    """Remove samples, records and imports that are older than these times."""
     connection.execute(sa.delete(SAMPLES).where(SAMPLES.c.at < samples_before))
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch.is_(None), USAGE.c.ended < records_before))
     old = sa.select(IMPORTS.c.id).where(IMPORTS.c.at < records_before)
@@ -190,7 +189,7 @@ def prune(connection: Connection, *, samples_before: datetime, records_before: d
 
 
 def forget(connection: Connection, user: str, meta: sa.Table) -> None:
-    """Take the user's name, servers and groups out of the records: they are a numbered nobody's from now on."""
+    """Replace a user's name in the records by a number, and remove servers and groups."""
     number = int(connection.scalar(sa.select(meta.c.value).where(meta.c.name == _DELETED_USERS)) or 0) + 1
     upsert(connection, meta, [{"name": _DELETED_USERS, "value": str(number)}])
     nobody = {"user": f"{DELETED}{number}", "server": "", "groups": []}
@@ -206,7 +205,7 @@ def _place(before: str) -> tuple[datetime, str]:
 
 
 def _record(row: Sequence[Any]) -> UsageRecord:
-    """A row of `FIELDS`, in their order."""
+    """Convert a row of `FIELDS`."""
     values = list(row)
     values[_GROUPS] = tuple(values[_GROUPS])
     return UsageRecord(*values)
@@ -216,20 +215,20 @@ def _record(row: Sequence[Any]) -> UsageRecord:
 
 
 def import_of(connection: Connection, digest: str) -> tuple[str, datetime] | None:
-    """Label and time of the import of this very file; None: it has not been imported."""
+    """Return label and time of the import of this file, or `None` if it has not been imported."""
     done = sa.select(IMPORTS.c.label, IMPORTS.c.at).where(IMPORTS.c.digest == digest, IMPORTS.c.done)
     row = connection.execute(done).first()
     return None if row is None else (row.label, row.at)
 
 
 def imports(connection: Connection) -> tuple[int, int]:
-    """The number of the last that is done, and how many are: it changes with what an admin imports."""
+    """Return the number of the last finished import, and how many there are. Both change when something is imported."""
     last, count = connection.execute(sa.select(sa.func.max(IMPORTS.c.id), sa.func.count()).where(IMPORTS.c.done)).one()
     return int(last or 0), int(count)
 
 
 def begin_import(connection: Connection, label: str, digest: str, at: datetime) -> int:
-    """The number of a new import; what imports that never came to their end have left is removed."""
+    """Begin an import and return its number. Rows of imports that were never finished are removed."""
     broken = sa.select(IMPORTS.c.id).where(sa.not_(IMPORTS.c.done))
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch.in_(broken)))
     connection.execute(sa.delete(IMPORTS).where(sa.not_(IMPORTS.c.done)))
@@ -238,25 +237,25 @@ def begin_import(connection: Connection, label: str, digest: str, at: datetime) 
 
 
 def known_keys(connection: Connection, keys: Iterable[str]) -> dict[str, int | None]:
-    """Those of these keys that are stored already, with the import they came with."""
+    """Return which of these keys are stored already, with the number of their import."""
     found = sa.select(USAGE.c.key, USAGE.c.batch).where(USAGE.c.key.in_(list(keys)))
     return {row.key: row.batch for row in connection.execute(found)}
 
 
 def add_imported(connection: Connection, records: Iterable[UsageRecord], batch: int) -> None:
-    """Rows of an import, not seen by anybody before it is done."""
+    """Add rows of an import. They are invisible until it is done."""
     rows = [values_of(record, batch) for record in records]
     if rows:
         connection.execute(sa.insert(USAGE), rows)
 
 
 def end_import(connection: Connection, batch: int, rows: int) -> bool:
-    """It came to its end: from now on its rows count. False: another one has taken it for broken off."""
+    """Make the rows of an import visible. Return `False` if a later import has removed them as unfinished."""
     done = sa.update(IMPORTS).where(IMPORTS.c.id == batch).values(rows=rows, done=True)
     return connection.execute(done).rowcount == 1
 
 
 def drop_import(connection: Connection, batch: int) -> None:
-    """It broke off: nothing of it stays."""
+    """Remove an unfinished import with its rows."""
     connection.execute(sa.delete(USAGE).where(USAGE.c.batch == batch))
     connection.execute(sa.delete(IMPORTS).where(IMPORTS.c.id == batch))

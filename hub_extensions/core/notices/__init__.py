@@ -1,7 +1,4 @@
-"""Telling users who have no page open: what is told to whom, when it is tried again, and when it is not said any more.
-
-Not here: the words (``hub_service/setup/notice_texts.py``), and who carries them (``adapters/notices``).
-"""
+"""Notices to users without an open page: who is notified, when a notice is retried, and when it is dropped."""
 
 from hub_extensions.core.notices.address import address_problem
 from hub_extensions.core.notices.config import (

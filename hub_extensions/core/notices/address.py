@@ -1,19 +1,18 @@
-"""Is this an address that one e-mail can go to? A user's name is in it, and names may be anything."""
+"""Check of an e-mail address. It contains a user's name, which may be any text."""
 
 from __future__ import annotations
 
 import re
 
-MOST = 254
-"""As in RFC 5321."""
+MOST = 254  # characters, by RFC 5321
 _PLAIN = re.compile(r"[A-Za-z0-9_+=~-]+(\.[A-Za-z0-9_+=~-]+)*@[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9-]+)*")
 
 
 def address_problem(address: str) -> str:
-    """Why nothing is sent to it; "": it is one plain address.
+    """Return why nothing can be sent to an address; "" if it is one plain address.
 
-    Only letters, digits and ``._+=~-`` stand before the one ``@``: a comma would make two of it, and some mail servers
-    send what is for ``somebody%elsewhere`` on.
+    Only letters, digits and ``._+=~-`` may stand before the one ``@``: a comma would make two addresses of it, and some
+    mail servers forward mail for ``somebody%elsewhere``.
     """
     if not address:
         return "is empty"

@@ -1,8 +1,8 @@
-"""What an admin says about notices: by which channels users are told, and in which words. Without a channel nothing is.
+"""Settings of notices: the channels, and the texts. Without a channel, no notice is sent.
 
-A user's address is made from the name by a template. It is not read from the login's state, which would give the
-service a right to every user's secrets there; nor typed in by the user, who could then have strangers written to.
-Who keeps addresses elsewhere takes the webhook, which is told the name.
+A template makes a user's address from the name. The address is not read from the login's state, because the service
+would need access to every user's secrets there. Users cannot enter it, because they could have mail sent to strangers.
+A site that keeps addresses elsewhere uses the webhook, which gets the name.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.settings import setting
 
 WEBHOOK, MAIL = "webhook", "mail"
-STOPS = "stop-webhook"
-"""The channel of ``c.GpuCulling.notify_url``: warnings of stops, and nothing else."""
+STOPS = "stop-webhook"  # the channel of ``c.GpuCulling.notify_url``, for warnings of stops only
 
 TEXT = """\
 Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
@@ -27,7 +26,7 @@ Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
 
 @dataclass(frozen=True)
 class NoticeConfig:
-    """How users who have closed the page hear that their GPU is ready. Nothing is sent unless a channel is set."""
+    """How users who have closed the page are notified that their GPU is ready. Nothing is sent without a channel."""
 
     section: ClassVar[str] = "GpuNotices"
 
@@ -98,17 +97,17 @@ class NoticeConfig:
 
 
 def channels_of(config: NoticeConfig) -> tuple[str, ...]:
-    """The channels that are set."""
+    """Return the configured channels."""
     return tuple(name for name, place in ((WEBHOOK, config.webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
-    """By what somebody without an open page is warned of a stop."""
+    """Return the channels for warnings of a stop."""
     return tuple(name for name, place in ((STOPS, policy.notify_url), (MAIL, config.smtp_host)) if place)
 
 
 def notice_hint(config: NoticeConfig) -> str:
-    """How users are told, for the form; "": they are not. "yes" where nobody has said how."""
+    """Return how users are notified, for the form; "" if they are not, "yes" without a description."""
     channels = channels_of(config)
     if not channels:
         return ""

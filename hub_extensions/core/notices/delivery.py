@@ -1,15 +1,15 @@
-"""One notice on its way to a user by one channel: when it is made, tried, tried again, and given up.
+"""One notice to a user by one channel: when it is created, tried, retried and given up.
 
-| what is true                                              | it is     |
-| --------------------------------------------------------- | --------- |
-| its server has ended, or is another (of a letter: sent)   | dropped   |
-| of a turn: its user has opened the server                 | dropped   |
-| of a warning: another end is announced now, or none       | dropped   |
-| of a warning: a page of the server has shown it           | dropped   |
-| it is not due yet                                         | left      |
-| else                                                      | sent      |
+| condition                                                    | action    |
+| ------------------------------------------------------------ | --------- |
+| its server has ended, or is another run (a letter is sent)   | dropped   |
+| turn: the user has opened the server                         | dropped   |
+| warning: another end is announced now, or no end             | dropped   |
+| warning: a page of the server has shown it                   | dropped   |
+| it is not due yet                                            | left      |
+| otherwise                                                    | sent      |
 
-Times are on the running clock. Not here: who sends it and where it is kept.
+Times are on the running clock.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.model import Ticket
 
 READY, WARNING, LAST_WARNING, LETTER = "ready", "warning", "last-warning", "letter"
+# an open page has this long to show a warning (or a quarter of the warning's time); it learns of it within 10 s
 PAGES_FIRST = timedelta(seconds=20)
-"""So long an open page has to show a warning, of which it hears within 10 s (or a quarter of a warning's time)."""
+# before the second try, the third and so on; it is given up 18 min after the first try
 PAUSES = tuple(timedelta(seconds=seconds) for seconds in (5, 15, 45, 135, 300, 300, 300))
-"""Before the second try, the third, …; after the last it is given up, 18 min after the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,14 @@ class Delivery:
     """A notice for one user by one channel.
 
     Attributes:
-        id: of the notice: the same by each channel and at each try, so that a receiver knows a repeat.
-        kind: what is told: ``ready``, ``warning``, ``last-warning``, or ``letter``: what an admin wrote.
-        title: the offer's, as it was called then.
-        run: when its server was ready (`ServerFacts.started`): with user and server it names this run of the server.
-        open_until: when the GPU goes to the next unless the server is opened; None: nothing stops an unopened one. Of
-            a warning: when the server stops.
-        due: not to be tried before. tries: how often it was.
+        id: the same for each channel and each try, so that a receiver recognises a repeat.
+        kind: ``ready``, ``warning``, ``last-warning``, or ``letter`` (by an administrator).
+        title: the title that the offer had then.
+        run: when its server was ready (`ServerFacts.started`); with user and server it names this run of the server.
+        open_until: when the GPU is given to the next user unless the server is opened; `None` if nothing stops an
+            unopened server. For a warning: when the server stops.
+        due: the earliest time of the next try.
+        tries: the number of tries so far.
     """
 
     id: str
@@ -59,18 +60,23 @@ class Delivery:
 
     @property
     def key(self) -> tuple[str, str]:
-        """Under which it is kept."""
+        """The key under which it is stored."""
         return self.id, self.channel
 
     @property
     def run_of(self) -> tuple[str, str]:
-        """The server whose run it is about."""
+        """User and name of the server whose run it is about."""
         return self.user, self.server
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """When a channel last took something, and when it last failed to, and why; None: never. Wall-clock times."""
+    """The last successful and the last failed sending of a channel, by the wall clock.
+
+    Attributes:
+        sent, failed: `None` if that never happened.
+        why: why the last one failed.
+    """
 
     sent: datetime | None = None
     failed: datetime | None = None
@@ -78,12 +84,12 @@ class Sending:
 
     @property
     def went(self) -> bool:
-        """The last one did not fail."""
+        """Whether the last sending succeeded."""
         return self.failed is None or (self.sent is not None and self.sent > self.failed)
 
     @property
     def text(self) -> str:
-        """For an admin."""
+        """A sentence for administrators."""
         sent = "none taken yet" if self.sent is None else f"taken last at {self.sent.isoformat(timespec='seconds')}"
         if self.failed is None:
             return sent
@@ -91,7 +97,7 @@ class Sending:
 
 
 class DeliveryAction(Enum):
-    """What is to be done with a delivery now. The value says why, for the journal."""
+    """The next action for a delivery. The value gives the reason, for the journal."""
 
     SEND = "it is due"
     LATER = "it is not due yet"
@@ -111,9 +117,9 @@ def turn_notices(
     *,
     id: str,
 ) -> tuple[Delivery, ...]:
-    """What is sent because a ticket's server is ready: one for each channel, where its user has asked for it.
+    """Return the notices that a ticket's server is ready: one for each channel that the user has chosen.
 
-    A server without a GPU is nobody's turn.
+    A server without a GPU had no turn, so no notice is sent.
     """
     if facts.lease is None or ticket.options.get(NOTIFY) is not True:
         return ()
@@ -128,7 +134,7 @@ def turn_notices(
 def warning_notices(
     facts: ServerFacts, title: str, policy: CullPolicy, channels: Iterable[str], now: datetime, *, ids: tuple[str, str]
 ) -> tuple[Delivery, ...]:
-    """Both warnings of the end that was announced just now, for each channel; one where no time is left for two."""
+    """Return both warnings of an end that was just announced, for each channel; one if time is too short for two."""
     end = facts.announced
     if end is None:
         return ()
@@ -142,7 +148,11 @@ def warning_notices(
 
 
 def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> DeliveryAction:
-    """What is to be done with it now. `facts`: of its server, None where none runs."""
+    """Return what to do with a delivery now.
+
+    Args:
+        facts: of its server; `None` if it does not run.
+    """
     if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
         return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER
     if facts is None or facts.started != delivery.run:
@@ -157,7 +167,7 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
 
 
 def after_failure(delivery: Delivery, now: datetime) -> Delivery | None:
-    """The same, to be tried again after a pause that grows; None: it was tried often enough."""
+    """Return the delivery with its next try after a growing pause, or `None` if it was tried often enough."""
     if delivery.tries >= len(PAUSES):
         return None
     return replace(delivery, due=now + PAUSES[delivery.tries], tries=delivery.tries + 1)

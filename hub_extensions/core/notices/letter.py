@@ -1,4 +1,4 @@
-"""What an admin writes to those on a card: the panel shows it as long as the server runs, and it is sent once. Pure."""
+"""Letters of administrators to the users on a card. The panel shows a letter while the server runs; it is sent once."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.notices.delivery import LETTER, Delivery
 from hub_extensions.core.text.reasons import Reason, explain
 
-LONGEST = 1000
-"""Characters of a letter, or of the reason of an order."""
+LONGEST = 1000  # characters of a letter, or of the reason of an order
 
-A_SERVER = 5
-"""So many letters a server keeps: the newest. All are in the journal."""
+A_SERVER = 5  # newest letters kept for a server; the journal has all
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +20,8 @@ class AdminLetter:
     """One letter to the user of one run of a server.
 
     Attributes:
-        run: when that server was ready, on the running clock (`ServerFacts.started`). at: by the wall clock.
+        run: running time at which that server was ready (`ServerFacts.started`).
+        at: wall-clock time.
     """
 
     id: str
@@ -36,10 +35,10 @@ class AdminLetter:
 def still_read(
     letters: Iterable[AdminLetter], runs: Iterable[ServerFacts], sending: Collection[str] = ()
 ) -> tuple[AdminLetter, ...]:
-    """Of all letters, in the order of writing, those that a server which runs still shows.
+    """Return the letters that a running server still shows, in the order of writing.
 
     Args:
-        sending: ids of the letters that are still on their way by a channel: they stay as well.
+        sending: ids of letters that are still being sent; they are kept as well.
     """
     left = {(each.user, each.server, each.started): A_SERVER for each in runs}
     found = list[AdminLetter]()
@@ -54,7 +53,7 @@ def still_read(
 
 
 def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:
-    """What the panel of this run of a server shows, the newest first."""
+    """Return what the panel of this run of a server shows, the newest first."""
     mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
     newest = sorted(enumerate(mine), key=lambda each: (each[1].at, each[0]), reverse=True)[:A_SERVER]
     return tuple(explain("from-admin", text=each.text, at=each.at) for _, each in newest)
@@ -63,7 +62,7 @@ def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reaso
 def deliveries_of(
     letter: AdminLetter, facts: ServerFacts, title: str, channels: Iterable[str], now: datetime
 ) -> tuple[Delivery, ...]:
-    """The same by each channel, at once."""
+    """Return a delivery of the letter for each channel, due at once."""
     return tuple(
         Delivery(letter.id, channel, LETTER, letter.user, letter.server, facts.offer, title, letter.run, None, now)
         for channel in channels

@@ -1,1 +1,1 @@
-"""What an admin sees of the whole: cards and who is on them, one line of figures, health, and the last days. Pure."""
+"""The administrators' overview: cards and their holders, totals, health, and the last days."""

@@ -1,7 +1,7 @@
-"""Cards as an admin sees them: their pieces side by side, who holds each, and when a card is empty.
+"""Cards as administrators see them: their pieces side by side, the holder of each, and when a card will be empty.
 
-A piece is what one server can be given: a MIG device, a part of a shared card, a whole card; on a cluster, where nobody
-says which card of a node a server has, one of so many equal devices of that node. Not here: words and colours.
+A piece is what one server can be given: a MIG device, a part of a shared card, or a whole card. On a cluster it is one
+of several equal devices of a node, because it is unknown which card a server has.
 """
 
 from __future__ import annotations
@@ -17,29 +17,28 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, card_of, cordon_of
 from hub_extensions.core.text.reasons import Reason
 
-SLICES = 7
-"""A card that is cut has so many compute slices."""
+SLICES = 7  # compute slices of a card in MIG mode
 
 
 class PieceState(Enum):
-    """What a piece is doing now."""
+    """The state of a piece now."""
 
     BUSY = "busy"
     IDLE = "idle"
-    """Held, and known to do nothing."""
+    """Held, and measured as idle."""
     USE_UNKNOWN = "use-unknown"
-    """Held; nobody can tell what it does."""
+    """Held; its use is not measured."""
     STARTING = "starting"
     ENDING = "ending"
     LOST = "lost"
-    """Gone from the machine under its server."""
+    """Gone from the machine while a server held it."""
     OTHERS = "others"
     """Used by programs that this hub did not start."""
     CLOSED = "closed"
-    """Free, and nobody new is given it."""
+    """Free, but not given to anybody new."""
     UNUSABLE = "unusable"
     NOT_KNOWN = "not-known"
-    """Nobody can tell whether it is free."""
+    """It is unknown whether it is free."""
     FREE = "free"
 
 
@@ -53,17 +52,18 @@ HELD = frozenset(
         PieceState.LOST,
     }
 )
-"""A server of ours has it."""
+"""The states of a piece that a server of this hub holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PieceHolder:
-    """A lease as the page needs it.
+    """A lease, as the page needs it.
 
     Attributes:
-        place: `Device.identity`; on a cluster (node, pool), with which `card_of_node` is found.
-        use_percent: None: not known. idle_below: what counts as idle.
-        ends_at: when a limit ends it at the latest; None: nothing does. Wall-clock time.
+        place: `Device.identity`; on a cluster, node and pool.
+        use_percent: `None` if unknown.
+        idle_below: a lower use counts as idle, in percent.
+        ends_at: wall-clock time at which a limit ends it at the latest; `None` without a limit.
     """
 
     lease: str
@@ -81,11 +81,12 @@ class PieceHolder:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One thing on a card.
+    """One piece of a card.
 
     Attributes:
-        width: how much of the card it is, in thousandths. uuid: "" where it has none of its own.
-        holder: who has it; None: nobody of ours.
+        width: its part of the card, in thousandths.
+        uuid: "" for a part of a device.
+        holder: `None` if no server of this hub holds it.
     """
 
     name: str
@@ -100,10 +101,13 @@ class Card:
     """One card, or on a cluster all equal devices of one node.
 
     Attributes:
-        place: what an order about it names: the UUID; of a cluster the node. uuid: "" on a cluster.
-        node: "" on one machine. product: as its driver names it; "" where nobody says.
-        cordon: the order under which nothing new starts here. barred: why it does not count, on a cluster.
-        cordoned: the node is, by whomever.
+        place: what an order names: the UUID; on a cluster, the node.
+        uuid: "" on a cluster.
+        node: "" on one machine.
+        product: as its driver names it; "" if unknown.
+        cordon: the order by which nothing new starts here; `None` without one.
+        barred: why it does not count, on a cluster.
+        cordoned: whether the node is cordoned, by this product or by others.
     """
 
     place: str
@@ -118,17 +122,17 @@ class Card:
 
     @property
     def holders(self) -> tuple[PieceHolder, ...]:
-        """Who is on it."""
+        """The leases on it."""
         return tuple(piece.holder for piece in self.pieces if piece.holder is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Emptying:
-    """When a place is empty.
+    """When a place will be empty.
 
     Attributes:
-        left: how many are still on it. at: when the last of them ends at the latest; None with somebody left: at least
-            one has no end that is enforced, so nobody can say.
+        left: how many leases are still on it.
+        at: when the last of them ends at the latest; `None` if at least one has no enforced end.
     """
 
     left: int
@@ -136,14 +140,14 @@ class Emptying:
 
 
 def emptying(holders: Iterable[PieceHolder]) -> Emptying:
-    """When the last of these has ended, at the latest."""
+    """Return when the last of these leases ends at the latest."""
     ends = [holder.ends_at for holder in holders]
     known = [end for end in ends if end is not None]
     return Emptying(len(ends), max(known) if known and len(known) == len(ends) else None)
 
 
 def state_of(holder: PieceHolder) -> PieceState:
-    """What a piece that is held is doing."""
+    """Return the state of a piece that is held."""
     if holder.state != "running":
         return PieceState(holder.state)
     if holder.use_percent is None:
@@ -154,7 +158,7 @@ def state_of(holder: PieceHolder) -> PieceState:
 def cards_of_machine(
     devices: Iterable[DeviceState], holders: Iterable[PieceHolder], cordons: Sequence[Cordon]
 ) -> tuple[Card, ...]:
-    """The cards of one machine in the order of their UUIDs, and of each its pieces as they lie on it."""
+    """Return the cards of one machine in the order of their UUIDs, with their pieces in physical order."""
     by_device: dict[object, list[PieceHolder]] = {}
     for holder in holders:
         by_device.setdefault(holder.place, []).append(holder)
@@ -174,10 +178,11 @@ def cards_of_cluster(
     cordons: Iterable[Cordon] = (),
     cordoned: Collection[str] = (),
 ) -> tuple[Card, ...]:
-    """Of each node its equal devices as one row, by node and pool.
+    """Return the equal devices of each node as one row, sorted by node and pool.
 
     Args:
-        cordons: the orders that stand. cordoned: the nodes on which nothing new is placed, by whomever.
+        cordons: the standing orders.
+        cordoned: the nodes on which nothing new is placed, by this product or by others.
     """
     closed = {each.place: each for each in cordons}
     by_place: dict[object, list[PieceHolder]] = {}
@@ -208,12 +213,12 @@ def _order(state: DeviceState) -> tuple[int, str]:
 
 
 def _width(device: Device) -> int:
-    """Of a card: its compute slices; one whose slices nobody tells is as wide as one slice."""
+    """Return the width of a card in compute slices; 1 if its slices are unknown."""
     return WHOLE if device.profile is None else WHOLE * (device.compute_slices or 1) // SLICES
 
 
 def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
-    """Those who hold parts of a device, and what is left of it."""
+    """Return the pieces of a device: those that are held, and what is left."""
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
     pieces = [
@@ -237,7 +242,7 @@ def _left_over(state: DeviceState, shared: bool, cordon: Cordon | None) -> Piece
 
 
 def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder]) -> Card:
-    """Ours by their leases; what is neither ours nor free is others'."""
+    """Return the pieces of a node: held by leases, free, and the rest, which others use."""
     width = WHOLE // max(1, part.total)
     pieces = [
         Piece(pool.pool, width, state_of(holder), "", holder) for holder in sorted(holders, key=lambda each: each.since)
@@ -251,5 +256,5 @@ def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder
 
 
 def holders_on(cards: Iterable[Card], place: str) -> tuple[PieceHolder, ...]:
-    """Who is on a place: a card, a node, or the whole machine."""
+    """Return the leases on a place: a card, a node, or the whole machine."""
     return tuple(holder for card in cards if place in (MACHINE, card.place) for holder in card.holders)

@@ -1,7 +1,4 @@
-"""The last day, week or month: hours of use by offer and by group, waits, how uses ended, and starts that failed.
-
-Counted from the usage records and from what runs now. Not here: how it is drawn.
-"""
+"""The last day, week or month: hours of use by offer and by group, waits, ends of uses, and failed starts."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ DAY = timedelta(days=1)
 
 
 class Span(Enum):
-    """How far back. The value is a word of the page's address."""
+    """The counted time. The value appears in the page's address."""
 
     DAY = "day"
     WEEK = "week"
@@ -31,23 +28,24 @@ class Span(Enum):
 
     @property
     def buckets(self) -> int:
-        """How many bars there are."""
+        """The number of bars."""
         return {Span.DAY: 24, Span.WEEK: 7, Span.MONTH: 30}[self]
 
     @property
     def length(self) -> timedelta:
-        """The whole."""
+        """The length of all bars."""
         return self.bucket * self.buckets
 
 
 @dataclass(frozen=True, slots=True)
 class CountedUse:
-    """What is counted of one use. Times are UTC.
+    """The counted facts of one use. Times are UTC.
 
     Attributes:
-        ended: None: it goes on. end: a word of ``core.usage.UseEnd``; "" while it goes on.
-        ready: its server was ready: else it was a start and no use.
-        devices: how many it held, a part of one as a fraction.
+        ended: `None` while it goes on.
+        end: a word of ``core.usage.UseEnd``; "" while it goes on.
+        ready: whether its server was ready. Otherwise it was only a start.
+        devices: the number of devices, a part of one as a fraction.
     """
 
     offer: OfferId
@@ -62,20 +60,24 @@ class CountedUse:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """Hours of one offer or group, bar by bar. `name` "": people without a group."""
+    """Hours of one offer or group, one value for each bar.
+
+    Attributes:
+        name: "" for people without a group.
+    """
 
     name: str
     hours: tuple[float, ...]
 
     @property
     def total(self) -> float:
-        """Of all bars."""
+        """The hours of all bars."""
         return sum(self.hours)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """How long people waited whose turn came within one bar. None: nobody's did."""
+    """Waits of the people whose turn came within one bar; all `None` if nobody's turn came."""
 
     count: int
     median_seconds: float | None
@@ -84,14 +86,16 @@ class WaitFigures:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All that is drawn.
+    """All figures of the page.
 
     Attributes:
-        at: when it was counted. bounds: the beginning of each bar, and the end of the last.
-        by_offer, by_group: the one with most hours first. Who is in two groups counts in both.
-        waits: bar by bar; all_waits: of all together.
-        ends: how uses ended that ended within, the most frequent first.
-        failed: starts that failed, bar by bar.
+        at: when they were counted.
+        bounds: the beginning of each bar, and the end of the last.
+        by_offer, by_group: the one with most hours first. A user in two groups counts in both.
+        waits: one for each bar.
+        all_waits: of all bars together.
+        ends: how the uses ended that ended within this time, the most frequent first.
+        failed: failed starts, one number for each bar.
     """
 
     at: datetime
@@ -106,7 +110,7 @@ class Days:
 
 
 def days_of(uses: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Count these uses; what lies before the first bar is left out."""
+    """Count these uses. Time before the first bar is left out."""
     first = now - span.length
     bounds = tuple(first + number * span.bucket for number in range(span.buckets + 1))
     offers, groups = dict[str, list[float]](), dict[str, list[float]]()
@@ -142,7 +146,7 @@ def _bar(at: datetime, first: datetime, span: Span) -> int:
 
 
 def _hours(use: CountedUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
-    """(bar, hours in it) of one use."""
+    """Yield the bars of one use, with its hours in each."""
     began, ended = max(use.began, bounds[0]), min(use.ended or now, now)
     if ended <= began:
         return

@@ -1,4 +1,4 @@
-"""Whether all is well, in one line; and where it is not, what is wrong and what to do."""
+"""The verdict on the health of the service: what is wrong, and what to do."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from hub_extensions.core.queue.quota_holds import QuotaHold
 from hub_extensions.core.text.reasons import Reason, explain
 
 EMPTY: Mapping[OfferId, QuotaHold] = {}
-GPUS_READ = timedelta(seconds=60)
-"""Figures of the GPUs that are older are nobody's any more."""
+GPUS_READ = timedelta(seconds=60)  # older figures of the GPUs are a finding
 
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """The verdict: `findings` are what is wrong, the worst first; none: all is well."""
+    """The verdict.
+
+    Attributes:
+        findings: what is wrong, the worst first; empty if all is well.
+    """
 
     findings: tuple[Reason, ...]
 
     @property
     def well(self) -> bool:
-        """Nothing is wrong."""
+        """Whether nothing is wrong."""
         return not self.findings
 
 
@@ -37,14 +40,15 @@ def judge_health(
     unproved: int = 0,
     over_quota: Mapping[OfferId, QuotaHold] = EMPTY,
 ) -> HealthVerdict:
-    """What an admin has to know, of what the service says of itself.
+    """Return the findings for administrators.
 
     Args:
-        offers: as they stand; where one is free and somebody waits for it, the line stands still.
-        held_up: offers whose first in line finds no device. cluster_problem: why it cannot be read.
-        gpu_problems: what the last reading of this machine's GPUs left out, a sentence each.
-        unproved: how many leases seem to be over without proof. over_quota: offers that the cluster takes no pod of;
-            `since` by the wall clock.
+        offers: as they are now. If one is free while somebody waits for it, the line is stuck.
+        held_up: offers whose first ticket in line finds no device.
+        cluster_problem: why the cluster cannot be read; "" if it can be.
+        gpu_problems: sentences about what the last reading of this machine's GPUs left out.
+        unproved: the number of leases that seem to be over without proof.
+        over_quota: offers of which the cluster accepts no pod; `since` is wall-clock time.
     """
     left_out = (explain("health-gpus", why=sentence) for sentence in gpu_problems)
     held = (explain("health-unproved", leases=unproved),) if unproved else ()

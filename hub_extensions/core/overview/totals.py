@@ -1,4 +1,4 @@
-"""One line of figures: what is in use, busy, held but idle, free. Each thing is counted once."""
+"""Totals of all pieces: in use, busy, held but idle, free. Each piece is counted once."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from hub_extensions.core.overview.cards import HELD, Card, PieceState
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What is going on.
+    """The totals.
 
     Attributes:
-        pieces: what servers can be given, in all. cards: on so many cards; on a cluster on so many nodes.
-        cards_held: those of which servers of ours have something.
-        held: by servers of ours; busy, idle, use_unknown and changing (starting, ending, lost) add up to it.
-        free, closed, others, unusable: the rest. unknown: of which nobody can tell.
+        pieces: all pieces.
+        cards: the number of cards, or of nodes on a cluster.
+        cards_held: the cards on which servers of this hub hold something.
+        held: pieces held by servers of this hub. busy, idle, use_unknown and changing (starting, ending, lost) add up
+            to it.
+        free, closed, others, unusable: the other pieces.
+        unknown: pieces of which it is unknown whether they are free.
     """
 
     cards: int

@@ -1,4 +1,4 @@
-"""The admin's page as values: what is asked of it, and what is on it. A page of rows is counted, never all are made."""
+"""The administrators' page as values: what is requested, and what is on it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,17 @@ SHOWN: Mapping[str, Callable[[Card], bool]] = {
     "free": lambda card: any(piece.state is PieceState.FREE for piece in card.pieces),
     "drained": lambda card: card.cordon is not None or bool(card.barred),
 }
-"""What of the cards may be asked for, by a word of the address."""
+"""The filters of the cards, by the word in the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked for.
+    """The requested part of the page.
 
     Attributes:
-        search: part of a user's, node's, card's or product's name. show: a word of `SHOWN`.
-        cards, people: which page of each, from 1 on.
+        search: part of a user's, node's, card's or product's name.
+        show: a word of `SHOWN`.
+        cards, people: the page of each, counted from 1.
     """
 
     search: str = ""
@@ -49,7 +50,10 @@ class PageRows(Generic[T]):
     """One page of many rows.
 
     Attributes:
-        shown: those of this page. found: how many there are on all. page: which this is. pages: how many there are.
+        shown: the rows of this page.
+        found: the number of all rows.
+        page: the number of this page.
+        pages: the number of pages.
     """
 
     shown: tuple[T, ...]
@@ -59,14 +63,14 @@ class PageRows(Generic[T]):
 
 
 def paged(rows: Sequence[T], page: int, size: int) -> PageRows[T]:
-    """The rows of a page; the last one where there are not so many."""
+    """Return the rows of a page, or of the last page if there are not so many."""
     pages = max(1, -(-len(rows) // size))
     page = min(max(1, page), pages)
     return PageRows(tuple(rows[(page - 1) * size : page * size]), len(rows), page, pages)
 
 
 def chosen(cards: Iterable[Card], asked: Asked) -> list[Card]:
-    """The cards that are asked for."""
+    """Return the requested cards."""
     words, wanted = asked.search.casefold().strip(), SHOWN.get(asked.show, SHOWN[""])
     return [card for card in cards if wanted(card) and (not words or _has(card, words))]
 
@@ -78,17 +82,22 @@ def _has(card: Card, words: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """All that stands on the page.
+    """Everything on the page.
 
     Attributes:
-        at: when it was put together. read: when the GPUs were read last; None: not yet.
-        leases: of those on the cards that are shown, by id. emptying: of each of these cards, by its place.
-        people: who waits. longest_seconds: who waits longest; None: nobody.
-        failed: starts that failed.
-        on_cluster: a scheduler places the servers. simulated: some of the cards do not exist.
-        may_drain: an admin can drain a card, or a node, here.
-        unproved: leases that seem to be over, by id, and why nothing proves it: an admin may release them.
-        contradicted: leases whose servers report work while their GPUs are measured idle: both figures in percent.
+        at: when it was made.
+        read: when the GPUs were read last; `None` before the first reading.
+        leases: of the cards on this page, by id.
+        emptying: of the cards on this page, by place.
+        people: the tickets in line.
+        longest_seconds: the longest wait; `None` if nobody waits.
+        failed: failed starts.
+        on_cluster: whether a scheduler places the servers.
+        simulated: whether some of the cards are simulated.
+        may_drain: whether administrators may drain a card or node here.
+        unproved: leases that seem to be over, by id, with what is missing to prove it. An administrator may release
+            them.
+        contradicted: leases whose servers report work while their GPUs are measured as idle: both figures in percent.
     """
 
     at: datetime
@@ -112,5 +121,5 @@ class Overview:
 
 
 def titles_of(offers: Iterable[OfferState]) -> dict[str, str]:
-    """The title of each offer."""
+    """Return the title of each offer."""
     return {offer.id: offer.title for offer in offers}

@@ -1,7 +1,4 @@
-"""One use of a GPU, from its admission to its record: what is noted at each event, and what follows at the end.
-
-Values only. Not here: which change of a lease or a server is which event (``engine/uses/usage.py``), and tables.
-"""
+"""One use of a server, from its admission to its record."""
 
 from hub_extensions.core.usage.course import (
     Moment,

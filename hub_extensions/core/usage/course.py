@@ -92,7 +92,7 @@ class Use:
 
     @property
     def outage_seconds(self) -> float | None:
-        """How much longer than `held_seconds` it took by the wall clock."""
+        """The difference between its duration by the wall clock and `held_seconds`."""
         if self.over is None or self.held_seconds is None:
             return None
         return max(0.0, (self.over.utc - self.admitted).total_seconds() - self.held_seconds)
@@ -177,7 +177,7 @@ def ready(use: Use, moment: Moment, lifetime: timedelta | None) -> Use:
     """Note that the server is ready.
 
     Args:
-        lifetime: the enforced limit of its lifetime; `None` if there is none.
+        lifetime: the enforced limit of its lifetime; `None` without a limit.
     """
     limit = None if lifetime is None or not use.devices else lifetime.total_seconds()
     return replace(use, ready=moment.utc, ready_at=moment.running, lifetime_seconds=limit)

@@ -1,4 +1,4 @@
-"""How a use ended, in one word, from what each part of the service knows of it."""
+"""The end of a use, in one word, derived from the reports of each part of the service."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from hub_extensions.core.queue.model import TicketEnd
 
 
 class UseEnd(Enum):
-    """How a use ended."""
+    """The end of a use."""
 
     USER = "user"
-    """Its user gave the GPU back, or somebody stopped the server at the hub, which does not say who."""
+    """The user gave the GPU back, or the server was stopped at the hub, and the hub does not report the actor."""
     IDLE = "idle"
     UNOPENED = "unopened"
     LIFETIME = "lifetime"
     FAILED = "failed"
-    """The start failed, or the server broke down."""
+    """The start failed, or the server crashed."""
     LEFT = "left"
     """The start was given up before the server was ready."""
     LOST = "lost"
-    """Its device was gone from the machine."""
+    """The device disappeared from the machine."""
     NODE_LOST = "node-lost"
     ADMIN = "admin"
-    """An admin of the GPUs stopped it, or gave it up."""
+    """An administrator of the GPUs stopped the server or released its lease."""
     HUB_STOPPED = "hub-stopped"
     """It ended while the hub or this service was away."""
     RECLAIMED = "reclaimed"
@@ -62,21 +62,22 @@ _OF_REPORT: Mapping[str, UseEnd] = {
 
 
 def end_of_cull(cause: Cause | None) -> UseEnd:
-    """Of a server that this service stopped."""
+    """Return how a use ends whose server this service stopped."""
     return UseEnd.UNKNOWN if cause is None else _OF_CAUSE[cause]
 
 
 def end_of_ticket(end: TicketEnd) -> UseEnd | None:
-    """Of a start whose ticket ended so; None: its server was ready, and nothing has ended."""
+    """Return how a use ends with its ticket, or `None` if the server became ready, so that nothing has ended."""
     return _OF_TICKET.get(end)
 
 
 def end_of_stop(reason: str, asked: bool, closing: bool = False) -> UseEnd:
-    """Of a server whose end the hub reports.
+    """Return how a use ends when the hub reports the end of its server.
 
     Args:
-        reason: as in ``core.cluster.pod_status``, of a server that ended by itself; "" where it is not known.
-        asked: the hub was asked to stop it. closing: by the end of the hub itself, and by nobody else.
+        reason: as in ``core.cluster.pod_status``, if the server ended by itself; "" if unknown.
+        asked: whether the hub was asked to stop it.
+        closing: whether only the end of the hub itself stopped it.
     """
     stopped = UseEnd.HUB_STOPPED if closing else UseEnd.USER
     return _OF_REPORT.get(reason, stopped if asked else UseEnd.UNKNOWN)

@@ -1,6 +1,7 @@
-"""What is measured of one use: figures of a moment, gathered by the minute, and over all of it.
+"""Measurements of one use: single figures, minutes, and sums over the whole use.
 
-A figure counts for the time since the one before, and for a little while at most: what nobody measured is no zero.
+A figure counts for the time since the figure before, but at most for `LASTS`. Time that nobody measured is not zero
+use.
 """
 
 from __future__ import annotations
@@ -8,13 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-LASTS = 30.0
-"""So many seconds at most a figure stands for: after a longer gap nothing was measured."""
+LASTS = 30.0  # maximum seconds that a figure counts for; a longer gap is unmeasured
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One reading. None is not known. `source`: who measured the use, as in `core.gpu.samples.DeviceSample`."""
+    """One reading.
+
+    Attributes:
+        used_percent, memory_bytes: `None` if unknown.
+        source: what measured the use, as in `core.gpu.samples.DeviceSample`.
+    """
 
     used_percent: float | None
     memory_bytes: int | None
@@ -23,11 +28,14 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Minute:
-    """What was measured of one use within one minute.
+    """The measurements of one use within one minute.
 
     Attributes:
-        key: of the use. at: the minute's begin, UTC. device: its UUID; "" where it is not known.
-        used_percent: the mean of what was measured; highest_percent: the highest of it. memory_bytes: the highest.
+        key: of the use.
+        at: the beginning of the minute, UTC.
+        device: its UUID; "" if unknown.
+        used_percent, highest_percent: mean and maximum; `None` if the use was not measured.
+        memory_bytes: the maximum; `None` if it was not measured.
         measured_seconds: for how long the use was measured.
     """
 
@@ -43,7 +51,13 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What was measured so far, of a minute or of a whole use. `weight`: percent times seconds."""
+    """Sums over a minute or a whole use.
+
+    Attributes:
+        weight: percent times seconds.
+        use_seconds, memory_seconds: for how long use and memory were measured.
+        highest, memory: the maximum; `None` if nothing was measured.
+    """
 
     weight: float = 0.0
     use_seconds: float = 0.0
@@ -53,12 +67,12 @@ class Sums:
 
     @property
     def mean(self) -> float | None:
-        """Percent; None: nothing was measured."""
+        """The mean use in percent; `None` if nothing was measured."""
         return self.weight / self.use_seconds if self.use_seconds > 0 else None
 
 
 def with_figure(sums: Sums, figure: Figure, seconds: float) -> Sums:
-    """With a figure that stands for the last `seconds`."""
+    """Add a figure that counts for the last `seconds`."""
     seconds = min(max(seconds, 0.0), LASTS)
     used, memory = figure.used_percent, figure.memory_bytes
     if used is not None and seconds:
@@ -78,7 +92,7 @@ def with_figure(sums: Sums, figure: Figure, seconds: float) -> Sums:
 
 
 def minute_of(key: str, device: str, at: datetime, sums: Sums, source: str) -> Minute:
-    """The row of a minute that is over."""
+    """Return the row of a minute that has ended."""
     return Minute(
         key=key,
         at=at.replace(second=0, microsecond=0),

@@ -1,4 +1,4 @@
-"""What a usage record teaches the wait forecast: how long somebody held a GPU; or nothing. Pure."""
+"""The input of the wait forecast from a usage record: how long a user held a GPU."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from hub_extensions.core.forecast.results import Stay
 from hub_extensions.core.messages.usage import OWN, UsageRecord
 from hub_extensions.core.usage.ends import UseEnd
 
+# ends that do not show how long the user would have stayed
 NO_STAY = frozenset({UseEnd.LEFT.value, UseEnd.LOST.value, UseEnd.NODE_LOST.value})
-"""Ends that say nothing of how long its user would have stayed."""
 
 
 def stay_of(record: UsageRecord) -> Stay | None:
-    """None: it held no GPU, it was a start and no use, its device was lost, or it is not known how long it was."""
+    """Return the stay of a record.
+
+    Returns:
+        `None` if it held no GPU, was a start that never became ready, lost its device, or has no known duration.
+    """
     if not record.devices or not record.share or record.end in NO_STAY:
         return None
     if record.source == OWN and not record.adopted and record.ready is None:

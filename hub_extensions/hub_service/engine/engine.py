@@ -1,7 +1,6 @@
-"""The engine: everything the service's HTTP routes can ask for, and the loops behind it.
+"""The engine: what the HTTP routes of the service can ask for, and the loops that run behind them.
 
-It puts the parts together (``tickets.py``, ``local_leases.py``, ``culler.py``, ``reconcile.py`` over one ``state.py``)
-and adds nothing of its own but the views for people.
+`Engine` creates the parts and connects them. It adds the views for people and nothing else.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from hub_extensions.hub_service.engine.stops.failed_stops import FailedStops
 from hub_extensions.hub_service.engine.stops.policies import EVERY as POLICIES_EVERY
 from hub_extensions.hub_service.engine.stops.returns import Returns
 from hub_extensions.hub_service.engine.uses.notifier import Notifier
-from hub_extensions.hub_service.engine.uses.usage import healed
+from hub_extensions.hub_service.engine.uses.usage import missing_uses
 from hub_extensions.hub_service.engine.views import admin_view, lease_view, overview, presenters
 from hub_extensions.hub_service.engine.views.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
@@ -63,19 +62,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("hub_extensions.hub_service")
 
 PRUNE_EVERY = 6 * 3600.0
+# the form's caution when the service has started and the cluster cannot be read
 UNREAD = "The cluster has not been read yet, so it is not known which GPUs are free. You can join the line already."
-"""Says the form of a service that started while the cluster cannot be read."""
+# the form's caution when it offers only CPU although there are cards (not divided, or lost)
 NONE_CAN_BE_GIVEN = "There are GPUs here that cannot be given to anybody now. The admins' page says why."
-"""The form's caution where only CPU only is offered, although cards are there (cut into nothing, or lost)."""
-AGAIN = 5.0
-"""Seconds until a loop that failed is begun anew."""
+AGAIN = 5.0  # seconds until a loop that failed is started again
 
 
 class Engine:
-    """One running service: made by :meth:`open`, working between :meth:`start` and :meth:`stop`.
+    """A running service: created by `open`, active between `start` and `stop`.
 
     Args:
-        calculator: computes the likely waits; `None`: a worker process does, which starts with the first computation.
+        calculator: computes the likely waits; if `None`, a worker process that starts with the first computation.
     """
 
     def __init__(
@@ -132,20 +130,20 @@ class Engine:
         apart: ServiceApart | None = None,
         calculator: ForecastCalculator | ForecastWorker | None = None,
     ) -> Engine:
-        """Read the store and the machine once. GPUs that cannot be read are an answer, not an error."""
+        """Read the store and the machine once. GPUs that cannot be read are reported later and raise nothing here."""
         allowance = timedelta(seconds=settings.start_seconds)
         on_cluster = settings.cluster is not None
         state = await State.open(
             store, settings.queue, settings.culling, settings.offers, allowance, settings, on_cluster=on_cluster
         )
-        if not store.read_only:  # nobody else has the state yet, so this transaction needs no lock
-            await Transaction(state).write(Changes(uses=healed(state), forecasts=lost(state)))
+        if not store.read_only:  # nobody else has the state yet, so no lock is needed
+            await Transaction(state).write(Changes(uses=missing_uses(state), forecasts=lost(state)))
         engine = cls(settings, store, state, hub, gpus, apart, calculator)
         await engine.watcher.refresh()
         return engine
 
     def start(self) -> None:
-        """Begin to refresh, decide, reconcile and publish; with a store that is only read, to refresh and publish."""
+        """Start the loops. If the store is read-only, only those that refresh and publish."""
         settings_file = self.settings.culling.policy_file
         deciding = (
             ("deciding about idle servers", self.culler.run),
@@ -169,7 +167,7 @@ class Engine:
         ]
 
     async def stop(self) -> None:
-        """End the loops. What is written stays; nothing is given up."""
+        """Cancel the loops. Tickets and leases stay as they are stored."""
         self.forecaster.close()
         for loop in self._loops:
             loop.cancel()
@@ -179,7 +177,7 @@ class Engine:
         self.notifier.close()
 
     async def _run_loop(self, what: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """A fault of ours in one loop ends neither the loop nor the others: it is logged, shown, and tried again."""
+        """Run a loop again when it fails, so that an error in it stops neither this loop nor the others."""
         while True:
             try:
                 await work()
@@ -191,7 +189,7 @@ class Engine:
     async def _ask_prometheus(self) -> None:
         while True:
             await self.dcgm.refresh()
-            self.sources.info()  # since when it stands so is known to who looks
+            self.sources.info()  # it remembers since when each source has been the same
             await asyncio.sleep(ASK_EVERY)
 
     async def _read_policies(self) -> None:
@@ -247,7 +245,7 @@ class Engine:
                 log.info("the store was copied to %s", made)
 
     async def _forget_deleted_users(self) -> None:
-        """Whoever is no user of the hub any more loses the name in the records. An empty list is no answer."""
+        """Remove the names of deleted users from the records. An empty list of users is ignored."""
         users = {user.name for user in await self.hub.users()}
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
@@ -260,12 +258,15 @@ class Engine:
     # -------------------------------------------------------------- the hub
 
     async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
-        """One ask alone: see `Tickets.ask_all`."""
+        """Join the line with one request. See `Tickets.ask_all`."""
         (state,) = await self.ask_all((ask,))
         return state
 
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
-        """See `Tickets.ask_all`. What no spawner of the hub waits for any more is started again by us."""
+        """Join the line. Tickets that no spawner of the hub waits for are started by the service.
+
+        See `Tickets.ask_all`.
+        """
         self.reconciler.note_hub_contact()
         for ask in asks:
             if (lease := self.queue.dead_start(ask)) is not None:
@@ -292,18 +293,18 @@ class Engine:
         self.watcher.refresh_soon()
 
     async def signed_out(self, report: messages.SignedOut) -> messages.DrainState:
-        """The user of a server was signed out: it stops in time. See `drains.order`."""
+        """Stop the server of a user who was signed out. See `drains.order`."""
         drained = await drains.order(self.state, self.queue.transaction, report)
         self.culler.decide_soon()
         return drained
 
     async def without_session(self, reported: messages.WithoutSessions) -> None:
-        """Whose servers have nobody signed in. See `drains.without_session`."""
+        """Note which servers belong to users without a session. See `drains.without_session`."""
         await drains.without_session(self.state, self.queue.transaction, reported)
         self.culler.decide_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
-        """All live tickets, then every change; the end of it means that the hub may have been restarted."""
+        """Yield all live tickets, then every change. When the hub stops listening, it may have been restarted."""
         self.reconciler.note_hub_contact()
         try:
             async with aclosing(self.queue.changes()) as changes:
@@ -315,7 +316,7 @@ class Engine:
     # -------------------------------------------------------------- users
 
     def form(self, user: str, server: str, groups: Sequence[str], admin: bool) -> messages.FormState:
-        """Everything the spawn form of this user needs."""
+        """Return everything that the spawn form of this user needs."""
         stands = presenters.allowed(self.state.availability(), groups, admin)
         policies = self._policies(user, groups, stands)
         at = self.state.clock.wall(self.state.read_at) if self.state.read_at else None
@@ -340,12 +341,12 @@ class Engine:
             failed=overview.failed_of(self.state, user),
         )
 
-    async def hear_language(self, user: str, language: str) -> None:
-        """See `Notifier.hear_language`."""
-        await self.notifier.hear_language(user, language)
+    async def note_language(self, user: str, language: str) -> None:
+        """See `Notifier.note_language`."""
+        await self.notifier.note_language(user, language)
 
     def _policies(self, user: str, groups: Sequence[str], stands: Sequence[Availability]) -> tuple[CullPolicy, ...]:
-        """The limits that a server of this user would have now, of each kind that has a GPU."""
+        """Return the limits that a server of this user would have now, one for each offer with a GPU."""
         known, now = frozenset(groups), self.state.clock.utc_now()
         asked = (RuledServer(user, known, each.offer.id, each.offer.pool) for each in stands if each.offer.id != CPU)
         return tuple(self.state.policies.of(server, now)[0] for server in asked) or (self.state.policy,)
@@ -369,7 +370,7 @@ class Engine:
         return reading is not None and bool(reading.problems or reading.devices)
 
     def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
-        """Live tickets of one user, in the order of their places."""
+        """Return the live tickets of one user in the order of their places."""
         return self._tickets_info(self._tickets_of(user))
 
     def _tickets_of(self, user: str) -> list[Ticket]:
@@ -381,7 +382,7 @@ class Engine:
         return tuple(self._listed(*pair) for pair in pairs)
 
     async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
-        """Live tickets of all (for admins), as `tickets`; in slices between which others have a turn."""
+        """Return the live tickets of all users, for administrators, in batches between which other tasks run."""
         found = [(each.first_place, self._listed(each, status)) async for each, status in self.queue.all_states()]
         return tuple(info for _, info in sorted(found, key=itemgetter(0)))
 
@@ -390,12 +391,12 @@ class Engine:
         return presenters.listed(ticket, status, url, self.state.clock)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
-        """(user, server) of a live ticket; None: there is none of that name."""
+        """Return user and server of a live ticket, or `None` if the ticket is unknown."""
         found = self.state.tickets.get(ticket)
         return None if found is None else (found.user, found.server)
 
     def queue_figures(self) -> messages.QueueFigures:
-        """How long the line is, without a word of who is in it."""
+        """Return how long the line is, without names."""
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
         for ticket in self.state.tickets.values():
@@ -413,7 +414,7 @@ class Engine:
     # -------------------------------------------------------------- servers
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
-        """What a server may know of itself; None: it is not known here."""
+        """Return what a server may know about itself, or `None` if the service does not know the server."""
         lease = self.state.lease_of(user, server)
         trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
         return self.servers.server_state(user, server, trespassed)
@@ -435,29 +436,37 @@ class Engine:
         return self.server_state(user, server)
 
     def servers_of(self, user: str) -> tuple[messages.ServerState, ...]:
-        """This user's running servers, CPU only included, the default one first."""
+        """Return the user's running servers, also those without a GPU, the default one first."""
         known = {key for key in self.state.facts if key[0] == user}
         known |= {(lease.user, lease.server) for lease in self.state.leases.values() if lease.user == user}
         states = (self.server_state(*key) for key in sorted(known))
         return tuple(state for state in states if state is not None)
 
     def overview(self, user: str) -> messages.UserOverview:
-        """Where this user stands: for the hub's home, and for the page of a start."""
+        """Return the user's tickets and servers, for the hub's home page and for the page of a start."""
         tickets = self.queue.states_of(self._tickets_of(user))
         return overview.overview(self.state, user, tickets, self.servers_of(user))
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
-        """Take a report, answer with the state. Raises Refused (404) when it is not known here."""
+        """Take the report of a server and return its state.
+
+        Raises:
+            Refused: 404, the server is not known.
+        """
         await self.servers.take_report(user, server, report)
         return await self._state_of(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:
-        """Keep a server for a while. Raises Refused: nothing to keep, or the budget is used up."""
+        """Keep a server for a while.
+
+        Raises:
+            Refused: there is nothing to keep it from, or the budget is used up.
+        """
         await self.servers.keep(user, server)
         return await self._state_of(user, server)
 
     async def give_back(self, user: str, server: str, cpu: bool) -> messages.ServerState:
-        """Its user gives the GPU back: it stops, or comes back without one. See `drains.give_back`."""
+        """Give the GPU of a server back: the server stops, or comes back without a GPU. See `drains.give_back`."""
         await drains.give_back(self.state, self.queue.transaction, user, server, cpu)
         self.culler.decide_soon()
         return await self._state_of(user, server)
@@ -471,7 +480,7 @@ class Engine:
     # -------------------------------------------------------------- admins
 
     async def admin_overview(self, asked: Asked) -> Overview:
-        """The admin's page, as far as it is asked for."""
+        """Return the requested part of the administrators' page."""
         offers = self.form("", "", (), True).offers
         line = sorted(self.state.tickets.values(), key=lambda ticket: ticket.first_place)
         shown = paged(line, asked.people, PEOPLE_A_PAGE)
@@ -481,48 +490,52 @@ class Engine:
         )
 
     async def days(self, span: Span) -> Days:
-        """The last day, week or month."""
+        """Return the figures of the last day, week or month."""
         return await self.usage_days.days(span)
 
     async def leases(self) -> tuple[messages.LeaseInfo, ...]:
-        """All leases that have not ended, for admins."""
+        """Return all leases that have not ended, for administrators."""
         return await lease_view.all_leases(self.state, self.culler, self.watcher)
 
     def lease_states(self) -> Mapping[str, int]:
-        """The number of leases in each state, for the metrics."""
+        """Return the number of leases in each state, for the metrics."""
         return lease_view.lease_states(self.state)
 
     def lease_uses(self) -> Iterator[LeaseUse]:
-        """How busy the device of each running lease is, for the metrics."""
+        """Return how busy the device of each running lease is, for the metrics."""
         return lease_view.lease_uses(self.state, self.culler)
 
     async def culling(self) -> messages.CullingView:
-        """What would happen to each running server now, and the stops that have failed, for admins."""
+        """Return what would happen to each running server now, and the failed stops, for administrators."""
         servers = await culled_servers(self.state, self.culler.decision, self.culler.grounds)
         return messages.CullingView(self.state.clock.utc_now(), servers, self.failed_stops.info())
 
     async def journal(self, which: JournalFilter, most: int) -> tuple[JournalRow, ...]:
-        """Rows of the journal, the newest first: those about a user are for that user and for admins."""
+        """Return rows of the journal, the newest first. Only the user and administrators may see rows about a user."""
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
-        """A page of usage records of one user; None: of all, for admins. Raises ValueError: `before` is none."""
+        """Return a page of usage records of one user, or of all users if `user` is `None`.
+
+        Raises:
+            ValueError: `before` is not the end of a page.
+        """
         return await self.store.usage(user, before)
 
     def cluster(self) -> messages.ClusterInfo | None:
-        """The cluster, for admins; None: this is one machine."""
+        """Return the cluster, for administrators, or `None` on one machine."""
         return self.cluster_leases.info() if self.cluster_leases is not None else None
 
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
-        """See `ClusterLeases.give_up`; on one machine `LocalLeases.give_up`, which wants a reason."""
+        """Release a lease that seems to be over. See `ClusterLeases.give_up` and `LocalLeases.give_up`."""
         await self.watcher.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
-        """How good the wait forecasts were, by pool, and how old the last one is."""
+        """Return how good the wait forecasts of each pool were, and how old the last forecast is."""
         return self.state.foresight.report(self.state.clock)
 
     async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
-        """A server says when it is done with its GPU; whether that counts. It can say so of itself only."""
+        """Take the report of a server about when it will be done with its GPU, and return whether it counts."""
         async with self.queue.transaction() as transaction:
             facts = self.state.facts.get((user, server))
             if facts is None or facts.lease is None:
@@ -535,11 +548,11 @@ class Engine:
 
     @property
     def read_only(self) -> str:
-        """Why nothing can be changed: the store is only read, because its disk is full; "" otherwise."""
+        """Why nothing can be changed: the disk of the store is full, so it is only read. "" if it can be written."""
         return self.store.read_only
 
     def health(self) -> messages.Health:
-        """How the service is; `ready` is all a stranger may see."""
+        """Return the health of the service. Only `ready` is shown to strangers."""
         age = self.state.inventory_age()
         away = self.state.hub_view.away_since
         failing = self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < 3 * AGAIN

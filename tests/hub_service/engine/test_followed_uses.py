@@ -23,7 +23,13 @@ from hub_extensions.core.usage import Figure, Use, UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.snapshots import ServerPods
 from hub_extensions.hub_service.engine.state.state import State
-from hub_extensions.hub_service.engine.uses.usage import HEARD_LATE, Measuring, followed, healed, heard_late
+from hub_extensions.hub_service.engine.uses.usage import (
+    LATE_REPORT,
+    Measuring,
+    missing_uses,
+    record_late_report,
+    with_uses,
+)
 from tests.fakes.cluster_table import pod
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
@@ -68,13 +74,13 @@ async def test_a_state_of_four_servers_has_four_uses_and_what_changes_none_of_th
             "ada": (SMALL, False), "ben": (CPU, False), "cid": (LARGE, False), "dan": (CPU, True),
         }  # fmt: skip
         nothing = Changes(meta={"a": "b"})
-        assert followed(state, nothing) is nothing
+        assert with_uses(state, nothing) is nothing
         same = Changes(
             leases=tuple(state.leases.values()),
             facts=tuple(state.facts.values()),
             tickets=tuple(TicketRow(each) for each in state.tickets.values()),
         )
-        assert followed(state, same) == same
+        assert with_uses(state, same) == same
 
 
 @pytest.mark.parametrize(
@@ -96,10 +102,10 @@ async def test_the_use_of_a_lease_knows_its_end_when_the_lease_begins_to_end(
     async with four(tmp_path) as r:
         state, held = r.engine.state, lease(r.engine.state, "ada")
         state.leases[held.id] = replace(held, state=was)
-        found = followed(state, Changes(leases=(replace(held, state=now),), end=end))
+        found = with_uses(state, Changes(leases=(replace(held, state=now),), end=end))
         assert [each.end.value for each in found.uses if each.end is not None] == ([known] if known else [])
         assert found.usage == () and found.gone_uses == ()
-        over = followed(state, Changes(leases=(replace(held, state=LeaseState.ENDED),), end=end))
+        over = with_uses(state, Changes(leases=(replace(held, state=LeaseState.ENDED),), end=end))
         assert over.gone_uses == (held.id,) and [record.user for record in over.usage] == ["ada"]
         first = was is not LeaseState.ENDING
         if first and now is LeaseState.ENDING:
@@ -140,7 +146,7 @@ async def test_how_a_running_server_ended_follows_from_who_is_there_to_say_it(
         if away in stopping:
             stop = StopRecord("ada", "", held.id, stopping[away][0], facts.started, stopping[away][1], began=now)
             state.stops = {stop.key: stop}
-        assert ended(followed(state, Changes(leases=(replace(held, state=LeaseState.ENDED),), end=end))) == [
+        assert ended(with_uses(state, Changes(leases=(replace(held, state=LeaseState.ENDED),), end=end))) == [
             ("ada", known)
         ]
 
@@ -163,23 +169,23 @@ async def test_how_a_start_ended_says_its_ticket(
         ticket, other = state.tickets[held.ticket], replace(state.tickets[held.ticket], id="another")
         rows = (TicketRow(other, TicketEnd.MAX_WAIT), TicketRow(ticket, row_end))
         changes = Changes(tickets=rows, leases=(replace(held, state=LeaseState.ENDED),), end=end)
-        assert ended(followed(state, changes)) == [("cid", known)]
+        assert ended(with_uses(state, changes)) == [("cid", known)]
 
 
 async def test_a_lease_of_which_no_use_is_known_begins_one_only_where_it_is_new(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         state, held = r.engine.state, lease(r.engine.state, "ada")
         new = replace(held, id="new", user="eve", adopted=True)
-        (begun,) = followed(state, Changes(leases=(new,))).uses
+        (begun,) = with_uses(state, Changes(leases=(new,))).uses
         assert (begun.key, begun.user, begun.adopted, begun.ready) == (
             "new",
             "eve",
             True,
             state.clock.utc_now() - MINUTE,
         )
-        assert followed(state, Changes(leases=(replace(new, state=LeaseState.ENDED),))).usage == ()
+        assert with_uses(state, Changes(leases=(replace(new, state=LeaseState.ENDED),))).usage == ()
         del state.uses[held.id]
-        assert followed(state, Changes(leases=(replace(held, state=LeaseState.ENDING),))).uses == ()
+        assert with_uses(state, Changes(leases=(replace(held, state=LeaseState.ENDING),))).uses == ()
 
 
 @pytest.mark.parametrize(("enabled", "seconds"), [(True, 1800.0), (False, None)])
@@ -190,7 +196,7 @@ async def test_a_use_has_the_limit_that_is_enforced_when_it_is_ready(
         state, held = r.engine.state, lease(r.engine.state, "cid")
         state.policies.base = replace(state.policy, enabled=enabled)
         ready = replace(held, state=LeaseState.RUNNING, ready_at=state.clock.now())
-        (found,) = followed(state, Changes(leases=(ready,))).uses
+        (found,) = with_uses(state, Changes(leases=(ready,))).uses
         assert (found.lifetime_seconds, found.ready, found.ready_at) == (
             seconds,
             state.clock.utc_now(),
@@ -198,7 +204,7 @@ async def test_a_use_has_the_limit_that_is_enforced_when_it_is_ready(
         )
         state.uses[found.key] = found
         r.hands.pass_time(MINUTE)
-        assert followed(state, Changes(leases=(ready,))).uses == ()
+        assert with_uses(state, Changes(leases=(ready,))).uses == ()
 
 
 async def test_the_kind_of_its_device_is_noted_as_soon_as_it_is_known(tmp_path: Path) -> None:
@@ -209,13 +215,13 @@ async def test_the_kind_of_its_device_is_noted_as_soon_as_it_is_known(tmp_path: 
         ]  # fmt: skip
         held = lease(state, "ada")
         state.uses[held.id] = replace(state.uses[held.id], device_class="")
-        (found,) = followed(state, Changes(leases=(held,))).uses
+        (found,) = with_uses(state, Changes(leases=(held,))).uses
         assert found.device_class == "NVIDIA A100-PCIE-40GB"
         gone = replace(held, device="of another machine", offer=SMALL)
-        (by_offer,) = followed(state, Changes(leases=(gone,))).uses
+        (by_offer,) = with_uses(state, Changes(leases=(gone,))).uses
         assert by_offer.device_class == "NVIDIA A100-PCIE-40GB"
         state.offers = ()
-        assert followed(state, Changes(leases=(gone,))).uses == ()
+        assert with_uses(state, Changes(leases=(gone,))).uses == ()
 
 
 async def test_a_ticket_begins_a_use_once_and_one_on_cpu_only_ends_with_its_ticket(tmp_path: Path) -> None:
@@ -224,31 +230,31 @@ async def test_a_ticket_begins_a_use_once_and_one_on_cpu_only_ends_with_its_tick
         await r.ask("eve", "cpu")
         ticket = next(each for each in state.tickets.values() if each.user == "eve")
         assert ticket.state is TicketState.ADMITTED and use(state, "eve").key == ticket.id
-        assert followed(state, Changes(tickets=(TicketRow(ticket),))).uses == ()
-        (found,) = followed(state, Changes(tickets=(TicketRow(ticket, TicketEnd.READY),))).uses
+        assert with_uses(state, Changes(tickets=(TicketRow(ticket),))).uses == ()
+        (found,) = with_uses(state, Changes(tickets=(TicketRow(ticket, TicketEnd.READY),))).uses
         assert (found.ready, found.lifetime_seconds) == (state.clock.utc_now(), None)
-        assert ended(followed(state, Changes(tickets=(TicketRow(ticket, TicketEnd.FAILED),)))) == [("eve", "failed")]
+        assert ended(with_uses(state, Changes(tickets=(TicketRow(ticket, TicketEnd.FAILED),)))) == [("eve", "failed")]
         back = replace(ticket, state=TicketState.WAITING)
-        assert ended(followed(state, Changes(tickets=(TicketRow(back),)))) == [("eve", "left")]
+        assert ended(with_uses(state, Changes(tickets=(TicketRow(back),)))) == [("eve", "left")]
         del state.uses[ticket.id]
-        assert followed(state, Changes(tickets=(TicketRow(ticket, TicketEnd.FAILED),))).usage == ()
+        assert with_uses(state, Changes(tickets=(TicketRow(ticket, TicketEnd.FAILED),))).usage == ()
         waits = replace(ticket, id="waits", state=TicketState.WAITING)
-        assert followed(state, Changes(tickets=(TicketRow(waits), TicketRow(waits, TicketEnd.LEFT)))).usage == ()
-        (new,) = followed(state, Changes(tickets=(TicketRow(replace(ticket, id="new")),))).uses
+        assert with_uses(state, Changes(tickets=(TicketRow(waits), TicketRow(waits, TicketEnd.LEFT)))).usage == ()
+        (new,) = with_uses(state, Changes(tickets=(TicketRow(replace(ticket, id="new")),))).uses
         assert (new.key, new.user, new.offer) == ("new", "eve", CPU)
 
 
 async def test_facts_begin_the_use_of_a_server_that_has_none_and_note_what_its_user_was_shown(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         state, now = r.engine.state, r.engine.state.clock.now()
-        (found,) = followed(state, Changes(facts=(ServerFacts("eve", "", CPU, now, adopted=True),))).uses
+        (found,) = with_uses(state, Changes(facts=(ServerFacts("eve", "", CPU, now, adopted=True),))).uses
         assert (found.user, found.adopted, found.admitted, found.ready) == ("eve", True, r.hands.wall, r.hands.wall)
         for user in ("ada", "ben", "dan"):
             warned = replace(state.facts[user, ""], warned=now)
-            (found,) = followed(state, Changes(facts=(warned,))).uses
+            (found,) = with_uses(state, Changes(facts=(warned,))).uses
             assert (found.key, found.warnings, found.keeps) == (use(state, user).key, 1, 0)
         two = (ServerFacts("eve", "a", CPU, now), ServerFacts("eve", "b", CPU, now))
-        assert [each.server for each in followed(state, Changes(facts=two)).uses] == ["a", "b"]
+        assert [each.server for each in with_uses(state, Changes(facts=two)).uses] == ["a", "b"]
 
 
 @pytest.mark.parametrize(("user", "ends"), [("dan", True), ("ben", False)])
@@ -257,7 +263,7 @@ async def test_only_a_use_that_was_found_is_over_when_its_server_holds_a_gpu(
 ) -> None:
     async with four(tmp_path) as r:
         state = r.engine.state
-        found = followed(state, Changes(facts=(replace(state.facts[user, ""], lease="of this moment"),)))
+        found = with_uses(state, Changes(facts=(replace(state.facts[user, ""], lease="of this moment"),)))
         assert found.gone_uses == ((use(state, user).key,) if ends else ()) and found.usage == ()
 
 
@@ -267,11 +273,11 @@ async def test_a_server_without_a_gpu_ends_its_use_when_it_is_gone_and_one_with_
     async with four(tmp_path) as r:
         state = r.engine.state
         for user, how in (("ben", [("ben", "user")]), ("dan", [("dan", "user")]), ("ada", []), ("nobody", [])):
-            assert ended(followed(state, Changes(gone_facts=((user, ""),), end=UseEnd.USER))) == how
+            assert ended(with_uses(state, Changes(gone_facts=((user, ""),), end=UseEnd.USER))) == how
         again = Changes(gone_facts=(("ben", ""),), facts=(state.facts["ben", ""],), end=UseEnd.USER)
-        assert followed(state, again).usage == ()
+        assert with_uses(state, again).usage == ()
         state.facts["ada", ""] = replace(state.facts["ada", ""], lease=None)
-        assert followed(state, Changes(gone_facts=(("ada", ""),), end=UseEnd.USER)).usage == ()
+        assert with_uses(state, Changes(gone_facts=(("ada", ""),), end=UseEnd.USER)).usage == ()
 
 
 async def test_what_was_written_meanwhile_is_counted_with(tmp_path: Path) -> None:
@@ -286,7 +292,7 @@ async def test_what_was_written_meanwhile_is_counted_with(tmp_path: Path) -> Non
             leases=(replace(held, state=LeaseState.ENDED),),
             end=UseEnd.USER,
         )
-        found = followed(state, changes)
+        found = with_uses(state, changes)
         assert [record.end for record in found.usage] == ["admin"] and found.gone_uses == ("x", held.id)
 
 
@@ -296,13 +302,13 @@ async def test_what_was_written_meanwhile_is_counted_with(tmp_path: Path) -> Non
 async def test_what_a_store_of_before_has_no_use_of_gets_one(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         state = r.engine.state
-        assert healed(state) == ()
+        assert missing_uses(state) == ()
         keys = {each.user: each.key for each in state.uses.values()}
         state.clock.pause()
         r.hands.pass_time(10 * MINUTE)
         state.clock.resume()
         del state.uses[keys["ada"]], state.uses[keys["dan"]], state.uses[keys["cid"]]
-        found = {each.user: each for each in healed(state)}
+        found = {each.user: each for each in missing_uses(state)}
         assert set(found) == {"ada", "cid", "dan"} and found["ada"].key == keys["ada"]
         began = state.facts["dan", ""].started
         assert (found["dan"].begun, found["dan"].ready_at, found["dan"].adopted) == (began, began, True)
@@ -313,8 +319,8 @@ async def test_what_a_store_of_before_has_no_use_of_gets_one(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("end", "after", "mended"),
     [
-        (UseEnd.USER, HEARD_LATE, True),
-        (UseEnd.USER, HEARD_LATE + SECOND, False),
+        (UseEnd.USER, LATE_REPORT, True),
+        (UseEnd.USER, LATE_REPORT + SECOND, False),
         (UseEnd.UNKNOWN, timedelta(0), False),
     ],
 )
@@ -323,24 +329,24 @@ async def test_for_a_minute_the_hub_may_still_say_who_ended_a_server(
 ) -> None:
     async with four(tmp_path) as r:
         state = r.engine.state
-        (record,) = followed(state, Changes(gone_facts=(("ben", ""),))).usage
+        (record,) = with_uses(state, Changes(gone_facts=(("ben", ""),))).usage
         state.last_uses["ben", ""] = record
         r.hands.pass_time(after)
-        found = heard_late(state, ("ben", ""), end)
+        found = record_late_report(state, ("ben", ""), end)
         assert found.usage == ((replace(record, end=end.value),) if mended else ()) and found.uses == ()
-        assert heard_late(state, ("nobody", ""), end) == Changes()
+        assert record_late_report(state, ("nobody", ""), end) == Changes()
 
 
 async def test_of_a_server_that_still_ends_the_hub_says_it_to_the_use_and_to_no_record(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
         state, held = r.engine.state, lease(r.engine.state, "ada")
-        (record,) = followed(state, Changes(gone_facts=(("ben", ""),))).usage
+        (record,) = with_uses(state, Changes(gone_facts=(("ben", ""),))).usage
         state.last_uses["ada", ""] = replace(record, user="ada")
-        found = heard_late(state, ("ada", ""), UseEnd.USER)
+        found = record_late_report(state, ("ada", ""), UseEnd.USER)
         assert [(each.key, each.end) for each in found.uses] == [(held.id, UseEnd.USER)] and found.usage == ()
         state.uses[held.id] = replace(state.uses[held.id], end=UseEnd.IDLE)
-        assert heard_late(state, ("ada", ""), UseEnd.USER) == Changes()
-        assert heard_late(state, ("ada", "other"), UseEnd.USER) == Changes()
+        assert record_late_report(state, ("ada", ""), UseEnd.USER) == Changes()
+        assert record_late_report(state, ("ada", "other"), UseEnd.USER) == Changes()
 
 
 # ------------------------------------------------------------------ minutes

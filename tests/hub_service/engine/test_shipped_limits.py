@@ -49,7 +49,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
         ((rights.LAST, rights.KEPT, rights.ANSWER_WITHIN), (30 * SECOND, 1000, 3.0)),
         ((inventory.INVENTORY_GOES_STALE, user_notices.NOTICES_LAST), (60 * SECOND, 24 * HOUR)),
         (tickets.SLICE, 50),
-        (usage.HEARD_LATE, 60 * SECOND),
+        (usage.LATE_REPORT, 60 * SECOND),
     ],
 )
 def test_the_times_and_numbers_of_the_engine_that_no_setting_moves(limit: object, value: object) -> None:

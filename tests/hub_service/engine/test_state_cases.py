@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.samples import DeviceSample
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import LeaseState, TicketEnd, TicketState
 from hub_extensions.hub_service.engine.state.meta import POOL_NAMES, TOKEN_NAME
-from hub_extensions.hub_service.engine.uses.usage import followed
+from hub_extensions.hub_service.engine.uses.usage import with_uses
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import room
@@ -87,7 +87,7 @@ async def test_the_last_record_of_a_server_is_remembered_for_a_minute_while_its_
 ) -> None:
     async with four(tmp_path) as r:
         state = r.engine.state
-        (record,) = followed(state, Changes(gone_facts=(("ben", ""),))).usage
+        (record,) = with_uses(state, Changes(gone_facts=(("ben", ""),))).usage
         assert record.end == "unknown"
         for later, kept in ((59 * SECOND, {"ben", "eve"}), (60 * SECOND, {"eve"})):
             state.last_uses = {}

@@ -157,9 +157,9 @@ async def test_a_mail_speaks_its_readers_language_also_after_a_restart_else_the_
     tmp_path: Path, webhook: WebhookAsTold, mail: MailServerAsTold
 ) -> None:
     async with room(tmp_path, small(0), **hooks(tmp_path, webhook, mail)) as r:
-        await r.engine.hear_language("ada", "fi-FI")
-        await r.engine.hear_language("ben", "ja-JP")
-        await r.engine.hear_language("ben", "en")
+        await r.engine.note_language("ada", "fi-FI")
+        await r.engine.note_language("ben", "ja-JP")
+        await r.engine.note_language("ben", "en")
         assert dict(r.engine.state.notices.languages) == {"ada": "fi-FI"}
     async with room(tmp_path, small(0), **hooks(tmp_path, webhook, mail), mail_language="ja") as r:
         await is_warned(r)
@@ -168,8 +168,8 @@ async def test_a_mail_speaks_its_readers_language_also_after_a_restart_else_the_
         assert message["Subject"] == "Palvelimesi pysähtyy 45 s kuluttua: Pieni GPU"
         assert message.get_content().startswith("GPU:si on käyttämättä. Palvelin pysähtyy 45 s kuluttua, klo ")
         assert str(webhook.taken[0]["text"]).startswith("Your GPU is idle. ")
-        await r.engine.hear_language("ben", "en")
-        await r.engine.hear_language("eva", "ja-JP")
+        await r.engine.note_language("ben", "en")
+        await r.engine.note_language("eva", "ja-JP")
         await r.engine.state.commit(r.engine.state.notices.without_user("ada"))
         assert dict(r.engine.state.notices.languages) == {"ben": "en"}, "what a page said that is not the site's own"
         await pass_by(r, 30)

@@ -1,1 +1,1 @@
-"""The steps of the gate's tables, which are in a database of its own or beside others."""
+"""Migrations of the gate's tables, in a database of its own or beside others."""

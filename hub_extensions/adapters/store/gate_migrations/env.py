@@ -1,4 +1,4 @@
-"""Runs the steps of the gate's tables on the connection that is handed over (``adapters/store/gate.py``)."""
+"""Run the migrations of the gate's tables on the connection from ``adapters/store/gate.py``."""
 
 from __future__ import annotations
 

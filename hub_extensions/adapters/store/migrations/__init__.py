@@ -1,1 +1,1 @@
-"""Schema changes, one file a step, in one line (a test fails on two heads)."""
+"""Migrations of the service's tables, one per file, in one line (a test fails on two heads)."""

@@ -1,7 +1,4 @@
-"""Runs the steps on the connection that the store hands over (``adapters/store/schema_upgrade.py``).
-
-Not here: copies of the database, and what is refused.
-"""
+"""Run the migrations on the store's connection (``adapters/store/schema_upgrade.py``)."""
 
 from __future__ import annotations
 

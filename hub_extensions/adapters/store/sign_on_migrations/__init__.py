@@ -1,1 +1,1 @@
-"""The steps of the sign-on tables, which are in the hub's own database."""
+"""Migrations of the sign-on tables in the hub's own database."""

@@ -1,6 +1,6 @@
-"""Runs the steps of the sign-on tables on the connection that is handed over (``adapters/store/sign_on.py``).
+"""Run the migrations of the sign-on tables on the connection from ``adapters/store/sign_on.py``.
 
-The version stands in a table of its own: ``alembic_version`` in this database is JupyterHub's.
+Their version is in a table of its own, because ``alembic_version`` in this database belongs to JupyterHub.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The lease of a server that ran before this product did: it holds what it holds, and is treated as any other.
-
-Not here: how it is found out what it holds (``reconcile.py`` on one machine, ``cluster_leases.py`` on a cluster).
-"""
+"""Leases of servers that ran before this product did."""
 
 from __future__ import annotations
 
@@ -23,7 +20,11 @@ def adopted_lease(
     end_of: Callable[[Lease], datetime | None],
     pid_started: int | None = None,
 ) -> Lease:
-    """The lease over a whole device, or over one of a cluster's pool (by the pool's id)."""
+    """Create the lease of an adopted server.
+
+    Args:
+        held: the whole device that it uses, or, on a cluster, the pool of one device.
+    """
     device = held if isinstance(held, Device) else None
     pool = held if isinstance(held, str) else held.pool
     lease = lifecycle.adopt(

@@ -1,8 +1,8 @@
-"""The service trusts facts, not messages: what the hub really runs is compared with the state, every 30 s and more.
+"""Comparison of the state with the servers that the hub really runs, every 30 s and after events.
 
-Waiting tickets whose spawn the hub forgot (it was restarted) are started again, admitted ones first, five at a time.
-Servers that ran before this product did are adopted. A ticket that nobody wants any more ends, and so does one from
-before the hub ran without us for a while: its user has chosen something else since, or has gone.
+If the hub was restarted and has forgotten spawns of waiting tickets, they are started again: admitted tickets first,
+five at a time. Servers that ran before this product did are adopted. A ticket ends if nobody waits for it any more, or
+if the hub ran without this service since: its user has then chosen something else, or has gone.
 """
 
 from __future__ import annotations
@@ -34,21 +34,15 @@ from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transac
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 30.0
-PART_OF_TIME = 50
-"""Of the hub's time its lists cost one part in so many."""
-SELDOM = 300.0
-"""Seconds at most from one list to the next, however long it takes."""
-MISSING = timedelta(seconds=60)
-"""A server that the hub lists no more is forgotten after this long; what it may keep, it keeps until then."""
-WHILE_AWAY = 1.0
-"""Seconds between two questions to a hub that does not answer."""
+PART_OF_TIME = 50  # listing the servers takes at most one part in this many of the hub's time
+SELDOM = 300.0  # maximum seconds between two lists, however long a list takes
+MISSING = timedelta(seconds=60)  # a server that is missing from the lists for this long is forgotten
+WHILE_AWAY = 1.0  # seconds between two requests to a hub that does not answer
 AT_A_TIME = 5
-IN_ONE_WRITE = 100
-"""A hub may have thousands of servers that are new to this service."""
+IN_ONE_WRITE = 100  # servers; a hub may have thousands that are new to this service
+# callers stay authenticated this long without the hub, so servers' reports continue
 SHORT_OUTAGE = timedelta(seconds=15)
-"""Callers are known for so long without the hub: reports of servers went on."""
-CAME_BACK = "back"
-"""The journal's kind of a lease that was ending, and whose server goes on."""
+CAME_BACK = "back"  # the journal's kind for a lease that was ending and whose server goes on
 QUEUE_WAS_OFF = explain("line-was-off", log_message="the hub ran without this service in between")
 
 Servers = Mapping[tuple[str, str], HubServer]
@@ -56,13 +50,13 @@ Activity = Mapping[tuple[str, str], datetime]
 
 
 class ServiceApart(Protocol):
-    """What a service that the hub does not start learns of its hub; one that the hub starts needs it not."""
+    """Informs a service that the hub does not start about changes of its hub."""
 
     async def has_changed(self, may_be_new: bool) -> bool:
-        """After every listing: has the hub other settings now? True: this service ends, and does nothing more."""
+        """Return whether the hub has other settings now; called after every list. The service then ends."""
 
     def refused(self, problem: HubRefused) -> None:
-        """The hub refuses to answer."""
+        """Take the answer of a hub that refuses a request."""
 
 
 class Reconciler:
@@ -92,19 +86,20 @@ class Reconciler:
         self._listing_took = 0.0
 
     def resume_soon(self) -> None:
-        """There may be tickets whose start the hub does not have: it was restarted, or it says so itself."""
+        """Look for tickets whose start the hub has lost: it was restarted, or it has reported the loss."""
         self._resume = True
         self._soon.set()
 
     def note_hub_contact(self) -> None:
-        """A request of the hub came in: it is up."""
+        """Note that a request of the hub came in, so that the hub is up."""
         if not self.state.hub_view.is_up:
             self._soon.set()
 
     async def run(self) -> None:
         """Reconcile every 30 s until cancelled; every second while the hub is away.
 
-        A hub of thousands takes seconds for its list: then less often, so that it costs a fiftieth of its time.
+        A hub with thousands of servers takes seconds for a list. It is then listed less often, so that this costs at
+        most a fiftieth of its time.
         """
         while True:
             await self.reconcile()
@@ -119,7 +114,7 @@ class Reconciler:
                     break
 
     async def _nothing_happens(self, seconds: float) -> bool:
-        """Whether this time passes without anything for which the list is needed at once."""
+        """Wait, and return whether nothing happened for which the list is needed at once."""
         try:
             await with_timeout(seconds, self._soon.wait())
         except asyncio.TimeoutError:
@@ -129,7 +124,7 @@ class Reconciler:
         return False
 
     async def reconcile(self) -> None:
-        """One comparison. A hub that does not answer stops the running clock; nothing else happens then."""
+        """Compare once. If the hub does not answer, only the running clock is paused."""
         listed_at = self.state.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
@@ -148,7 +143,7 @@ class Reconciler:
                 self._changed_since = transaction.state.forget_touched(listed_at)
                 await self._take_hub_view(servers, listed_at, transaction)
                 await self._end_old_tickets(servers, token_name, transaction)
-                await asyncio.sleep(0)  # a long list takes long to compare: between the steps others have a turn
+                await asyncio.sleep(0)  # comparing a long list takes long: let other tasks run
                 await self._servers(servers, transaction)
                 await asyncio.sleep(0)
                 forgotten = await self._tickets(servers, transaction)
@@ -248,9 +243,9 @@ class Reconciler:
     # -------------------------------------------------------------- tickets
 
     async def _end_old_tickets(self, servers: Servers, token_name: str, transaction: Transaction) -> None:
-        """The hub has forgotten us and knows us anew: it ran without this product, so nobody waits any more.
+        """End all tickets if the hub ran without this product: it has forgotten the service and given it a new token.
 
-        A hub that was only restarted calls our token by the name it always had.
+        A hub that was only restarted still uses the old name for the token.
         """
         if not token_name or token_name == self.state.token_name:
             return
@@ -263,14 +258,14 @@ class Reconciler:
         await transaction.write(Changes(meta={TOKEN_NAME: token_name}))
 
     async def _tickets(self, servers: Servers, transaction: Transaction) -> tuple[Ticket, ...]:
-        """End what is over; return the tickets whose spawn the hub does not know."""
+        """End the tickets that are over, and return those whose spawn the hub does not know."""
         now = self.state.clock.now()
         forgotten: list[Ticket] = []
         self._unattended = {ticket: at for ticket, at in self._unattended.items() if ticket in self.state.tickets}
         for ticket in tuple(self.state.tickets.values()):
             key = (ticket.user, ticket.server)
             if key in self._changed_since:
-                continue  # the listing is older than the last report about it
+                continue  # the list is older than the last message about it
             server = servers.get(key)
             lease = self.state.lease_of_ticket(ticket.id)
             ready = server is not None and server.ready
@@ -293,20 +288,20 @@ class Reconciler:
                 self._unattended.pop(ticket.id, None)
                 await transaction.end_ticket(ticket, Event.ABANDONED, reason)
                 continue
-            if not ready:  # else the hub has more to end than we have to start
+            if not ready:  # otherwise the hub has to end it first
                 forgotten.append(ticket)
         return tuple(forgotten)
 
     @property
     def _is_starting(self) -> bool:
-        """Forgotten starts are still being sent."""
+        """Whether forgotten starts are still being sent."""
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
-        """Resume the starts a restarted hub forgot: admitted ones first, then in order, five at a time.
+        """Resume the starts that a restarted hub forgot: admitted ones first, then in order, five at a time.
 
-        The hub answers each when it is done, or after its ``slow_spawn_timeout``: of a long line the last ones wait for
-        minutes until it is their turn. That is nobody's absence.
+        The hub answers each request when the start is done, or after its ``slow_spawn_timeout``. In a long line, the
+        last tickets therefore wait for minutes; they do not count as abandoned meanwhile.
         """
         order = sorted(
             forgotten,
@@ -319,7 +314,7 @@ class Reconciler:
                 async with self.transaction() as transaction:
                     now = self.state.tickets.get(ticket.id)
                     if now is None or now.attempt != ticket.attempt:
-                        return  # its user has left, or has asked again, while others were started
+                        return  # its user has left or asked again while others were started
                     transaction.state.note_resumed(ticket)
                 started = False
                 try:
@@ -340,7 +335,7 @@ class Reconciler:
     # -------------------------------------------------------------- servers
 
     async def _servers(self, servers: Servers, transaction: Transaction) -> None:
-        """Servers nobody told us of get facts; facts and leases of servers that are gone go."""
+        """Add facts for servers that nobody reported, and remove facts and leases of servers that are gone."""
         changes = []
         for key, server in servers.items():
             if key in self._changed_since:
@@ -368,7 +363,7 @@ class Reconciler:
             await transaction.write(_together(changes[begin : begin + IN_ONE_WRITE]))
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
-        """For how long the hub's lists have lacked each server that was here; one list alone may be wrong."""
+        """Return how long each known server has been missing from the hub's lists. A single list may be wrong."""
         now = self.state.clock.now()
         here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
         there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
@@ -376,15 +371,16 @@ class Reconciler:
         return {key: now - since for key, since in self._missing.items()}
 
     def _adopt(self, server: HubServer) -> Changes:
-        """A running server the state does not know: started before this product, or while the service was away."""
+        """Adopt a running server that the state does not know: it is older than this product, or started during an
+        outage."""
         now = self.state.clock.now()
         if not self.leases.may_be(server):
-            return Changes()  # the hub's next poll finds out that it is over
+            return Changes()  # the hub's next poll will find that it has ended
         known = self.state.lease_of(server.user, server.server) or self._ending_but_alive(server)
         if known is not None:
             return self._go_on_with(known, server)
         if self.leases.is_stopping(server):
-            return Changes()  # a stop that the hub has not heard the end of
+            return Changes()  # it was stopped, and the hub does not know that yet
         lease = self.leases.lease_of_unknown_server(server, now)
         offer = lease.offer if lease else CPU
         facts = ServerFacts(server.user, server.server, offer, now, lease=lease.id if lease else None, adopted=True)
@@ -401,18 +397,18 @@ class Reconciler:
             why, seen = [explain("stop-undone")], [_found(server)]
             row = JournalRow.because(self.state.clock.utc_now(), CAME_BACK, about, why, SERVICE, seen)
             rows = (replace(row, ticket=lease.ticket),)
-        started = lease.ready_at or self.state.clock.now()  # its lifetime does not begin anew
+        started = lease.ready_at or self.state.clock.now()  # its lifetime goes on
         facts = ServerFacts(server.user, server.server, lease.offer, started, lease=lease.id, adopted=lease.adopted)
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
-        """A lease given up too early: the hub says the server is ready, and its process lives."""
+        """Return a lease that was released too early: the hub reports the server ready, and its process lives."""
         mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
         return ending if ending is not None and self.leases.lives(ending) else None
 
     def _adopt_late(self, server: HubServer) -> Changes:
-        """An adopted server without a GPU may begin to use one: then it holds it."""
+        """Give an adopted server a lease if it has begun to use a GPU."""
         facts = self.state.facts[(server.user, server.server)]
         if not facts.adopted or facts.lease is not None:
             return Changes()
@@ -436,7 +432,7 @@ class Reconciler:
 
 
 def _together(changes: Sequence[Changes]) -> Changes:
-    """Of several servers, as one."""
+    """Merge the changes of several servers."""
     return Changes(
         leases=tuple(lease for change in changes for lease in change.leases),
         facts=tuple(facts for change in changes for facts in change.facts),

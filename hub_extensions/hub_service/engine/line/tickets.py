@@ -34,7 +34,7 @@ from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions, possible
 from hub_extensions.hub_service.engine.stops.drains import end_of_report
-from hub_extensions.hub_service.engine.uses.usage import heard_late
+from hub_extensions.hub_service.engine.uses.usage import record_late_report
 from hub_extensions.hub_service.engine.views import presenters
 from hub_extensions.hub_service.engine.views.queue_view import QueueView, content_of
 
@@ -241,7 +241,7 @@ class Tickets:
                 changes = Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices, end=end)
             elif lease is None:
                 rows = (transaction.server_row("stopped", server, why, **about),) if gone else ()
-                late = heard_late(self.state, server, end)
+                late = record_late_report(self.state, server, end)
                 changes = replace(late, gone_facts=gone, journal=rows, notices=notices, end=end)
             else:
                 changes = Changes(notices=notices)

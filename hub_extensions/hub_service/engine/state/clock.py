@@ -1,7 +1,7 @@
-"""The running clock: time in which hub and service were both up.
+"""The running clock: time in which both hub and service were up.
 
-Every deadline that runs against a user is kept on it, so an outage moves each deadline by its length and a wall clock
-that is set back moves none. Wall-clock time is for people: `wall` converts at the moment of speaking.
+Deadlines of users are kept on it. An outage moves each deadline by its length, and setting the wall clock back moves
+none. `RunningClock.wall` converts to wall-clock time when a time is shown.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from datetime import datetime, timedelta, timezone
 
 
 class RunningClock:
-    """Reads like a clock, stands still while paused, and goes on after a restart from where it was stored.
+    """A clock that stands still while it is paused, and continues after a restart from its stored reading.
 
     Args:
-        at: the reading that was stored last; None: a new store, the clock starts at wall-clock time.
-        monotonic, utc_now: the machine's clocks (arguments so that tests can hold them).
+        at: the reading that was stored last; `None` for a new store, whose clock starts at wall-clock time.
+        monotonic, utc_now: the machine's clocks; tests replace them.
     """
 
     def __init__(
@@ -32,38 +32,38 @@ class RunningClock:
         self._since: float | None = monotonic()
 
     def now(self) -> datetime:
-        """Running time as an aware datetime; at most the wall clock, behind it by all outages."""
+        """Return the running time. It is behind the wall clock by the length of all outages."""
         if self._since is None:
             return self._base
         return self._base + timedelta(seconds=self._monotonic() - self._since)
 
     def elapsed(self) -> float:
-        """Seconds of the machine's monotonic clock, which no outage of the hub stops."""
+        """Return seconds of the machine's monotonic clock, which an outage of the hub does not stop."""
         return self._monotonic()
 
     @property
     def paused(self) -> bool:
-        """The hub is away and the clock stands still."""
+        """Whether the clock stands still because the hub is away."""
         return self._since is None
 
     def pause(self) -> None:
-        """The hub is away: no deadline comes nearer."""
+        """Stop the clock, because the hub is away."""
         self._base = self.now()
         self._since = None
 
     def resume(self) -> None:
-        """The hub is back: the clock goes on from where it stood."""
+        """Let the clock go on from where it stopped."""
         if self._since is None:
             self._since = self._monotonic()
 
     def wall(self, running: datetime) -> datetime:
-        """Wall-clock time of a running-clock time, if nothing goes down in between."""
+        """Convert a running time to wall-clock time. For a future time, this assumes that hub and service stay up."""
         return self._utc_now() + (running - self.now())
 
     def running(self, wall: datetime) -> datetime:
-        """The other way round: running-clock time of a moment that has been, by the wall clock."""
+        """Convert a past wall-clock time to running time."""
         return self.now() - (self._utc_now() - wall)
 
     def utc_now(self) -> datetime:
-        """Wall-clock time, for journals and records."""
+        """Return the wall-clock time, for journals and records."""
         return self._utc_now()

@@ -1,4 +1,4 @@
-"""The one exception by which the service says no: a status, a message, the field and a reason."""
+"""The exception with which the service refuses a request."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from hub_extensions.core.text.reasons import Reason
 
 
 class Refused(Exception):
-    """A request that is not granted.
+    """A request that is refused.
 
     Attributes:
         status: HTTP status, 4xx or 503.
         message: what is wrong and what would be right, for a person.
-        field: the field of the request it is about; "" for none.
-        reason: a stable code, for metrics and programs; params: what the message was made with, where it is a reason's.
+        field: the field of the request that is wrong; "" if the whole request is wrong.
+        reason: a stable code, for metrics and programs.
+        params: the values in the message, if it was made from a reason.
     """
 
     def __init__(
@@ -34,5 +35,5 @@ class Refused(Exception):
 
     @classmethod
     def because(cls, status: int, why: Reason, field: str) -> Refused:
-        """With a reason that people are told."""
+        """Create a refusal with a reason that is shown to people."""
         return cls(status, why.message, field, why.reason, why.params)

@@ -1,7 +1,4 @@
-"""The inventory's part of the state: the devices and what is offered of them, as they were read last.
-
-Not here: who reads (``local_leases.py``, ``cluster_leases.py``), and what is kept for the next start (``state.py``).
-"""
+"""The inventory's part of the state: the devices and the offers, as they were read last."""
 
 from __future__ import annotations
 
@@ -32,32 +29,32 @@ class Inventory:
     offer_config: OfferConfig
     offers: tuple[GpuOffer, ...] = ()
     devices: dict[str, DeviceState] = field(default_factory=dict)
-    """By `Device.identity`; also those that are gone under a lease."""
+    """By `Device.identity`. Devices that are gone stay while a lease names them."""
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
     highest_use: dict[str, float] = field(default_factory=dict)
-    """Of each device, of all readings since the last decision about idle servers."""
+    """The highest use of each device since the last decision about idle servers, in percent."""
     reading: InventoryReading | None = None
-    """The last that could be read; None: none yet."""
+    """The last successful reading of this machine; `None` before the first."""
     read_at: datetime | None = None
-    """Running time of it."""
+    """Running time of the last successful reading; `None` before the first."""
     problem: str = ""
-    """Why it cannot be read now; "": it can."""
+    """Why devices or cluster cannot be read now; "" if they can be."""
     on_cluster: bool = False
-    """The devices are a cluster's."""
+    """Whether the devices belong to a cluster."""
     cluster: ClusterSnapshot | None = None
-    """As it was read last; None: it has not been read yet."""
+    """The cluster as it was read last; `None` before the first reading."""
     pods: ServerPods = field(default_factory=ServerPods)
-    """The pods of a cluster's servers, as they were read last."""
+    """The pods of the cluster's servers, as they were read last."""
     offers_before: tuple[GpuOffer, ...] = ()
-    """Those of the cluster that the store has, for a start before it can be read."""
+    """The cluster's offers in the store, for a start before the cluster can be read."""
     cordons: tuple[Cordon, ...] = ()
-    """Where nothing new starts, because an admin says so."""
+    """The places where nothing new starts, by an administrator's order."""
 
     def __post_init__(self) -> None:
         self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
 
     def _take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
-        """Take in a reading of the GPUs of this machine. False: devices and offers are what they were."""
+        """Take a reading of the GPUs of this machine. Return `False` if devices and offers have not changed."""
         changed = devices != self.devices
         self.reading = reading
         self.samples = reading.samples
@@ -74,7 +71,7 @@ class Inventory:
         return True
 
     def _take_cluster(self, snapshot: ClusterSnapshot) -> bool:
-        """Take in a snapshot of a cluster. False: it is what it was."""
+        """Take a snapshot of the cluster. Return `False` if it has not changed."""
         self.read_at = self.clock.now()
         self.problem = ""
         if snapshot == self.cluster:
@@ -84,7 +81,7 @@ class Inventory:
         return True
 
     def _take_notes(self, meta: Mapping[str, str]) -> None:
-        """What the store kept, or what has just been written."""
+        """Take over values that the store kept, or that have just been written."""
         if OFFERS in meta:
             self.offers_before = read_offers(meta[OFFERS])
         if CORDONS in meta:
@@ -112,45 +109,46 @@ class Inventory:
 
     @property
     def unread(self) -> bool:
-        """On a cluster that has not been read yet: what is offered there is not known, which is not *nothing*."""
+        """Whether the cluster has not been read yet, so that it is not known what is offered."""
         return self.on_cluster and self.cluster is None
 
     def offer(self, offer_id: OfferId) -> GpuOffer | None:
-        """An offer by its id; None: there is none."""
+        """Return an offer by its id, or `None` if it is unknown."""
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
-        """Offers that are asked for and not known, by their ids; what the admin hides is none."""
+        """Return offers that were asked for and are not known, as far as their ids describe them. Hidden ones are left
+        out."""
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
 
     def node_of(self, lease: Lease) -> str:
-        """The node that a lease's server runs on; "" on one machine, and while it is not known."""
+        """Return the node that a lease's server runs on; "" on one machine, and while it is unknown."""
         pod = self.pods.of(lease)
         return "" if pod is None else pod.node
 
     def ask_of(self, offer: OfferId) -> PodAsk | None:
-        """What an offer asks of a pod; None: this is one machine, or there is no such offer."""
+        """Return what an offer requests for a pod, or `None` on one machine and for an unknown offer."""
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
     def device(self, identity: str) -> Device | None:
-        """A device by `Device.identity`, gone ones under a lease included."""
+        """Return a device by `Device.identity`, also one that is gone while a lease names it."""
         state = self.devices.get(identity)
         return state.device if state else None
 
     def known_devices(self) -> tuple[DeviceState, ...] | None:
-        """The devices, or None while they are not known."""
+        """Return the devices, or `None` while they are unknown."""
         if self.cluster is not None or not self.is_fresh():
             return None
         return tuple(self.devices.values())
 
     @property
     def closed(self) -> frozenset[str]:
-        """`Device.identity` of all that nobody new is given."""
+        """`Device.identity` of all devices that are not given to anybody new."""
         return closed_devices(self.cordons, self.devices.values())
 
     def closings(self) -> Mapping[str, Closing]:
-        """What administrators have closed of each pool."""
+        """Return what administrators have closed in each pool."""
         if self.cluster is None:
             return closings(self.cordons, self.devices.values()) if self.cordons else {}
         return closings_of_nodes(
@@ -164,10 +162,10 @@ class Inventory:
         )
 
     def inventory_age(self) -> timedelta | None:
-        """Running time since the GPUs were last read; None: never yet."""
+        """Return the running time since the GPUs were last read, or `None` if they were never read."""
         return None if self.read_at is None else self.clock.now() - self.read_at
 
     def is_fresh(self) -> bool:
-        """They were read a moment ago."""
+        """Whether the GPUs were read within the last minute."""
         age = self.inventory_age()
         return age is not None and age <= INVENTORY_GOES_STALE

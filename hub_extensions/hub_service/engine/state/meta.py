@@ -1,6 +1,6 @@
-"""What the store keeps beside its tables: a few texts, each under a name.
+"""Small values that the store keeps beside its tables, each under a name.
 
-What another version of ours wrote otherwise counts as not kept. Not here: when they are written.
+A value that another version wrote in another format is treated as missing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SENDINGS: TypeAdapter[Mapping[str, Sending]] = TypeAdapter(Mapping[str, Sending
 
 
 def read_sendings(kept: str) -> Mapping[str, Sending]:
-    """How the last sendings went, by channel; nothing where another version wrote it otherwise."""
+    """Read how the last sendings went, by channel."""
     try:
         return _SENDINGS.validate_json(kept)
     except ValidationError:
@@ -50,12 +50,11 @@ def read_sendings(kept: str) -> Mapping[str, Sending]:
 
 
 def write_sendings(sendings: Mapping[str, Sending]) -> str:
-    """As `read_sendings` reads them."""
     return _SENDINGS.dump_json(sendings).decode()
 
 
 def read_stops(kept: str) -> tuple[StopRecord, ...]:
-    """Read the stops that have begun; none if another version wrote them differently."""
+    """Read the stops that have begun."""
     try:
         return _STOPS.validate_json(kept)
     except ValidationError:
@@ -63,12 +62,11 @@ def read_stops(kept: str) -> tuple[StopRecord, ...]:
 
 
 def write_stops(stops: Iterable[StopRecord]) -> str:
-    """Write them as `read_stops` reads them."""
     return _STOPS.dump_json(tuple(stops)).decode()
 
 
 def read_routes_renewed(kept: str) -> RoutesRenewed | None:
-    """When the proxy was given its routes anew last; None: never, or another version wrote it otherwise."""
+    """Read when the proxy got all its routes again; `None` if that never happened."""
     try:
         return _ROUTES_RENEWED.validate_json(kept)
     except ValidationError:
@@ -76,12 +74,11 @@ def read_routes_renewed(kept: str) -> RoutesRenewed | None:
 
 
 def write_routes_renewed(renewed: RoutesRenewed) -> str:
-    """As `read_routes_renewed` reads it."""
     return _ROUTES_RENEWED.dump_json(renewed).decode()
 
 
 def read_offers(kept: str) -> tuple[GpuOffer, ...]:
-    """The offers of before; none where another version wrote them otherwise."""
+    """Read the offers that the cluster had before."""
     try:
         return _OFFERS.validate_json(kept)
     except ValidationError:
@@ -89,12 +86,11 @@ def read_offers(kept: str) -> tuple[GpuOffer, ...]:
 
 
 def write_offers(offers: tuple[GpuOffer, ...]) -> str:
-    """As `read_offers` reads them."""
     return _OFFERS.dump_json(offers).decode()
 
 
 def read_failures(kept: str) -> tuple[KeptFailure, ...]:
-    """Starts that failed, the oldest first; none where another version wrote them otherwise."""
+    """Read the failed starts, the oldest first."""
     try:
         return _FAILURES.validate_json(kept)
     except ValidationError:
@@ -102,12 +98,11 @@ def read_failures(kept: str) -> tuple[KeptFailure, ...]:
 
 
 def write_failures(failures: tuple[KeptFailure, ...]) -> str:
-    """As `read_failures` reads them."""
     return _FAILURES.dump_json(failures).decode()
 
 
 def read_cordons(kept: str) -> tuple[Cordon, ...]:
-    """The cards that are being emptied; none where another version wrote them otherwise."""
+    """Read the cards that are being emptied."""
     try:
         return _CORDONS.validate_json(kept)
     except ValidationError:
@@ -115,12 +110,11 @@ def read_cordons(kept: str) -> tuple[Cordon, ...]:
 
 
 def write_cordons(cordons: tuple[Cordon, ...]) -> str:
-    """As `read_cordons` reads them."""
     return _CORDONS.dump_json(cordons).decode()
 
 
 def read_letters(kept: str) -> tuple[AdminLetter, ...]:
-    """What admins have written to servers that run; nothing where another version wrote it otherwise."""
+    """Read the letters of administrators to running servers."""
     try:
         return _LETTERS.validate_json(kept)
     except ValidationError:
@@ -128,12 +122,11 @@ def read_letters(kept: str) -> tuple[AdminLetter, ...]:
 
 
 def write_letters(letters: tuple[AdminLetter, ...]) -> str:
-    """As `read_letters` reads them."""
     return _LETTERS.dump_json(letters).decode()
 
 
 def read_without_session(kept: str) -> WithoutSessions:
-    """Read whose servers have nobody signed in; nobody's where another version wrote it otherwise."""
+    """Read which servers belong to users without a session."""
     try:
         return _WITHOUT_SESSION.validate_json(kept)
     except ValidationError:
@@ -141,12 +134,11 @@ def read_without_session(kept: str) -> WithoutSessions:
 
 
 def write_without_session(reported: WithoutSessions) -> str:
-    """Write it as `read_without_session` reads it."""
     return _WITHOUT_SESSION.dump_json(reported).decode()
 
 
 def read_languages(kept: str) -> Mapping[str, str]:
-    """User -> the language of that user's last page; nothing where another version wrote it otherwise."""
+    """Read the language of each user's last page."""
     try:
         return _LANGUAGES.validate_json(kept)
     except ValidationError:
@@ -154,5 +146,4 @@ def read_languages(kept: str) -> Mapping[str, str]:
 
 
 def write_languages(languages: Mapping[str, str]) -> str:
-    """As `read_languages` reads them."""
     return _LANGUAGES.dump_json(languages).decode()

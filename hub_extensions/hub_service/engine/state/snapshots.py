@@ -1,4 +1,4 @@
-"""What was read last of the cluster and of the hub. Each reading is one immutable value, replaced as a whole."""
+"""The last readings of the cluster and of the hub. Each is one immutable value that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ ServerKey = tuple[str, str]  # user and server name
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """How a cluster stands: what was counted, what is offered of it, and whose pods are held up.
+    """The last reading of a cluster: the counted devices, the offers, and pods that are held up.
 
     Attributes:
-        queue, held_up, held_up_on, held_back, node_of: as in `core.queue.model.QueueSnapshot`.
-        caution: what the figures do not count, for users.
-        device_of: lease -> the devices that claims gave it.
-        nodes: those that have devices; volumes: what keeps servers to some of them.
+        queue, held_up, held_up_on, held_back, node_of: see `core.queue.model.QueueSnapshot`.
+        caution: what the figures do not include, for users.
+        device_of: for each lease, the devices that its claims were given.
+        nodes: the nodes that have devices.
+        volumes: the volumes that bind servers to some of the nodes.
     """
 
     survey: PoolSurvey
@@ -43,7 +44,7 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True)
 class ServerPods:
-    """Which pod each lease and each server had when the cluster was read last.
+    """The pods of leases and servers at the last reading of the cluster.
 
     Attributes:
         by_lease: lease id -> the pod with that lease's label.
@@ -54,7 +55,7 @@ class ServerPods:
     by_server: Mapping[ServerKey, PodFacts] = field(default_factory=dict)
 
     def of(self, lease: Lease) -> PodFacts | None:
-        """The pod of a lease that has not ended; `None` if there is none."""
+        """Return the pod of a lease that has not ended, or `None`."""
         pod = self.by_lease.get(lease.id)
         if pod is None and lease.adopted:
             pod = self.by_server.get((lease.user, lease.server))
@@ -65,7 +66,7 @@ class ServerPods:
 
 @dataclass(frozen=True)
 class HubView:
-    """What the hub reported when its servers were listed last.
+    """The hub's servers and users at its last list, and whether the hub answers.
 
     While the hub is away, the view keeps what the hub reported before; only `listed` becomes `None`.
 
@@ -73,7 +74,7 @@ class HubView:
         servers: every server that is not stopped; `None` before the first list.
         read_at: when that list was requested, in seconds of the machine's monotonic clock.
         away_since: wall-clock time since which the hub does not answer; `None` if it answers.
-        back: running time at which it answered again after its last long outage; `None` if there was none.
+        back: running time at which it answered again after its last long outage; `None` if it had no such outage.
         clock_ahead: how far the hub's clock is ahead of this machine's; `None` if unknown.
         people: for each user, the groups and whether the user is an administrator.
         activity: running time at which each server was last used. A restart of the proxy, and the saving of notebooks

@@ -1,9 +1,7 @@
-"""The state: what is true now, in memory, and written to the store before anybody is told.
+"""The state: what is true now, in memory and in the store.
 
-`State.commit` is the one place where anything changes: the store's transaction first, then memory. When the store
-cannot write, nothing has changed. Parts with a subject of their own are `inventory.py`, `ticket_index.py`,
-`user_notices.py`, `foresight.py` and `policies.py`. Not here: what to change (``tickets.py``, ``local_leases.py``,
-``culler.py``, ``reconcile.py``).
+`State.commit` writes to the store first and changes memory afterwards. If the store cannot be written, nothing has
+changed. `transaction.py` is the only caller of the methods that change the state.
 """
 
 from __future__ import annotations
@@ -85,55 +83,55 @@ class State(Inventory):
     policies: Policies = field(init=False)
     start_allowance: timedelta
     notices: UserNotices
-    """What users without an open page are told."""
+    """Notices for users without an open page."""
     revision: int = 0
-    """Grows with every change; what is computed from the state may be kept as long as it stands."""
+    """Grows with every change. A value computed from the state may be cached while the revision is the same."""
 
     # people in line
     tickets: dict[str, Ticket] = field(default_factory=dict)
-    """Live ones (waiting, admitted), by id."""
+    """Waiting and admitted tickets, by id."""
     ticket_index: TicketIndex = field(default_factory=TicketIndex)
     next_place: int = 1
     last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
     resumed: dict[str, int] = field(default_factory=dict)
-    """Ticket -> the attempt after which the hub was asked to start its server again, by us."""
+    """For each ticket, the attempt after which the service asked the hub to start the server again."""
     foresight: Foresight = field(default_factory=Foresight)
-    """What is known of likely waits."""
+    """The likely waits."""
 
     # servers
     leases: dict[str, Lease] = field(default_factory=dict)
-    """Not ended, by id."""
+    """Leases that have not ended, by id."""
     facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
     uses: dict[str, Use] = field(default_factory=dict)
-    """Not over, by key, with what was measured by now."""
+    """Open uses by key, with their figures so far."""
     last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)
-    """Of each server the record that was written last, while it is not known how it ended."""
+    """The last record of each server, while it is not known how that use ended."""
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
-    """What each server's own extension said last, and when."""
+    """The last report of each server's extension, and its running time."""
     routes_renewed: RoutesRenewed | None = None
-    """When the proxy was restarted last, as far as is known."""
+    """When the proxy was last restarted, as far as it is known."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
     """The stops that have begun, one per run of a server, until nothing of them is left to do."""
     without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
-    """Users of whom nobody knows whether their account is still there, as the hub said last."""
+    """Users whose account may be gone, as the hub reported last."""
     _no_session: dict[str, datetime] = field(default_factory=dict)
     keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
-    """User -> when *keep* was pressed in the last 24 hours, for whatever server (the journal has it)."""
+    """For each user, when *keep* was pressed in the last 24 hours, for any server. The journal has it too."""
 
     # the hub
     hub_view: HubView = field(default_factory=HubView)
-    """What the hub reported last."""
+    """The last report of the hub."""
     token_name: str = ""
     """The name that the hub gave to this service's token; it changes when the hub has forgotten the service."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
     """When the last message about each server came, in seconds of the machine's monotonic clock. A list of the hub
     that was requested before it knows less."""
     quota_holds: quota_holds.Holds = field(default_factory=dict)
-    """Offers of which the cluster took no pod at the last try."""
+    """Offers for which the cluster refused the last pod because of a quota."""
 
     # this service
     pool_names: Mapping[str, str] = field(default_factory=dict)
-    """The name of each pool of a cluster, kept so that it stays."""
+    """The name of each pool of a cluster. It is stored so that it does not change."""
     first_start: bool = False
     store_problem: str = ""
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -141,7 +139,7 @@ class State(Inventory):
     culls: Counter[tuple[str, str]] = field(default_factory=Counter)
     """(Cause, rule) -> how many servers were stopped since the start, for the metrics."""
     last_admission_seconds: float = 0.0
-    """How long the last admission took, for the metrics."""
+    """Duration of the last admission, for the metrics."""
 
     _lease_of_ticket: dict[str, str] = field(default_factory=dict)
     _availability: tuple[int, LikelyWaits | None, datetime, tuple[Availability, ...]] | None = None
@@ -167,7 +165,7 @@ class State(Inventory):
         """Read what the store kept, and the policy file. A new store gives a new state.
 
         Raises:
-            PolicyFileError: the policy file cannot be used, and there are no earlier rules.
+            PolicyFileError: the policy file cannot be used.
         """
         stored = await store.load()
         kept = stored.meta.get(CLOCK)
@@ -185,10 +183,10 @@ class State(Inventory):
         state.policies.read_first()
         state._restore(stored)
         state.last_offers_by_user = dict(await store.last_offers_by_user())
-        notices.go_on_with(stored, await store.notices(None, clock.utc_now() - NOTICES_LAST))
+        notices.load(stored, await store.notices(None, clock.utc_now() - NOTICES_LAST))
         wall, now = state.clock.utc_now(), state.clock.now()
         for user, at in await store.keeps(wall - DAY):
-            if at <= wall:  # else the clock was set back since
+            if at <= wall:  # otherwise the clock was set back since
                 state._note_keep(user, now - (wall - at))
         state.first_start = not kept
         state.store_problem = store.read_only
@@ -217,12 +215,12 @@ class State(Inventory):
     # -------------------------------------------------------------- the one way to change
 
     async def commit(self, changes: Changes) -> None:
-        """Store, then remember.
+        """Write changes to the store, then apply them in memory.
 
         Raises:
             StoreUnavailable: nothing has changed, in memory or in the store.
         """
-        await shielded(self._commit(changes))  # a caller that goes away tears nothing
+        await shielded(self._commit(changes))  # a cancelled caller must not interrupt it
 
     async def _commit(self, changes: Changes) -> None:
         stamp = {CLOCK: self.clock.now().isoformat()}
@@ -278,9 +276,8 @@ class State(Inventory):
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
         self.foresight.remember(changes)
-        if not replace(
-            changes, forecasts=(), meta={}, stops=(), gone_stops=()
-        ).empty:  # what was foretold, or noted, changes nothing
+        shown = replace(changes, forecasts=(), meta={}, stops=(), gone_stops=())
+        if not shown.empty:  # forecasts, notes and steps of a stop change nothing that is shown
             self.revision += 1
 
     def _stops_after(self, changes: Changes) -> dict[StopKey, StopRecord]:
@@ -290,7 +287,7 @@ class State(Inventory):
         return {**left, **{stop.key: stop for stop in changes.stops}}
 
     def no_session_since(self, user: str) -> datetime | None:
-        """Return since when nobody knows whether this user's account is still there, or None if it is."""
+        """Return since when it is unknown whether this user's account still exists, or `None` if it exists."""
         return self._no_session.get(user)
 
     def _take_without_session(self, reported: WithoutSessions) -> None:
@@ -301,7 +298,7 @@ class State(Inventory):
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
 
     def _remember_last(self, record: UsageRecord) -> None:
-        """For a minute the hub may still say how it ended."""
+        """Keep the record of a use whose end is unknown: for a minute, the hub may still report it."""
         lately = record.ended - timedelta(minutes=1)
         self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
         self.last_uses.pop((record.user, record.server), None)
@@ -325,7 +322,7 @@ class State(Inventory):
     # -------------------------------------------------------------- changes that are not stored
 
     def take_hub_view(self, view: HubView) -> None:
-        """Replace what the hub reported. The running clock stands still while the hub is away."""
+        """Replace what the hub reported. The running clock is paused while the hub is away."""
         before, self.hub_view = self.hub_view, view
         if view.is_up:
             self.clock.resume()
@@ -384,7 +381,7 @@ class State(Inventory):
         self.last_admission_seconds = seconds
 
     def new_place(self) -> int:
-        """The next place in line (a serial number, never used twice)."""
+        """Return the next place in line, a serial number that is never used twice."""
         self.next_place += 1
         return self.next_place - 1
 
@@ -392,21 +389,21 @@ class State(Inventory):
 
     @property
     def policy(self) -> CullPolicy:
-        """The settings of culling. What one server's limits are is said by `policy_of`."""
+        """The settings of culling. `policy_of` returns the limits of one server."""
         return self.policies.base
 
     def policy_of(self, user: str, offer: OfferId) -> CullPolicy:
-        """The limits of a server now."""
+        """Return the limits of a server now."""
         if not self.policies.rules and not self.policy.idle_by_offer:
             return self.policy
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
 
     def rule_of(self, user: str, offer: OfferId) -> str:
-        """The rule of the policy file that sets a server's limits now; "": none does."""
+        """Return the name of the rule in the policy file that sets the limits of a server now; "" without one."""
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
-        """What the rules ask about a server."""
+        """Return what the rules need to know about a server."""
         known, found = self.hub_view.people.get(user), self.offer(offer)
         groups = None if known is None else frozenset(known[0])
         return RuledServer(user, groups, offer, found.pool if found is not None else "")
@@ -422,15 +419,16 @@ class State(Inventory):
         self.revision += 1
 
     def end_of(self, lease: Lease) -> datetime | None:
-        """When the lifetime ends a lease at the latest, by the limits of today; None: nothing enforces an end."""
+        """Return when the lifetime ends a lease at the latest by the limits of today, or `None` if nothing enforces an
+        end."""
         return limit_end(lease, self.policies.longest(self.ruled(lease.user, lease.offer)), self.start_allowance)
 
     def _ending(self, lease: Lease) -> Lease:
-        """A lease with the end that the limits of today give it, and no earlier one than its user was shown."""
+        """Return the lease with the end that the limits of today set, but no earlier end than its user was shown."""
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
     def as_enforced(self, lease: Lease) -> Lease:
-        """A lease with the end that its server really has."""
+        """Return the lease with the end that its server really has."""
         facts = self._facts_of(lease)
         if facts is None:
             return lease
@@ -439,22 +437,27 @@ class State(Inventory):
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def _facts_of(self, lease: Lease) -> ServerFacts | None:
-        """What is known of the server that runs under a lease."""
+        """Return the facts of the server that runs under a lease, or `None` if it does not run."""
         facts = self.facts.get((lease.user, lease.server))
         return facts if facts is not None and facts.lease == lease.id else None
 
     # -------------------------------------------------------------- the inventory
 
     def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
-        """Take in a reading of the GPUs. `devices` (by `Device.identity`) keeps those that are gone under a lease."""
+        """Take a reading of the GPUs.
+
+        Args:
+            devices: by `Device.identity`. Devices that are gone stay while a lease names them.
+        """
         if self._take_reading(reading, devices):
             self._note_other_offers()
 
     async def take_cluster(self, snapshot: ClusterSnapshot) -> None:
-        """Take in a snapshot of a cluster.
+        """Take a snapshot of a cluster.
 
         Raises:
-            StoreUnavailable: a new pool's name cannot be kept, so it is not offered yet; nothing has changed.
+            StoreUnavailable: the name of a new pool cannot be stored, so the pool is not offered yet; nothing has
+                changed.
         """
         if dict(snapshot.survey.names) != dict(self.pool_names):
             await self.commit(Changes(meta={POOL_NAMES: json.dumps(dict(snapshot.survey.names))}))
@@ -469,7 +472,7 @@ class State(Inventory):
         self.foresight.note_change()
 
     async def _store_offers(self, offers: tuple[GpuOffer, ...]) -> None:
-        """For the next start of this service, which may come before the cluster can be read."""
+        """Store the offers for the next start of this service, which may come before the cluster can be read."""
         try:
             await self.commit(Changes(meta={OFFERS: write_offers(offers)}))
         except StoreUnavailable as problem:
@@ -480,11 +483,11 @@ class State(Inventory):
     # -------------------------------------------------------------- views
 
     def queue_snapshot(self, asked: Sequence[OfferId] = ()) -> QueueSnapshot:
-        """What an admission decides on.
+        """Return the values on which an admission decides.
 
         Args:
-            asked: ids of offers that somebody asks for now. On a cluster that has not been read yet they have a line,
-                as those have that anybody waits for.
+            asked: ids of offers that are requested now. While the cluster has not been read, these offers have a line
+                too.
         """
         offers = (*self.offers, *self.by_name([*asked, *self._asked_for()])) if self.unread else self.offers
         line = QueueSnapshot(
@@ -520,7 +523,7 @@ class State(Inventory):
         return (choice.offer for ticket in self.tickets.values() for choice in ticket.wanted_offers)
 
     def availability(self) -> tuple[Availability, ...]:
-        """How every offer stands; kept for a second as long as nothing changes."""
+        """Return the availability of every offer. It is cached for a second while nothing changes."""
         now, likely, kept = self.clock.now(), self.foresight, self._availability
         same = kept is not None and kept[0] == self.revision and kept[1] is likely.waits
         if kept is not None and same and now - kept[2] < timedelta(seconds=1):
@@ -548,25 +551,26 @@ class State(Inventory):
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:
-        """The ticket of a server that waits or starts; None: there is none."""
+        """Return the waiting or admitted ticket of a server, or `None` without one."""
         return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
-        """The lease a server runs or starts under (not one that is ending)."""
+        """Return the lease under which a server runs or starts, or `None`. A lease that is ending does not count."""
         live = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
         own = (item for item in self.leases.values() if (item.user, item.server) == (user, server))
         return next((item for item in own if item.state in live), None)
 
     def sharers(self, device: str) -> int:
-        """How many leases a device has; counted once for every state."""
+        """Return how many leases a device has. The counts are cached for each revision."""
         if self._sharers[0] != self.revision:
             self._sharers = (self.revision, Counter(lease.device for lease in self.leases.values()))
         return self._sharers[1][device]
 
     def lists(self, lease: Lease) -> bool | None:
-        """The hub has this run of the server; None: what it has is not known.
+        """Whether the hub's list contains this run of the server; `None` if the list is unknown.
 
-        Its process says so best, by whatever name. Else a server of its name is this run, unless a later one is known.
+        The process is the best proof, whatever the server is called. Otherwise a server of the same name is this run,
+        unless a later run is known.
         """
         server, listed = (lease.user, lease.server), self.hub_view.listed
         if listed is None:
@@ -581,19 +585,19 @@ class State(Inventory):
         return later is None or later is lease or (facts is later and facts.lease == lease.id)
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
-        """The lease a ticket has; None: none (it waits, or CPU only). One it gave up, and that is ending, is not it."""
+        """Return the lease of a ticket, or `None` if it waits or is for CPU only. An ending lease does not count."""
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
     def waiting_for(self, offer: OfferId) -> int:
-        """How many wait in the line of an offer; counted once for every state."""
+        """Return how many tickets wait for an offer. The counts are cached for each revision."""
         if self._waiting[0] != self.revision:
             self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
         return self._waiting[1].get(offer, 0)
 
     def waiting(self) -> int:
-        """How many tickets wait."""
+        """Return how many tickets wait."""
         return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
 
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:
-        """What this user is to be told at the next page now."""
+        """Return the notices that the next page of this user shows."""
         return self.notices.recent(user, self.clock.utc_now())

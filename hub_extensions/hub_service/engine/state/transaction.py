@@ -1,10 +1,11 @@
-"""The one way in which the engine changes: alone with the state, written first, then remembered, then told.
+"""Transactions: the only way in which the shared state changes.
 
     async with self.transaction() as transaction:
         await transaction.write(Changes(...))
 
-Parts of the engine get a transaction, never each other's attributes: what they share is a field of `State`. When it is
-over, whoever can start now is admitted, and what happened is published. Not here: the rules (``core/queue``).
+A transaction has the state for itself. It writes to the store first, and changes the state afterwards. At its end,
+whoever can start now is admitted, and the listeners get what happened. Values that are not stored are changed by the
+methods of ``transaction.state``; outside a transaction the state is only read.
 """
 
 from __future__ import annotations
@@ -33,24 +34,24 @@ from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import FAILED_STARTS, write_failures
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.stops.stop_records import with_stops
-from hub_extensions.hub_service.engine.uses.usage import followed
+from hub_extensions.hub_service.engine.uses.usage import with_uses
 from hub_extensions.hub_service.engine.views import presenters
 
 log = logging.getLogger("hub_extensions.hub_service")
 T = TypeVar("T")
 
 STORE_AWAY = explain("store-unavailable", log_message="the store cannot be written")
-SERVICE = "service"
-"""Who decided, in the journal: this service, by its rules."""
+SERVICE = "service"  # the actor, in the journal, if this service decided by its rules
+# ends that the user may not be watching; the next page shows a notice
 NOTIFIED_LATER = (TicketEnd.MAX_WAIT, TicketEnd.ABANDONED, TicketEnd.REFUSED)
-"""Ends that nobody may be looking at: their users are told at the next page."""
 
 
 class Transactions:
-    """One at a time. Called, it begins one: ``async with self.transaction() as transaction``.
+    """Opens transactions, one at a time: ``async with self.transaction() as transaction``.
 
     Args:
-        admit: who admits whoever can start. publish: who tells the listeners.
+        admit: admits whoever can start.
+        publish: sends a status to the listeners.
     """
 
     def __init__(
@@ -66,13 +67,13 @@ class Transactions:
 
     @asynccontextmanager
     async def __call__(self, *, admit: bool = False) -> AsyncIterator[Transaction]:
-        """Alone with the state; when it is over, whoever can start now is admitted, and what happened is published.
+        """Open a transaction. At its end, admit whoever can start now and publish what happened.
 
         Args:
-            admit: look who can start also where no ticket and no lease was written.
+            admit: whether to look who can start even if no ticket and no lease was written.
 
         Raises:
-            Refused: 503, the store cannot be written: what was not written has not changed.
+            Refused: 503, the store cannot be written. The state changes only after a successful write.
         """
         async with self._lock:
             transaction = Transaction(self._state)
@@ -89,11 +90,11 @@ class Transactions:
 
 
 class Transaction:
-    """One turn alone with the state.
+    """Exclusive access to the state.
 
     Attributes:
-        published: what listeners are told when it is over.
-        moved: a ticket or a lease was written, so somebody else may be able to start.
+        published: what the listeners get at the end.
+        moved: whether a ticket or a lease was written, so that somebody else may be able to start.
     """
 
     def __init__(self, state: State) -> None:
@@ -102,15 +103,19 @@ class Transaction:
         self.moved = False
 
     async def write(self, changes: Changes) -> None:
-        """Store, then remember. Raises StoreUnavailable: nothing has changed, in memory or in the store."""
+        """Write changes to the store, then apply them to the state.
+
+        Raises:
+            StoreUnavailable: nothing has changed, in memory or in the store.
+        """
         changes = with_stops(self.state, changes)
-        await self.state.commit(noted(self.state, followed(self.state, changes)))
+        await self.state.commit(noted(self.state, with_uses(self.state, changes)))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
         if self.state.quota_holds and (changes.gone_facts or any(_is_over(lease) for lease in changes.leases)):
             self.state.quota_holds = quota_holds.server_ended(self.state.quota_holds)
 
     def publish(self, message: messages.TicketStatus) -> None:
-        """Tell every listener, once this is over."""
+        """Send a status to the listeners at the end of the transaction."""
         self.published.append(message)
 
     # -------------------------------------------------------------- tickets
@@ -126,10 +131,14 @@ class Transaction:
         meta: Mapping[str, str] | None = None,
         then: tuple[Reason, ...] = (),
     ) -> None:
-        """A ticket ends without a server; the lease of an admitted one ends too. Raises Refused: it is over already.
+        """End a ticket without a server. If it was admitted, its lease ends too.
 
         Args:
-            meta: what is noted with it. then: what more is said of it in *What happened*.
+            meta: small values to store with it.
+            then: further reasons for *What happened*.
+
+        Raises:
+            Refused: the ticket has already ended.
         """
         step = possible(lifecycle.end(ticket, self.state.lease_of_ticket(ticket.id), event))
         now, how = self.state.clock.utc_now(), ENDS[event]
@@ -147,11 +156,11 @@ class Transaction:
         )
         self.state.count("ended", how.value)
         answer = "ended" if how is TicketEnd.LEFT else "refuse"
-        whole = replace(reason, message=as_text((reason, *then)))  # who knows no codes is told all of it
+        whole = replace(reason, message=as_text((reason, *then)))  # a client that knows no codes shows the whole text
         self.publish(presenters.over(ticket, answer, whole, self.state.clock))
 
     async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
-        """An admitted start failed, and its ticket ends; whoever had no fault in it keeps the place once."""
+        """End an admitted ticket whose start failed. A user who was not at fault keeps the place once."""
         reason, *then = failed_starts.reasons_of(report)
         chosen = ticket.admitted_offer or CPU
         offer, clock = self.state.offer(chosen), self.state.clock
@@ -178,7 +187,7 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """From now on these offers are held back, because the cluster takes no pod of them."""
+        """Replace the offers that are held back because the cluster accepts no pod of them."""
         before, self.state.quota_holds = self.state.quota_holds, holds
         if holds.keys() != before.keys():
             self.state.revision += 1
@@ -188,13 +197,13 @@ class Transaction:
             log.info("%s is not held back any more: the cluster took a pod of it", offer)
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
-        """A start that was ready: of those that failed before nobody is told any more."""
+        """Return the note that earlier failed starts of this server are not shown any more."""
         kept = self.state.notices.failures
         after = failed_starts.after_ready(kept, ticket.user, ticket.server)
         return {} if after == kept else {FAILED_STARTS: write_failures(after)}
 
     async def ready(self, ticket: Ticket, lease: Lease | None) -> messages.TicketStatus:
-        """A ticket ends the good way: its server is ready."""
+        """End a ticket whose server is ready."""
         now = self.state.clock.now()
         step = possible(lifecycle.ready(ticket, lease, now, self.state.end_of))
         offer = ticket.admitted_offer or CPU
@@ -217,7 +226,7 @@ class Transaction:
         return message
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
-        """What its user hears of it with the page closed; it is kept with the change itself, and nothing is lost."""
+        """Return the notices for the user, who may have closed the page. They are stored with the change itself."""
         notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
         return turn_notices(
             ticket,
@@ -230,7 +239,7 @@ class Transaction:
         )
 
     def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
-        """The cluster took a pod of this offer."""
+        """Note that the cluster accepted a pod of this offer."""
         if self.state.quota_holds and admitted is not None:
             self.hold_back(quota_holds.accepted(self.state.quota_holds, offer, admitted))
 
@@ -242,14 +251,12 @@ class Transaction:
         cause: Callable[[Lease, Lease], tuple[str, str]],
         notice_of_loss: Callable[[Lease], Reason],
     ) -> None:
-        """Every lease as it is after a reading, in one write.
-
-        The facts of a server whose lease ends go with it.
+        """Update every lease after a reading, in one write. If a lease ends, the facts of its server are removed.
 
         Args:
-            after: the lease after the reading; the same object where nothing changed.
-            cause: why it changed, and on what evidence, for the journal: of the lease before and after.
-            notice_of_loss: what the user of a lease that is lost now is told.
+            after: returns the lease after the reading; the same object if nothing changed.
+            cause: returns why the lease changed and the evidence, for the journal, from the lease before and after.
+            notice_of_loss: returns the notice for the user of a lost lease.
         """
         seen = [(lease, after(lease)) for lease in tuple(self.state.leases.values())]
         changed = [(before, now) for before, now in seen if now is not before]
@@ -281,7 +288,7 @@ class Transaction:
     def ticket_row(
         self, kind: str, ticket: Ticket, text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """A row of the journal about a ticket, logged too. See `JournalRow`."""
+        """Return a row of the journal about a ticket, and log it. See `JournalRow`."""
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, ticket.id, None, ticket.user, ticket.server, text, actor, evidence)
@@ -289,12 +296,12 @@ class Transaction:
     def server_row(
         self, kind: str, server: tuple[str, str], text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """A row of the journal about a server without a lease, logged too. See `JournalRow`."""
+        """Return a row of the journal about a server without a lease, and log it. See `JournalRow`."""
         log.info("%s: %s", kind, text, extra={"user": server[0], "server": server[1]})
         return JournalRow(self.state.clock.utc_now(), kind, None, None, *server, text, actor, evidence)
 
     def lease_row(self, kind: str, lease: Lease, text: str, *, actor: str = SERVICE, evidence: str = "") -> JournalRow:
-        """A row of the journal about a lease, logged too. See `JournalRow`."""
+        """Return a row of the journal about a lease, and log it. See `JournalRow`."""
         log.info("%s: %s", kind, text, extra={"lease": lease.id, "user": lease.user, "server": lease.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, lease.ticket, lease.id, lease.user, lease.server, text, actor, evidence)
@@ -305,7 +312,11 @@ def _is_over(lease: Lease) -> bool:
 
 
 def possible(step: T | Reason) -> T:
-    """What a change of state gives. Raises Refused (409) where it does not fit any more."""
+    """Return the result of a change of state.
+
+    Raises:
+        Refused: 409, the change is not possible any more.
+    """
     if isinstance(step, Reason):
         raise Refused.because(409, step, "ticket")
     return step

@@ -29,8 +29,8 @@ from hub_extensions.core.stops import lifecycle as stopping
 from hub_extensions.core.stops.lifecycle import STOPS, StopEvent
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import end_of_cull
+from hub_extensions.hub_service.engine.state.batches import in_batches
 from hub_extensions.hub_service.engine.state.errors import Refused
-from hub_extensions.hub_service.engine.state.slices import in_slices
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE, Transactions
 from hub_extensions.hub_service.engine.stops.dcgm import Dcgm
@@ -121,8 +121,8 @@ class Culler(ServerEvidence):
             transaction.state.clear_highest_use(looked)
 
     async def _judge_all(self, now: datetime) -> list[_Judgement]:
-        """Judge every server in slices, so that other tasks have a turn in between."""
-        return [self._judge(facts, now) async for facts in in_slices(self.state.facts.values(), AT_A_TIME)]
+        """Judge every server in batches, between which other tasks run."""
+        return [self._judge(facts, now) async for facts in in_batches(self.state.facts.values(), AT_A_TIME)]
 
     def _judge(self, facts: ServerFacts, now: datetime) -> _Judgement:
         """Return the facts as they are kept, the facts after a look at the evidence, and the decision."""

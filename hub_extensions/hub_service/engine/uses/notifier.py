@@ -1,8 +1,8 @@
-"""Telling users who have closed the page: takes what is due, has it sent, and writes down how that went.
+"""Sends notices to users who have closed the page, and stores how each sending went.
 
-A notice was kept with the change that made it, and goes when a receiver has taken it: a kill in between sends it again,
-under the same id. Each channel has a loop of its own, so that a mail server that hangs holds up no webhook.
-Not here: what is due and how often it is tried (``core/notices``), and who carries it (``adapters/notices``).
+A notice is stored with the change that caused it, and removed when a receiver has accepted it. If the service is killed
+in between, it is sent again with the same id. Each channel has its own loop, so that a mail server that hangs delays no
+webhook.
 """
 
 from __future__ import annotations
@@ -64,15 +64,20 @@ from hub_extensions.hub_service.setup.settings import Settings
 log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 1.0
-AT_ONCE = 4
-"""So many sendings of a channel at the same time."""
+AT_ONCE = 4  # simultaneous sendings by one channel
 VERSION = 1
 _NOTICE: TypeAdapter[WebhookNotice] = TypeAdapter(WebhookNotice)
 
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """How one try went: taken, failed (`why`; `again`: another try may help), or not true any more (`verdict`)."""
+    """The outcome of one try.
+
+    Attributes:
+        why: why it failed; "" if it was accepted.
+        again: whether another try may help.
+        verdict: why it was not sent, if it is not true any more.
+    """
 
     why: str = ""
     again: bool = False
@@ -80,9 +85,9 @@ class _Outcome:
 
 
 def last_sendings(settings: Settings) -> Mapping[str, Sending]:
-    """How it went last by each channel that is configured, for who stands beside the service.
+    """Return the last outcome of each configured channel, for a command beside the service.
 
-    In PostgreSQL, and of a service apart, it is not known here: health says it.
+    With PostgreSQL, and for a service apart, it is unknown here; `health` shows it.
     """
     file = sqlite_file(settings.store_url) if settings.started_by_hub else None
     known = read_sendings((note_in(file, SENDINGS) if file is not None else None) or "{}")
@@ -94,10 +99,10 @@ def _channels(settings: Settings) -> tuple[str, ...]:
 
 
 class Notifier:
-    """Sends what is due.
+    """Sends the notices that are due.
 
     Attributes:
-        channels: those that are configured; each has its `run`.
+        channels: the configured channels; each has its own `run`.
     """
 
     def __init__(self, state: State, transaction: Transactions, settings: Settings) -> None:
@@ -122,7 +127,7 @@ class Notifier:
         self._room = {channel: asyncio.Semaphore(AT_ONCE) for channel in self.channels}
 
     def loops(self) -> Iterator[tuple[str, Callable[[], Coroutine[Any, Any, None]]]]:
-        """What has to run, by its name for the log."""
+        """Return the loops to run, with their names for the log."""
         for channel in self.channels:
             yield f"telling users by {channel}", partial(self.run, channel)
 
@@ -133,29 +138,30 @@ class Notifier:
             await asyncio.sleep(EVERY)
 
     async def send_due(self, channel: str) -> None:
-        """One round: everything that is on its way by this channel is looked at, and tried where it is due."""
+        """Look once at everything that is to be sent by this channel, and try what is due."""
         mine = [each for each in self.state.notices.deliveries.values() if each.channel == channel]
         await asyncio.gather(*(self._handle(each) for each in sorted(mine, key=lambda each: each.due)))
 
     def close(self) -> None:
-        """Close the connections."""
         for webhook in self.webhooks.values():
             webhook.close()
 
-    async def hear_language(self, user: str, language: str) -> None:
-        """This user's browser asked for a page in this language. It is kept only where mails are sent."""
-        if MAIL in self.channels and self.state.notices.spoken_by(user, language):
+    async def note_language(self, user: str, language: str) -> None:
+        """Note the language of the user's last page. It is stored only if mails are sent."""
+        if MAIL in self.channels and self.state.notices.language_note(user, language):
             with suppress(Refused):  # it is heard again with the next page
                 async with self.transaction() as transaction:
-                    note = self.state.notices.spoken_by(user, language)  # another page may have said it meanwhile
+                    note = self.state.notices.language_note(
+                        user, language
+                    )  # another page may have reported it meanwhile
                     await transaction.write(Changes(meta=note))
 
     def status(self) -> Mapping[str, str] | None:
-        """How the last sending by each channel went, for an admin; None: no channel is configured."""
+        """Return how the last sending by each channel went, or `None` if no channel is configured."""
         return {channel: self._sending(channel).text for channel in self.channels} or None
 
     def sent(self) -> bool | None:
-        """By no channel did the last sending fail; None: no channel is configured."""
+        """Return whether the last sending by every channel succeeded, or `None` if no channel is configured."""
         return all(self._sending(channel).went for channel in self.channels) if self.channels else None
 
     def _sending(self, channel: str) -> Sending:
@@ -175,7 +181,7 @@ class Notifier:
             self._unwritten.pop(delivery.key, None)
 
     async def _tried(self, delivery: Delivery) -> _Outcome | None:
-        """How this try went; None: it is left for later."""
+        """Try a delivery once, or return `None` to leave it for later."""
         now = self.state.clock.now()
         verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
         if verdict is DeliveryAction.LATER:
@@ -197,7 +203,8 @@ class Notifier:
     # -------------------------------------------------------------- what is sent
 
     def _language(self, delivery: Delivery) -> Catalogue:
-        """A mail speaks the language of its reader's last page, else the site's; a webhook is told English."""
+        """Return the language of a delivery: for a mail, that of the user's last page or the site's; for a webhook,
+        English."""
         known = self.state.notices.languages.get(delivery.user, self.state.notices.usual)
         return catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
 
@@ -252,7 +259,11 @@ class Notifier:
         )
 
     def _of_letter(self, bare: WebhookNotice, delivery: Delivery, t: Catalogue) -> WebhookNotice:
-        """What an admin wrote. Raises KeyError: it is not kept any more."""
+        """Return the notice of a letter by an administrator.
+
+        Raises:
+            KeyError: the letter is not kept any more.
+        """
         text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
         return replace(bare, subject=letter_subject(t), text=letter_text(text, bare.url, t))
 
@@ -302,7 +313,7 @@ class Notifier:
             await transaction.write(replace(changes, facts=() if heard is None else self._reached(heard)))
 
     def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
-        """The facts of its server, whose user has heard of the stop that is still to come."""
+        """Return the facts of the server if the notice has reached the user before the stop."""
         facts = self.state.facts.get(warning.run_of)
         if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:
             return ()
@@ -319,6 +330,7 @@ class Notifier:
 
 
 def _admins_words(facts: ServerFacts | None) -> str:
-    """What an administrator wrote to the order that stops this server; "" if nothing, or another cause stops it."""
+    """Return the administrator's reason for the stop of this server; "" if another cause stops it, or no reason was
+    given."""
     orders = () if facts is None or facts.cause is not Cause.ADMIN else facts.orders
     return next((each.words for each in orders if each.cause is Cause.ADMIN), "")

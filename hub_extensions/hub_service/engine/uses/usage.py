@@ -1,8 +1,7 @@
-"""Uses and their records, from the very changes by which leases, tickets and servers change: no writer thinks of it.
+"""Use records, derived from the changes of leases, tickets and servers.
 
-`followed` is asked in every transaction: what begins is noted, what ends becomes a record in the same commit. The
-figures are taken in by `Measuring`, each few seconds, and written once a minute. Not here: what a record says
-(``core/usage``).
+`with_uses` runs in every transaction: a use that begins is added to the changes, and a use that ends becomes a record
+in the same commit. `Measuring` collects figures every few seconds; they are stored once a minute.
 """
 
 from __future__ import annotations
@@ -24,16 +23,13 @@ from hub_extensions.core.usage.measurement import Sums, minute_of, with_figure
 from hub_extensions.hub_service.engine.state.state import State
 
 ServerKey = tuple[str, str]
-AT_A_TIME = 200
-"""So many figures are taken in before others have a turn."""
-HEARD_LATE = timedelta(seconds=60)
-"""So long after its record the hub may still say who ended a server."""
-UNWRITTEN_KEPT = timedelta(minutes=60)
-"""So long minutes are kept that could not be written."""
+AT_A_TIME = 200  # figures collected before other tasks run
+LATE_REPORT = timedelta(seconds=60)  # after its record, the hub may still report this long who ended a server
+UNWRITTEN_KEPT = timedelta(minutes=60)  # minutes that could not be stored are kept this long
 
 
-def followed(state: State, changes: Changes) -> Changes:
-    """These changes with the uses that begin, go on and end by them."""
+def with_uses(state: State, changes: Changes) -> Changes:
+    """Return the changes with the uses that begin, change and end by them."""
     if not (changes.tickets or changes.leases or changes.facts or changes.gone_facts):
         return changes
     following = _Following(state, changes)
@@ -46,8 +42,8 @@ def followed(state: State, changes: Changes) -> Changes:
     )
 
 
-def healed(state: State) -> tuple[Use, ...]:
-    """Uses for what the store has none of: leases and servers of a version that noted none."""
+def missing_uses(state: State) -> tuple[Use, ...]:
+    """Create uses for leases and servers that have none, because an earlier version did not write them."""
     moment = _now(state)
     behind = moment.utc - moment.running
     leases = (each for each in state.leases.values() if each.id not in state.uses)
@@ -61,19 +57,19 @@ def healed(state: State) -> tuple[Use, ...]:
     return tuple(found)
 
 
-def heard_late(state: State, server: ServerKey, end: UseEnd) -> Changes:
-    """The hub says how a server ended that is ending or over already: what was not known of it is mended."""
+def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
+    """Return the changes by which a late report of the hub completes the end of a use that was unknown."""
     ending = [lease.id for lease in state.leases.values() if (lease.user, lease.server) == server]
     uses = [use for key in ending if (use := state.uses.get(key)) is not None]
     known = tuple(ended for use in uses if (ended := usage.ending(use, end)) is not use)
     last = state.last_uses.get(server)
-    if uses or last is None or end is UseEnd.UNKNOWN or state.clock.utc_now() - last.ended > HEARD_LATE:
+    if uses or last is None or end is UseEnd.UNKNOWN or state.clock.utc_now() - last.ended > LATE_REPORT:
         return Changes(uses=known)
     return Changes(usage=(replace(last, end=end.value),))
 
 
 class _Following:
-    """One set of changes, compared with the state before them."""
+    """Derives uses by comparing one set of changes with the state before them."""
 
     def __init__(self, state: State, changes: Changes) -> None:
         self.state = state
@@ -101,7 +97,7 @@ class _Following:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
     def _cpu_use(self, server: ServerKey) -> Use | None:
-        """The use of a server without a GPU; looked up once for all of a large set of changes."""
+        """Return the use of a server without a GPU. The index is built once for all changes."""
         if self._cpu is None:
             here = {**self.state.uses, **self.uses}
             self._cpu = {(use.user, use.server): use.key for use in here.values() if not use.devices}
@@ -175,7 +171,7 @@ class _Following:
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
-        """How a running server ends: a stop of ours that is under way is the reason, whoever reports its end."""
+        """Return how a running server ends. If the service is stopping it, that is the cause, whoever reports it."""
         facts = self.state.facts.get(server)
         stop = None if facts is None else self.state.stop_of(facts)
         if stop is not None and stop.begun and stop.cause is not None:
@@ -199,7 +195,7 @@ class _Following:
         self.gone.append(key)
 
     def _placed(self, use: Use, lease: Lease | None) -> Use:
-        """With what is known of its device: on one machine at once, on a cluster once its pod has a node."""
+        """Return the use with the kind of its device: on one machine at once, on a cluster once its pod has a node."""
         device = self.state.device(lease.device) if lease is not None else None
         offer = self.state.offer(use.offer) if use.offer != CPU else None
         kind = device.product if device else offer.product if offer else ""
@@ -212,7 +208,7 @@ class _Following:
 
 @dataclass
 class _Bucket:
-    """The minute that is being measured of one use."""
+    """The current minute of one use."""
 
     at: datetime
     device: str
@@ -221,10 +217,9 @@ class _Bucket:
 
 
 class Measuring:
-    """Takes figures of every lease in, and gives the minutes that are over.
+    """Collects the figures of all leases, and returns the minutes that have ended.
 
-    What is measured is in the state at once, and in the store after each minute: a service that is killed loses less
-    than a minute of it.
+    The state has the figures at once, the store after each minute. A service that is killed loses less than a minute.
     """
 
     def __init__(self, state: State) -> None:
@@ -262,13 +257,13 @@ class Measuring:
             samples=tuple(
                 minute_of(key, each.device, each.at, each.sums, each.source)
                 for key, each in minutes
-                if each.sums.use_seconds or each.sums.memory_seconds  # of what nobody measured there is no row
+                if each.sums.use_seconds or each.sums.memory_seconds  # unmeasured minutes get no row
             ),
             uses=tuple(measured.get(key) or self.state.uses[key] for key in dict(minutes) if key in self.state.uses),
         )
 
     def written(self) -> None:
-        """What `take` gave last is in the store."""
+        """Forget the minutes that `take` returned last, because they have been stored."""
         self._unwritten = []
 
     def _take(self, lease: Lease, use: Use, figure: Figure, node: str, device: str, moment: Moment) -> Use:

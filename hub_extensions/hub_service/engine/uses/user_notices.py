@@ -1,9 +1,4 @@
-"""The notices' part of the state: what users are told at their next page, and what is on its way to them.
-
-Why a start failed is told until a later one is ready.
-
-It follows the changes that are written, like the rest of the state. Not here: who sends (``notifier.py``).
-"""
+"""The notices' part of the state: what the next page of a user shows, and what is being sent to users."""
 
 from __future__ import annotations
 
@@ -34,14 +29,15 @@ NOTICES_LAST = timedelta(hours=24)
 
 
 class UserNotices:
-    """What users without an open page are told.
+    """Notices for users without an open page.
 
     Attributes:
-        config: how they are told.
-        deliveries: the notices on their way there, by their keys. sendings: channel -> how the last ones went.
-        failures: starts that failed, the oldest first.
-        letters: what admins have written to servers.
-        languages: user -> the language of the last page, where it was not that of the site's mails.
+        config: how notices are sent.
+        deliveries: the notices that are being sent, by their keys.
+        sendings: channel -> the outcome of its last sendings.
+        failures: failed starts, the oldest first. They are shown until a later start of the server is ready.
+        letters: letters of administrators to servers.
+        languages: user -> the language of the last page, if it differs from that of the site's mails.
     """
 
     def __init__(self, config: NoticeConfig) -> None:
@@ -53,8 +49,8 @@ class UserNotices:
         self.languages: Mapping[str, str] = {}
         self._by_user: dict[str, list[NoticeRow]] = {}
 
-    def go_on_with(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
-        """What the store kept.
+    def load(self, stored: Stored, notices: Sequence[NoticeRow]) -> None:
+        """Take over what the store kept.
 
         Args:
             notices: the latest first.
@@ -68,7 +64,7 @@ class UserNotices:
             self._by_user.setdefault(notice.user, []).append(notice)
 
     def remember(self, changes: Changes) -> None:
-        """What has been written."""
+        """Apply changes that have been stored."""
         for delivered in changes.delivered:
             self.deliveries.pop(delivered, None)
         for delivery in changes.deliveries:
@@ -85,38 +81,38 @@ class UserNotices:
             self.failures = read_failures(changes.meta[FAILED_STARTS])
 
     def recent(self, user: str, now: datetime) -> tuple[NoticeRow, ...]:
-        """What this user is to be told at the next page (the last 24 h)."""
+        """Return the notices of the last 24 h for the next page of this user."""
         since = now - NOTICES_LAST
         return tuple(notice for notice in self._by_user.get(user, ()) if notice.at >= since)
 
     def take_up_places(
         self, user: str, server: str, offers: Sequence[OfferId], now: datetime
     ) -> tuple[tuple[WantedOffer, ...], Mapping[str, str]]:
-        """The places that a failed start left to the one that begins now, and the note that they are taken."""
+        """Return the places that a failed start left for the next start, and the note that they are taken."""
         left = places_of(self.failures, user, server, now)
         after = taken_up(self.failures, user, server, offers) if left else self.failures
         return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
 
     @property
     def usual(self) -> str:
-        """The language of who has not opened a page yet, as HTML says it."""
+        """The language of users who have not opened a page yet, as in HTML."""
         return catalogue_for(self.config.mail_language).language
 
-    def spoken_by(self, user: str, language: str) -> Mapping[str, str]:
-        """The note that this user's last page was in this language; nothing where that is known, or is the usual."""
+    def language_note(self, user: str, language: str) -> Mapping[str, str]:
+        """Return the note of the language of a user's last page; empty if it is known or is the usual one."""
         if language == self.languages.get(user, self.usual):
             return {}
         others = {name: each for name, each in self.languages.items() if name != user}
         return {LANGUAGES: write_languages(others if language == self.usual else {**others, user: language})}
 
     def without_user(self, user: str) -> Changes:
-        """The changes by which nothing is kept of a deleted user: failed starts, admins' letters, the language."""
+        """Return the changes that remove a deleted user: failed starts, letters and the language."""
         failures = tuple(each for each in self.failures if each.start.user != user)
         letters = tuple(each for each in self.letters if each.user != user)
         meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}
         meta |= {} if letters == self.letters else {LETTERS: write_letters(letters)}
-        return Changes(meta={**meta, **self.spoken_by(user, self.usual)})
+        return Changes(meta={**meta, **self.language_note(user, self.usual)})
 
     def forget_old(self, now: datetime) -> None:
-        """Keep what is still told."""
+        """Forget notices that are not shown any more."""
         self._by_user = {user: rows for user in self._by_user if (rows := [*self.recent(user, now)])}

@@ -1,1 +1,1 @@
-"""What the service shows of its state."""
+"""Views of the state, for people and for servers."""

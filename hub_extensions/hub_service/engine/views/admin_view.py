@@ -29,7 +29,7 @@ from hub_extensions.core.overview.view import (
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketState
 from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
-from hub_extensions.hub_service.engine.state.slices import in_slices
+from hub_extensions.hub_service.engine.state.batches import in_batches
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.stops.server_evidence import ServerEvidence
 from hub_extensions.hub_service.engine.views.lease_view import lease_info
@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # one machine needs no library of Kubernetes
 
 
 def all_cards(state: State, evidence: ServerEvidence, cluster: ClusterLeases | None) -> tuple[Card, ...]:
-    """All cards with the leases on them."""
+    """Return all cards with the leases on them."""
     return _cards(state, [_holder(state, evidence, lease) for lease in state.leases.values()], cluster)
 
 
@@ -79,14 +79,14 @@ async def admin_overview(
     health: Health,
     line: PageRows[TicketInfo],
 ) -> Overview:
-    """The administrators' page. Of a thousand cards only the requested page is described in full.
+    """Return the administrators' page. Of a thousand cards, only the requested page is described in full.
 
     Args:
         cluster: `None` on one machine.
         offers: as an administrator sees them.
         line: the requested page of the tickets.
     """
-    found = [_holder(state, evidence, lease) async for lease in in_slices(state.leases.values())]
+    found = [_holder(state, evidence, lease) async for lease in in_batches(state.leases.values())]
     holders = [holder for holder in found if holder.lease in state.leases]  # the others have ended meanwhile
     info = None if cluster is None else cluster.info()
     cards = _cards(state, holders, cluster)

@@ -10,21 +10,19 @@ from hub_extensions.core import messages
 from hub_extensions.core.culling import CullDecision, ServerFacts
 from hub_extensions.core.queue.model import Lease
 from hub_extensions.core.text.reasons import Reason, as_text, explain
-from hub_extensions.hub_service.engine.state.slices import in_slices
+from hub_extensions.hub_service.engine.state.batches import in_batches
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import SERVICE
 from hub_extensions.hub_service.engine.views.presenters import other_ends
 
-WARNED = "warned"
-"""The journal's kind of a countdown that is in its warning from now on."""
-RETURNED, NOT_RETURNED = "returned", "not-returned"
-"""The journal's kinds of a server that was to come back without its GPU."""
+WARNED = "warned"  # the journal's kind for a server whose warning begins
+RETURNED, NOT_RETURNED = "returned", "not-returned"  # whether a server that was to come back without its GPU did so
+# the user pressed *keep*: the server is not stopped as idle, or its time limit was extended
 KEPT, EXTENDED = "kept", "extended"
-"""The journal's kinds of a user's *keep*: the server is not stopped as idle, or its lifetime is extended."""
 KINDS = (
     WARNED, KEPT, EXTENDED, "culled", "stop-failed", "back", RETURNED, NOT_RETURNED, "adopted", "future-activity",
 )  # fmt: skip
-"""The journal's kinds that are about culling."""
+"""The journal's kinds about culling."""
 Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
 """Returns the evidence about a server, each fact as a reason."""
 
@@ -32,7 +30,7 @@ Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
 def warned_rows(
     state: State, grounds: Grounds, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
 ) -> tuple[JournalRow, ...]:
-    """A row for each server that is warned from this decision on: why, until when, and whether anybody is shown it."""
+    """Return a row for each server whose warning begins now: why, until when, and whether a page shows it."""
     new = [(seen, decision) for facts, seen, decision in judged if seen.warned is not None and facts.warned is None]
     return tuple(_warned(state, grounds, seen, decision) for seen, decision in new)
 
@@ -59,7 +57,11 @@ def _shown(state: State, facts: ServerFacts) -> Reason:
 def kept_row(
     state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
 ) -> JournalRow:
-    """Build the row for a *keep*. `until` is in running time; `None` if no end is known."""
+    """Return a row for a server whose user has pressed *keep*.
+
+    Args:
+        until: running time; `None` if no end is known.
+    """
     code = "extended-until" if kind == EXTENDED else "kept-until"
     why = [] if until is None else [explain(code, at=state.clock.wall(until))]
     return JournalRow.because(
@@ -70,11 +72,11 @@ def kept_row(
 async def culled_servers(
     state: State, decide: Callable[[ServerFacts], CullDecision], grounds: Grounds
 ) -> tuple[messages.CulledServer, ...]:
-    """Return the present decision about each running server, the first to stop first, those without an end last.
+    """Return what would happen to each running server, sorted by the time of its stop, servers without an end last.
 
-    It is computed in slices between which other tasks have a turn; servers that end meanwhile are left out.
+    Servers are judged in batches between which other tasks run; a server that ends meanwhile is left out.
     """
-    looked = [_culled_server(state, facts, decide(facts), grounds) async for facts in in_slices(state.facts.values())]
+    looked = [_culled_server(state, facts, decide(facts), grounds) async for facts in in_batches(state.facts.values())]
     found = [each for each in looked if (each.user, each.server) in state.facts]
     with_end = sorted(
         (each for each in found if each.stops_at is not None), key=lambda each: (each.stops_at, each.user, each.server)

@@ -11,14 +11,14 @@ from hub_extensions.core.messages import LeaseInfo
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
-from hub_extensions.hub_service.engine.state.slices import in_slices
+from hub_extensions.hub_service.engine.state.batches import in_batches
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.stops.server_evidence import ServerEvidence
 from hub_extensions.hub_service.engine.views.presenters import other_ends
 
 
 class LeaseUse(NamedTuple):
-    """How busy the device of a running lease is, and who measured it.
+    """The use of a running lease's device and its source.
 
     Attributes:
         percent: `None` if nobody measures it.
@@ -30,25 +30,25 @@ class LeaseUse(NamedTuple):
 
 
 async def all_leases(state: State, evidence: ServerEvidence, watcher: LeaseWatcher) -> tuple[LeaseInfo, ...]:
-    """All leases that have not ended, in batches between which other tasks run; what ends meanwhile is left out."""
-    found = [lease_info(state, evidence, watcher, lease) async for lease in in_slices(state.leases.values())]
+    """Return all leases that have not ended, in batches between which other tasks run."""
+    found = [lease_info(state, evidence, watcher, lease) async for lease in in_batches(state.leases.values())]
     return tuple(info for info in found if info.lease in state.leases)
 
 
 def lease_states(state: State) -> Mapping[str, int]:
-    """The number of leases in each state."""
+    """Return the number of leases in each state."""
     return Counter(lease.state.value for lease in state.leases.values())
 
 
 def lease_uses(state: State, evidence: ServerEvidence) -> Iterator[LeaseUse]:
-    """How busy the device of each running lease is."""
+    """Yield the use of the device of each running lease."""
     for lease in state.leases.values():
         if lease.state is LeaseState.RUNNING:
             yield LeaseUse(lease.offer, *evidence.measured(lease))
 
 
 def lease_info(state: State, evidence: ServerEvidence, watcher: LeaseWatcher, lease: Lease) -> LeaseInfo:
-    """Everything that an administrator is shown of a lease."""
+    """Return everything that an administrator sees of a lease."""
     device = state.device(lease.device)
     facts = state.facts.get((lease.user, lease.server))
     decision = evidence.decision(facts) if facts else None

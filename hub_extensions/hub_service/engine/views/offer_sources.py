@@ -1,7 +1,4 @@
-"""Who measures the use of each offer's GPUs, since when, and what to do where nobody does: for admins.
-
-It looks and decides nothing. Not here: the words (``core/culling/sources.py``).
-"""
+"""The source that measures the use of each offer's GPUs, since when, and what to do without one; for administrators."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ HELD = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
 
 
 class OfferSources:
-    """What `ServerEvidence` knows of the servers' use, by offer."""
+    """The sources of measurements by offer, from `ServerEvidence`."""
 
     def __init__(self, evidence: ServerEvidence) -> None:
         self.evidence = evidence
@@ -29,7 +26,7 @@ class OfferSources:
         self._since: dict[OfferId, tuple[tuple[str, str], datetime]] = {}
 
     def info(self) -> tuple[messages.OfferEvidence, ...]:
-        """Each offer with a GPU."""
+        """Return the source of each offer with a GPU."""
         found = [self._source(offer) for offer in self.state.offers if offer.pool]
         return tuple(
             messages.OfferEvidence(
@@ -46,7 +43,7 @@ class OfferSources:
         )
 
     def _begun(self, source: OfferSource) -> datetime:
-        """Since when it stands so, as far as this service has seen."""
+        """Return since when the source is the same, as far as this service has seen."""
         kind = (source.source, source.reason)
         known = self._since.get(source.offer)
         if known is None or known[0] != kind:

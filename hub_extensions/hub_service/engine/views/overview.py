@@ -1,7 +1,4 @@
-"""Where one user stands: tickets, servers, and starts that failed; and the failed starts of all, for admins.
-
-Reads the state only. Not here: what a ticket or a server is told (``tickets.py``, ``server_view.py``).
-"""
+"""Overview for one user: tickets, servers and failed starts. For administrators, everybody's failed starts."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ DAY = timedelta(days=1)
 def overview(
     state: State, user: str, tickets: Iterable[messages.TicketStatus], servers: Iterable[messages.ServerState]
 ) -> messages.UserOverview:
-    """What this user's home and the pages of a start show."""
+    """Return what the user's home page and the pages of a start show."""
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),
@@ -32,13 +29,13 @@ def overview(
 
 
 def failed_of(state: State, user: str) -> tuple[messages.FailedStart, ...]:
-    """This user's last starts that failed, without the servers' logs, which are for admins."""
+    """Return the user's last failed starts without the servers' logs, which are for administrators."""
     shown = shown_to(state.notices.failures, user, state.clock.utc_now())
     return tuple(replace(_start(each, state.clock), log="") for each in shown)
 
 
 def failed_starts(state: State) -> messages.FailedStarts:
-    """Those of the last day, and the last of all."""
+    """Return the failed starts of the last day, and the latest of all."""
     known, now = state.notices.failures, state.clock.utc_now()
     latest = tuple(_start(each, state.clock) for each in reversed(known[-LATEST:]))
     last_day = sum(1 for each in known if now - each.start.at < DAY)

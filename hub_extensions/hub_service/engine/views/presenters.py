@@ -1,7 +1,4 @@
-"""From what the service knows to what it says: values of ``core`` to the messages on the wire.
-
-Pure, but for the clock it is given to turn running time into wall-clock time. No name leaves here but a ticket's own.
-"""
+"""Conversion of values of ``core`` to messages. A message contains no name but that of the ticket's own user."""
 
 from __future__ import annotations
 
@@ -38,14 +35,14 @@ from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.text.wording import WIDE, coarse, stepped
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 
+# value of ``NVIDIA_VISIBLE_DEVICES`` with which a container runtime gives no GPU (NVIDIA container toolkit)
 VOID = "void"
-"""What ``NVIDIA_VISIBLE_DEVICES`` has to say so that a container runtime gives no GPU (NVIDIA container toolkit)."""
 
 
 def wait(forecast: WaitForecast) -> Wait:
-    """A forecast on the wire: what is likely in whole steps, outwards, so that nobody counts on a minute.
+    """Convert a forecast, with likely times rounded outwards to whole steps, so that nobody relies on a minute.
 
-    Where P90 is more than three times P10, the steps are coarse.
+    If P90 is more than three times P10, the steps are coarse.
     """
 
     def seconds(value: timedelta | None) -> float | None:
@@ -65,11 +62,15 @@ def wait(forecast: WaitForecast) -> Wait:
 
 
 def offer_state(stands: Availability, closing: Closing | None = None) -> OfferState:
-    """An offer as the form and the API show it. `closing`: what of its pool is closed; None: nothing."""
+    """Convert an offer for the form and the API.
+
+    Args:
+        closing: what is closed in its pool; `None` if nothing is.
+    """
     offer = stands.offer
     closed = None if closing is None or stands.free is None else _offer_closing(stands.free, stands.total, closing)
     told = wait(stands.wait)
-    if closed is not None and closed.all:  # it begins when it is opened again, which nobody can tell
+    if closed is not None and closed.all:  # it begins when the pool is opened again, at an unknown time
         told = wait(unknown(explain("offer-closed")))
     return OfferState(
         id=offer.id,
@@ -104,18 +105,18 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
 
 
 def _offer_closing(free: int, total: int | None, closing: Closing) -> OfferClosing:
-    """On a cluster `total` is without what is closed, on a machine with it."""
+    """Convert what is closed. On a cluster, `total` does not include it; on a machine, it does."""
     everything = free == 0 and (not total or closing.count >= total)
     return OfferClosing(closing.count, everything, closing.since, closing.why)
 
 
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
-    """The offers a user sees: those for everybody and those for one of the user's groups."""
+    """Return the offers that a user may see: those for everybody, and those for one of the user's groups."""
     return tuple(a for a in offers if admin or not a.offer.groups or set(a.offer.groups) & set(groups))
 
 
 def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) -> tuple[Availability, ...]:
-    """GPU offers that start now and are smaller than every offer wanted: worth suggesting."""
+    """Return GPU offers that can start now and are smaller than every wanted offer, as suggestions."""
     smaller = [{o.id for o in smaller_free(a.offer, stands)} for a in stands if a.offer.id in wanted]
     both = set.intersection(*smaller) if smaller else set()
     return tuple(a for a in stands if a.offer.id in both and a.wait.now and a.offer.id not in wanted)
@@ -124,7 +125,8 @@ def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) 
 def grant(
     lease: Lease | None, offer: OfferId, service_url: str, simulate: str | None, pod: PodAsk | None = None
 ) -> LeaseGrant:
-    """What an admitted spawner puts into the server's environment; with `pod`, what it asks a cluster for."""
+    """Return what an admitted spawner puts into the server's environment, and with `pod`, what it requests from a
+    cluster."""
     common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
     if simulate:
         common["JUPYTERHUB_GPU_SIMULATED"] = simulate
@@ -143,7 +145,11 @@ def grant(
 
 
 def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock) -> TicketInfo:
-    """A ticket in a list for people: what it is told, without what only the log says. `url`: of its server."""
+    """Convert a ticket for a list, without what is only for the log.
+
+    Args:
+        url: of its server.
+    """
     return TicketInfo(
         ticket=ticket.id,
         user=ticket.user,
@@ -160,7 +166,7 @@ def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock)
 def waiting(
     ticket: Ticket, verdict: Verdict, alternatives: Sequence[Availability], simulated: bool, clock: RunningClock
 ) -> TicketMessage:
-    """What a waiting ticket is told."""
+    """Return the status of a waiting ticket."""
     return TicketMessage(
         ticket=ticket.id,
         attempt=ticket.attempt,
@@ -182,7 +188,11 @@ def waiting(
 def admitted(
     ticket: Ticket, given: LeaseGrant, title: str, simulated: bool, clock: RunningClock, usual: float | None = None
 ) -> TicketMessage:
-    """What an admitted ticket is told, with its grant. `usual`: how many seconds such a start usually takes."""
+    """Return the status of an admitted ticket, with its grant.
+
+    Args:
+        usual: seconds that such a start usually takes; `None` if unknown.
+    """
     return TicketMessage(
         ticket=ticket.id,
         attempt=ticket.attempt,
@@ -203,7 +213,7 @@ def admitted(
 
 
 def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """A ticket that was refused (``refuse``) or that ended (``ended``)."""
+    """Return the status of a ticket that was refused (``refuse``) or that ended (``ended``)."""
     return TicketMessage(
         ticket=ticket.id,
         attempt=ticket.attempt,
@@ -221,12 +231,12 @@ def over(ticket: Ticket, answer: str, reason: Reason, clock: RunningClock) -> Ti
 
 
 def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMessage:
-    """A ticket that keeps its place, which nobody can tell now: its position is 0."""
+    """Return the status of a ticket whose place cannot be computed now: its position is 0."""
     return replace(over(ticket, "wait", reason, clock), wait=wait(unknown(replace(reason, log_message=""))))
 
 
 def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
-    """A decision as a countdown; None: no end in sight."""
+    """Convert a decision to a countdown, or return `None` if no end is in sight."""
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
     return Countdown(
@@ -242,7 +252,7 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
 
 
 def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
-    """The causes that are said beside the first."""
+    """Return the causes that are shown beside the first."""
     if decision.stop is None or decision.stops_at is None:
         return ()
     return tuple(
@@ -258,14 +268,14 @@ def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) 
 
 
 def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> int | None:
-    """The memory a server may use: its share of the device; what the offer says where the device is not known."""
+    """Return the memory that a server may use: its share of the device, or the offer's if the device is unknown."""
     if device is None or device.memory_bytes is None:
         return offer.memory_bytes if offer is not None else None
     return device.memory_bytes * lease.share // WHOLE
 
 
 def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
-    """Every pool of a cluster, explained."""
+    """Convert the pools of a cluster, with an explanation of each."""
     by_pool: dict[str, list[OfferId]] = {}
     for offer in offers:
         by_pool.setdefault(offer.pool, []).append(offer.id)
@@ -286,12 +296,17 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
 
 
 def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
-    """What a user is told at the next page."""
+    """Convert the notices for the next page."""
     return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)
 
 
 def why_left(user: str | None, why: str) -> Reason:
-    """Why a ticket is out of the line: `user` left it, or None: an admin ended it, with these words or without."""
+    """Return why a ticket left the line.
+
+    Args:
+        user: the user who left it; `None` if an administrator ended it.
+        why: the words of the administrator; may be empty.
+    """
     if user is None and why:
         return explain("ended-by-admin-because", why=why, log_message=f"taken out of the line: {why}")
     return explain("left" if user else "ended-by-admin", log_message="left by the API")

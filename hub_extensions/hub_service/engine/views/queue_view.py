@@ -1,4 +1,4 @@
-"""How everybody in line stands at one moment: found once, and told to many. Not here: the sentences (`presenters`)."""
+"""The standing of all tickets at one moment, computed once for many readers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from hub_extensions.core.text.wording import stepped
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.views import presenters
 
-MOST_SOONER = 2
-"""Other offers that are named because they are likely to be had sooner."""
+MOST_SOONER = 2  # other offers that are suggested because they are likely to be available sooner
 
 
 @dataclass
 class QueueView:
-    """How everybody stands at one revision of the state: what is the same for many is found once."""
+    """The standing of all tickets at one revision of the state. Values that many tickets share are computed once."""
 
     revision: int
     verdicts: Standing
@@ -34,15 +33,15 @@ class QueueView:
 
     @classmethod
     def of(cls, state: State) -> QueueView:
-        """As it is now."""
+        """Return the view of the state as it is now."""
         snapshot = state.queue_snapshot()
         return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
 
     def besides(self, ticket: Ticket, own: WaitForecast | None) -> tuple[tuple[Availability, ...], bool]:
-        """What its user could have instead, now or sooner, and whether anything that its user sees is simulated.
+        """Return what the user could have instead, now or sooner, and whether any visible offer is simulated.
 
         Args:
-            own: how long it waits.
+            own: the forecast of the ticket itself.
         """
         now, sooner, simulated = self._found(ticket)
         likely = None if own is None else own.p50
@@ -52,7 +51,7 @@ class QueueView:
         return (*now, *islice(better, MOST_SOONER)), simulated
 
     def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
-        """What starts now instead, and what is likely to be had after a wait, the soonest first."""
+        """Return the offers that can start now instead, and those that are likely after a wait, the soonest first."""
         wanted = [choice.offer for choice in ticket.wanted_offers]
         key = (*wanted, ticket.groups, self.nodes.get(ticket.id))
         if key not in self._besides:
@@ -68,7 +67,7 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """What makes a difference to whoever reads it: not the seconds that passed, but what is told in steps."""
+    """Return the parts of a status whose change matters to a reader: not seconds, but the shown steps."""
     shown: tuple[object, ...] = ()
     if state.wait is not None:
         low, high = state.wait.p10_seconds, state.wait.p90_seconds

@@ -1,7 +1,4 @@
-"""What a server's own extension says of it, what it is shown of itself, and its user's *keep*.
-
-Not here: what is known of its use (``server_evidence.py``), and who stops it (``culler.py``).
-"""
+"""A server's own view: its reports, what its extension may know, and *keep*."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ UNKNOWN = "This server is not known to run."
 
 
 class ServerView:
-    """Between a server and the service: its reports, its state, its keeps."""
+    """Takes the reports and *keep* of a server, and shows its state to it."""
 
     def __init__(self, state: State, transaction: Transactions, evidence: Culler) -> None:
         self.state = state
@@ -37,7 +34,7 @@ class ServerView:
         self.evidence = evidence
 
     async def take_report(self, user: str, server: str, report: messages.Report) -> None:
-        """Remember what a server reports of itself; its first opening starts the idle clock."""
+        """Keep the report of a server. Its first opening starts the idle clock."""
         values = {name: getattr(report, name) for name in REPORTED}
         reported = ServerReport(self.state.clock.utc_now(), **values)
         async with self.transaction() as transaction:
@@ -56,17 +53,17 @@ class ServerView:
         return Changes(facts=(seen,) if seen != facts else (), stops=(stop,) if stop is not None else ())
 
     def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
-        """The facts with what the server reported last: it was opened, and a page has shown the warning."""
+        """Return the facts after the last report: the server was opened, and a page has shown the warning."""
         report, at = self.state.reports[(facts.user, facts.server)]
         seen = culling.reported(facts, report, at)
         shown = warned is not None and culling.is_announced(facts, self.state.clock.running(warned))
         return culling.reached(seen, culling.PAGE) if shown else seen
 
     async def keep(self, user: str, server: str) -> None:
-        """Keep a server from being stopped as idle for a while.
+        """Protect a server from being stopped as idle for a while.
 
         Raises:
-            Refused: 404 no such running server; 409 the budget is used up, or there is nothing to keep it from.
+            Refused: 404, no such server runs. 409, the budget is used up, or there is nothing to protect it from.
         """
         async with self.transaction() as transaction:
             facts = self.state.facts.get((user, server))
@@ -90,7 +87,7 @@ class ServerView:
                 raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
     def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
-        """What a server's own extension may know; None: the service knows no such server."""
+        """Return what a server's own extension may know, or `None` if the service does not know the server."""
         facts = self.state.facts.get((user, server))
         lease = self.state.lease_of(user, server)
         ticket = self.state.live_ticket(user, server)
@@ -129,7 +126,8 @@ class ServerView:
         )
 
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
-        """By when this server ends whatever its user does: as the administrators are shown it, and the forecast."""
+        """Return when this server ends at the latest, whatever its user does. Administrators and the forecast see the
+        same time."""
         end = None if decision is None else decision.latest
         if end is not None and lease is not None:
             end = self.state.as_enforced(lease).ends_at
@@ -140,7 +138,8 @@ class ServerView:
         return presenters.countdown(facts, decision, policy, self.state.clock)
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
-        """What a press of *keep* gives now: time against idleness, or a longer lifetime; None: none is offered."""
+        """Return what pressing *keep* gives now: time before it counts as idle, or a longer lifetime; `None` if
+        nothing."""
         policy = self.state.policy_of(facts.user, facts.offer)
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
             return None
@@ -154,7 +153,7 @@ class ServerView:
         return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
 
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
-        """What DCGM measured of this server's own device, where the machine itself measures nothing."""
+        """Return what DCGM measured of this server's own device, if the machine itself measures nothing."""
         if lease is None:
             return None
         sample = self.state.samples.get(lease.uuid)
@@ -166,7 +165,7 @@ class ServerView:
         return messages.Figures(use.uuid, use.at, use.used_percent, use.source, use.counters)
 
     def _rule(self, user: str, lease: Lease | None, offer: OfferId, facts: ServerFacts | None) -> Reason | None:
-        """When this server stops by itself; None where nothing stops it."""
+        """Return when this server stops by itself, or `None` if nothing stops it."""
         policy = self.state.policy_of(user, offer)
         if not policy.enabled or policy.never:
             return None

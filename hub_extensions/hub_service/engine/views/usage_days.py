@@ -1,4 +1,4 @@
-"""The last day, week and month for admins, counted from the store when somebody asks, at most once a minute."""
+"""The figures of the last day, week and month for administrators, counted at most once a minute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTED_FOR = timedelta(seconds=60)
 
 
 class UsageDays:
-    """Counts, and keeps what was counted for a while."""
+    """Counts the figures and caches them for a minute."""
 
     def __init__(self, state: State, store: Store) -> None:
         self.state = state
@@ -24,13 +24,13 @@ class UsageDays:
         self._kept: dict[Span, Days] = {}
 
     async def days(self, span: Span) -> Days:
-        """As of now, or of a minute ago at most."""
+        """Return the figures of now, or of at most a minute ago."""
         now, kept = self.state.clock.utc_now(), self._kept.get(span)
         if kept is not None and timedelta(0) <= now - kept.at < COUNTED_FOR:
             return kept
         past = await self.store.uses_since(now - span.length)
         running = [_running(use) for use in self.state.uses.values() if use.offer != CPU]
-        # of ten thousands: in a thread, so that nobody else waits for it
+        # ten thousands of uses: in a thread, so that nobody waits
         found = self._kept[span] = await asyncio.to_thread(days_of, (*past, *running), span, now)
         return found
 

@@ -105,10 +105,10 @@ class PageRoute(JsonRoute):
 
     who = Who.HUB
 
-    async def hear_language(self, user: str) -> None:
+    async def note_language(self, user: str) -> None:
         """Use the page's language for mails to this user. The header is missing if somebody else reads the page."""
         if language := self.request.headers.get("Accept-Language", ""):
-            await self.engine.hear_language(user, catalogue_for(language).language)
+            await self.engine.note_language(user, catalogue_for(language).language)
 
 
 class HubForm(PageRoute):
@@ -122,7 +122,7 @@ class HubForm(PageRoute):
             raise BadInput(f"admin is {admin!r}; it has to be 0 or 1.", "admin")
         user = self.get_query_argument("user")
         groups = tuple(self.get_query_arguments("group"))
-        await self.hear_language(user)
+        await self.note_language(user)
         self.answer(self.engine.form(user, self.get_query_argument("server", ""), groups, admin == "1"))
 
 
@@ -133,7 +133,7 @@ class HubOverview(PageRoute):
         """Query: user. Header: the language of the page."""
         self.only_queries("user")
         user = self.get_query_argument("user")
-        await self.hear_language(user)
+        await self.note_language(user)
         self.answer(self.engine.overview(user))
 
 

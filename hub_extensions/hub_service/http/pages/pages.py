@@ -73,7 +73,7 @@ class Page(Route):
         if self.framed and isinstance(self.caller, Person):
             await self.take_frame(self.caller.name)
             if self.caller.kind == "user":
-                await self.engine.hear_language(self.caller.name, self.catalogue.language)
+                await self.engine.note_language(self.caller.name, self.catalogue.language)
 
     async def take_frame(self, name: str) -> None:
         """Use the hub's own page as frame, if the hub provides it."""

@@ -1,1 +1,1 @@
-"""One step a file, in order."""
+"""The migrations of the gate's tables, one per file."""

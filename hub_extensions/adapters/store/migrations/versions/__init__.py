@@ -1,1 +1,1 @@
-"""The steps. A step never imports today's tables: it says what they were then."""
+"""The migrations. They never import the current tables, but define the tables as they were."""

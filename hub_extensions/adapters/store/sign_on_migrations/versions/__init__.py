@@ -1,1 +1,1 @@
-"""One step a file, in order."""
+"""The migrations of the sign-on tables, one per file."""

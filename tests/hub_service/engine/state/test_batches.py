@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.core.messages import Started
-from hub_extensions.hub_service.engine.state.slices import in_slices
+from hub_extensions.hub_service.engine.state.batches import in_batches
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import room
 
@@ -17,7 +17,7 @@ async def test_others_have_a_turn_between_slices() -> None:
     seen = list[int]()
 
     async def look() -> None:
-        async for each in in_slices(range(250)):
+        async for each in in_batches(range(250)):
             seen.append(each)
 
     task = asyncio.ensure_future(look())
@@ -32,7 +32,7 @@ async def test_others_have_a_turn_between_slices() -> None:
 async def test_what_ends_while_an_admin_asks_is_left_out(
     tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_slices, "__defaults__", (1,))
+    monkeypatch.setattr(in_batches, "__defaults__", (1,))
     async with room(tmp_path, small(0), small(1)) as r:
         for user in ("ada", "ben"):
             ticket = await r.ask(user, "mig-1g.5gb")

@@ -1,0 +1,18 @@
+"""Loops over many things that let other tasks run in between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from typing import TypeVar
+
+AT_A_TIME = 100  # items of a batch, between two of which other tasks run
+_Thing = TypeVar("_Thing")
+
+
+async def in_batches(things: Iterable[_Thing], at_a_time: int = AT_A_TIME) -> AsyncIterator[_Thing]:
+    """Yield the items that there are now. An item that ends in the meantime is still yielded."""
+    for number, thing in enumerate(tuple(things), 1):
+        yield thing
+        if number % at_a_time == 0:
+            await asyncio.sleep(0)
