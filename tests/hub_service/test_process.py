@@ -218,6 +218,7 @@ def test_its_supervisor_has_none_of_its_modules() -> None:
     names = set(ran.stdout.split())
     assert {name for name in names if name.startswith("hub_extensions.")} == {
         "hub_extensions.adapters",
+        "hub_extensions.adapters.linux",
         "hub_extensions.adapters.linux.supervisor",
         "hub_extensions.hub_service",
         "hub_extensions.hub_service.__main__",

@@ -26,7 +26,7 @@ Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
 
 @dataclass(frozen=True)
 class NoticeConfig:
-    """How users who have closed the page are notified that their GPU is ready. Nothing is sent without a channel."""
+    """How users who have closed the page hear that their GPU is ready. Nothing is sent unless a channel is set."""
 
     section: ClassVar[str] = "GpuNotices"
 
