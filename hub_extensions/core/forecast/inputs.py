@@ -15,6 +15,7 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import end_of, no_bound
 from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.discipline import slots
 from hub_extensions.core.queue.heads import PoolQueues
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 
@@ -99,7 +100,7 @@ class _StateBuilder:
         if not self._counted:
             return self._capacity.devices(pool)
         (share,) = self._shares(pool)
-        free = sum(room // share * count for room, count in self._capacity.room(pool).items())
+        free = sum(slots(room, share) * count for room, count in self._capacity.room(pool).items())
         most = min(free, self._queues.length(pool) + 1)
         return (*(lease.id for lease in self._leases.get(pool, ())), *(f"free {number}" for number in range(most)))
 
@@ -155,7 +156,7 @@ class _StateBuilder:
         """Whether a wait is shown: not while the user's own servers decide it, which nobody can forecast."""
         if offer.pool not in self._shown:
             return False
-        return not self._queues.passes(offer.pool, ticket) and not self._queues.may_be_passed(offer.pool, ticket)
+        return not self._queues.is_passed(offer.pool, ticket) and not self._queues.can_be_overtaken(offer.pool, ticket)
 
     def _brake(self, starting: float, waiting: int) -> Brake | None:
         most = self._snapshot.config.max_starting

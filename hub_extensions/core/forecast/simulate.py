@@ -495,8 +495,8 @@ class _Events:
         most = max(map(len, self._where), default=0) or 1
         self._lines_of = np.full((tickets + 1, most), 0)
         self._positions_of = np.full((tickets + 1, most), longest)  # the last position of each line is nobody's
-        for ticket, some in enumerate(self._where):
-            for at, (line, position) in enumerate(some):
+        for ticket, where in enumerate(self._where):
+            for at, (line, position) in enumerate(where):
                 self._lines_of[ticket, at], self._positions_of[ticket, at] = line, position
 
     def _limit_users(self, waiting: Sequence[Waiting]) -> None:
@@ -539,12 +539,12 @@ class _Events:
         for each in state.held:
             server = self._server.get((each.holder.user, each.server or ""), len(self._server))
             server = len(self._server) if each.server is None else server
-            here = [(number[device], share) for device, share in each.shares if device in number]
+            here = [(number[name], share) for name, share in each.shares if name in number]
             if not here and server < len(self._server):
                 here = [(len(lines), state.whole)]  # on a device that is given to nobody: it ends all the same
                 lines.append(len(self._lines))
-            for device, share in here:
-                held.append((device, share, each.id, server))
+            for at, share in here:
+                held.append((at, share, each.id, server))
                 server = len(self._server)
         self._line_of, self._ours = np.array(lines), sum(1 for line in lines if line < len(self._lines))
         self._one_device = all(wish.devices == 1 for wish in wishes)
@@ -559,9 +559,9 @@ class _Events:
         self._ends: FloatArray = np.full(shape, NEVER)
         self._held, self._holder = np.zeros(shape, dtype=np.int32), np.full(shape, len(self._server))
         rows = np.arange(self._count)
-        for device, share, name, server in held:
+        for at, share, name, server in held:
             until = left.get(name, np.full(self._count, NEVER))
-            self._take(rows, np.full(self._count, device), np.full(self._count, share), until, server)
+            self._take(rows, np.full(self._count, at), np.full(self._count, share), until, server)
             if server < len(self._server):
                 self._hold(rows, np.full(self._count, server), 1)
 

@@ -19,6 +19,7 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import bounds_of, bounds_on_nodes, brake_of
 from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.discipline import Candidate, Choice, Head, Shares, limit_left, next_grant, starts_left
 from hub_extensions.core.queue.forecast import (
     QueueForecast,
     WaitForecast,
@@ -28,7 +29,7 @@ from hub_extensions.core.queue.forecast import (
     unknown,
     within_max_wait,
 )
-from hub_extensions.core.queue.heads import Head, PoolQueues, held_by, offer_in
+from hub_extensions.core.queue.heads import PoolQueues, held_by, offer_in
 from hub_extensions.core.queue.model import (
     Admission,
     Answer,
@@ -88,11 +89,11 @@ def refuse_to_join(
 
 
 def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | None:
-    """Why this user may not hold one more GPU, or None."""
+    """Return why this user may not hold one more GPU, or None."""
     held = held_by(snapshot, {user}).get(user, {})
-    others = [name for name in held if name != server]
-    if len(others) < snapshot.config.gpu_leases_per_user:
+    if limit_left(held.keys(), server, snapshot.config.gpu_leases_per_user) > 0:
         return None
+    others = [name for name in held if name != server]
     log = f"user holds {len(others)} GPU lease(s), limit {snapshot.config.gpu_leases_per_user}"
     return explain("own-lease-limit", server=others[0], log_message=log)
 
@@ -112,15 +113,12 @@ def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Se
 
 
 def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
-    """Who starts now. First come, first served in each pool; a ticket with several offers takes the first it can have.
+    """Return the tickets that start now, by the rules of ``discipline.py``.
 
-    Only the head of a pool's line can be given something of that pool: whoever is behind could use the same devices,
-    so giving him one might delay the head. In another pool he delays nobody, unless both are cut from the same cards:
-    then who came first goes first there too. Who holds as many GPUs as he may is passed until he holds fewer.
-    Where starts of one pool may use different nodes, the first of each set of nodes is a head, and is given something
-    that nobody ahead could have.
+    A ticket with several offers takes the first that it can have. The tickets of a user who holds as many GPUs as
+    allowed are passed over until the user holds fewer.
     """
-    room = snapshot.config.max_starting - snapshot.starting
+    room = starts_left(snapshot.config.max_starting, snapshot.starting)
     capacity = Capacity(snapshot)
     queues = PoolQueues(snapshot, capacity)
     admissions: list[Admission] = []
@@ -135,34 +133,25 @@ def admit(snapshot: QueueSnapshot) -> tuple[Admission, ...]:
 
 
 def _next_admission(queues: PoolQueues, capacity: Capacity) -> Admission | None:
-    """The head with the lowest place that can be given something, at the most preferred of the offers it heads."""
-    heads: dict[str, tuple[int, Ticket]] = {}
-    of_pool: dict[str, dict[str, Head]] = {}
+    heads: dict[str, tuple[Ticket, dict[str, Head]]] = {}
     for pool in queues.queues:
-        of_pool[pool] = queues.heads(pool)
-        for head in of_pool[pool].values():
-            ticket = head.ticket
-            if ticket.id not in heads or head.place < heads[ticket.id][0]:
-                heads[ticket.id] = head.place, ticket
-    kept: set[str] = set()
-    for _, ticket in sorted(heads.values(), key=lambda entry: entry[0]):
-        waits_for: set[str] = set()
-        for choice in ticket.wanted_offers:
-            offer = capacity.offers.get(choice.offer)
-            here = of_pool.get(offer.pool or CPU, {}).get(ticket.id) if offer is not None else None
-            if offer is None or here is None or choice.place >= here.next_place:
-                continue  # an offer that it asked for later has a later place than others have
-            fits, device = capacity.fit(offer, ticket, here.ahead)
-            if fits and offer.pool not in kept:
-                return Admission(ticket.id, offer.id, device)
-            others = capacity.foreign.get(offer.pool, 0)
-            if (
-                offer.pool in capacity.cut and capacity.total.get(offer.pool, 0) > others
-            ):  # else others' pods are in the way
-                waits_for.add(offer.pool)
-        for pool in waits_for:
-            kept |= capacity.costing(pool)
-    return None
+        for ticket, head in queues.heads(pool):
+            heads.setdefault(ticket.id, (ticket, {}))[1][pool] = head
+
+    def fit(candidate: Candidate, choice: Choice) -> Shares | None:
+        offer, (ticket, own) = capacity.offers[choice.offer], heads[candidate.ticket]
+        return capacity.fit(offer, ticket, own[choice.line].ahead)
+
+    def reserves(pool: str) -> frozenset[str]:
+        if pool not in capacity.cut or capacity.total.get(pool, 0) <= capacity.foreign.get(pool, 0):
+            return frozenset()  # if others' pods are in the way, nothing becomes free by waiting
+        return capacity.costing(pool)
+
+    candidates = (Candidate(ticket.id, queues.choices(ticket), own) for ticket, own in heads.values())
+    found = next_grant(candidates, fit, reserves)
+    if found is None:
+        return None
+    return Admission(found.ticket, found.choice.offer, found.shares[0][0] if found.shares else None)
 
 
 # ------------------------------------------------------------------ verdicts
@@ -180,7 +169,7 @@ class Standing(Mapping[str, Verdict]):
         self._capacity = Capacity(snapshot)
         self._queues = PoolQueues(snapshot, self._capacity)
         self._on_nodes = {pool: _OnNodes(self._queues, pool) for pool in self._capacity.by_node}
-        self._braked = snapshot.starting >= snapshot.config.max_starting
+        self._braked = starts_left(snapshot.config.max_starting, snapshot.starting) <= 0
         self._forecasts: dict[str, QueueForecast] = {}
         self._tickets: Mapping[str, Ticket] | None = None
 
@@ -208,13 +197,15 @@ class Standing(Mapping[str, Verdict]):
     def _verdict(self, ticket: Ticket, position: int, pool: str, forecast: WaitForecast) -> Verdict:
         offer = offer_in(self._capacity, ticket, pool)
         reason = _why(self._snapshot, self._capacity, offer, ticket, position - 1, self._braked)
-        if self._queues.passes(pool, ticket) and (over := over_own_limit(self._snapshot, ticket.user, ticket.server)):
+        if self._queues.is_passed(pool, ticket) and (
+            over := over_own_limit(self._snapshot, ticket.user, ticket.server)
+        ):
             reason = explain("own-lease-first", **over.params, log_message=over.log_message)
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
     def _wait(self, pool: str, ticket: Ticket, position: int) -> WaitForecast:
         """Until it is served in this line."""
-        if self._queues.passes(pool, ticket) or self._queues.may_be_passed(pool, ticket):
+        if self._queues.is_passed(pool, ticket) or self._queues.can_be_overtaken(pool, ticket):
             return unknown(explain("after-own-server"))
         wish = self._queues.wish(pool, ticket)
         queue = self._forecast(pool) if wish is None else self._node_forecast(pool, ticket, wish)
@@ -335,7 +326,7 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
     """How every offer stands now, and the wait of somebody who joined this moment."""
     capacity = Capacity(snapshot)
     queues = PoolQueues(snapshot, capacity)
-    held_back = snapshot.starting >= snapshot.config.max_starting
+    held_back = starts_left(snapshot.config.max_starting, snapshot.starting) <= 0
     found = (_availability(snapshot, queues, capacity, offer, now) for offer in snapshot.offers)
     return tuple(_after_others(snapshot, queues, each) if held_back and each.wait.now else each for each in found)
 
@@ -377,7 +368,7 @@ def _availability(
 
 def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
     """One is free for who joins now, and nobody comes before him."""
-    before = queues.head(offer.pool) or any(map(queues.head, capacity.costed(offer.pool)))
+    before = queues.has_head(offer.pool) or any(map(queues.has_head, capacity.costed(offer.pool)))
     free = capacity.free(offer) > 0 and offer.id not in snapshot.over_quota
     return free and not before and not snapshot.queue and offer.id not in snapshot.held_up
 
@@ -389,7 +380,7 @@ def _wait_on_nodes(
     wishes = queues.wishes(offer.pool)
     if offer.id in snapshot.over_quota:
         return unknown(snapshot.over_quota[offer.id])
-    if not snapshot.queue and capacity.fit(offer, None, Counter(wishes))[0]:
+    if not snapshot.queue and capacity.fit(offer, None, Counter(wishes)) is not None:
         return starts_now(explain("one-free"))
     wish, seen = capacity.wish(offer, None), capacity.seen_by(offer, None)
     shares, places = _OnNodes(queues, offer.pool).shares_of(wish)

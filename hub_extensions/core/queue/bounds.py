@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity, OfferRoom
+from hub_extensions.core.queue.discipline import slots
 from hub_extensions.core.queue.forecast import (
     RELEASE_ALLOWANCE,
     Holding,
@@ -92,10 +93,10 @@ def _counted_bounds(
     if len(different) > 1:
         return silent(explain("parts-differ"))
     share = min(different, default=WHOLE)
-    free = sum(room // share * count for room, count in capacity.room(pool).items())
+    free = sum(slots(room, share) * count for room, count in capacity.room(pool).items())
     back = [lease for lease in held if capacity.comes_back(lease)]
     known = (snapshot.pools or {}).get(OfferId(pool))
-    there = sum(room // share * count for room, count in known.room.items()) if known else 0
+    there = sum(slots(room, share) * count for room, count in known.room.items()) if known else 0
     if sum(1 for lease in back if lease.id not in snapshot.bound) > there - free:
         return silent(explain("free-one-taken-outside"))  # who was let in and has no place takes what comes back first
     return forecast_queue(

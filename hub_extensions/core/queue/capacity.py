@@ -14,6 +14,7 @@ from hub_extensions.core.cluster.dra import NO_NODE
 from hub_extensions.core.cluster.pools import NodeRoom, Pool
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.queue.discipline import Shares, fullest_fit, slots
 from hub_extensions.core.queue.model import Admission, Lease, LeaseState, QueueSnapshot, Ticket
 from hub_extensions.core.queue.node_sets import NodeRooms, NodeWish, nodes_of
 
@@ -128,36 +129,32 @@ class Capacity:
 
     def fit(
         self, offer: GpuOffer, ticket: Ticket | None = None, ahead: Mapping[NodeWish, int] = NOBODY
-    ) -> tuple[bool, str | None]:
-        """Whether the offer can be given now, and of which device (or pool): the fullest that still fits.
+    ) -> Shares | None:
+        """Return what the offer would take now, or None if it cannot be given.
 
         Args:
-            ticket: who would be given it; None: somebody who may use what all may.
-            ahead: of a pool that is counted by node, what those wish for who came before and still wait.
+            ticket: who would be given it. None stands for somebody who may use what all may.
+            ahead: wishes of tickets that came before and still wait, in a pool that is counted by node.
         """
         if not offer.pool:
-            return True, None
+            return ()
         if offer.id in self._refused:
-            return False, None
+            return None
+        counted = ((offer.pool, offer.share),)
         if self.queue:
-            return True, offer.pool  # the line is theirs: never two queues in a row
+            return counted  # the queue is Kueue's or KAI's: never two queues in a row
         rooms = self.by_node.get(offer.pool)
         if offer.id in self.held_up and (rooms is None or offer.id not in self._snapshot.held_up_on):
-            return False, None
+            return None
         if rooms is not None:
             fits = rooms.fits(self.wish(offer, ticket), self.promised[offer.pool] + Counter(ahead))
-            return fits, offer.pool if fits else None
+            return counted if fits else None
         if offer.pool in self._room:
             fits = self._best(offer.pool, offer.share) is not None and self._spares(offer.pool) > 0
             if ticket is not None and offer.pool in self.cut:
                 fits = fits and self._on_its_nodes(offer.pool, ticket)
-            return fits, offer.pool if fits else None
-        best: tuple[int, str] | None = None
-        for identity in self._pools.get(offer.pool, ()):
-            held = self.held.get(identity, 0)
-            if held + offer.share <= WHOLE and (best is None or held > best[0]):
-                best = (held, identity)
-        return best is not None, best[1] if best else None
+            return counted if fits else None
+        return fullest_fit(self._pools.get(offer.pool, ()), self.held, offer.share)
 
     def costing(self, pool: str) -> frozenset[str]:
         """Pools of which one that is given may cost this one a device."""
@@ -259,10 +256,10 @@ class Capacity:
         if offer.pool in self.by_node:
             return self.by_node[offer.pool].free(self.wish(offer, None), self.promised[offer.pool])
         if offer.pool in self._room:
-            here = sum(room // offer.share * count for room, count in self._room[offer.pool].items() if room > 0)
+            here = sum(slots(room, offer.share) * count for room, count in self._room[offer.pool].items())
             return min(here, self._spares(offer.pool)) if here else 0
         rooms = (WHOLE - self.held.get(identity, 0) for identity in self._pools.get(offer.pool, ()))
-        return sum(max(0, left) // offer.share for left in rooms)
+        return sum(slots(room, offer.share) for room in rooms)
 
     def _best(self, pool: str, share: int) -> int | None:
         return min((room for room, count in self._room[pool].items() if count > 0 and room >= share), default=None)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.devices import WHOLE
+from hub_extensions.core.queue.discipline import slots
 from hub_extensions.core.text.reasons import Reason, explain
 
 START_ALLOWANCE = timedelta(minutes=3)
@@ -217,15 +218,15 @@ def _latest_starts_of_equal_shares(
     The k-th to come takes the slot that is free next, for a turn. From where all slots lie within one turn on, they
     take turns in one order.
     """
-    slots = _slots(devices, held, WHOLE // share, now)
-    if not slots:
+    free_at = _free_at(devices, held, slots(WHOLE, share), now)
+    if not free_at:
         return _never
-    heapq.heapify(slots)
-    last, before = max(slots), list[datetime]()
-    while last - slots[0] > turn and len(before) < places:
-        before.append(slots[0])
-        heapq.heapreplace(slots, slots[0] + turn)
-    order = sorted(slots)
+    heapq.heapify(free_at)
+    last, before = max(free_at), list[datetime]()
+    while last - free_at[0] > turn and len(before) < places:
+        before.append(free_at[0])
+        heapq.heapreplace(free_at, free_at[0] + turn)
+    order = sorted(free_at)
 
     def latest(place: int) -> datetime:
         if place < len(before):
@@ -236,15 +237,15 @@ def _latest_starts_of_equal_shares(
     return latest
 
 
-def _slots(devices: Sequence[str], held: Sequence[Holding], on_one: int, now: datetime) -> list[datetime]:
+def _free_at(devices: Sequence[str], held: Sequence[Holding], on_one: int, now: datetime) -> list[datetime]:
     """When each place for one share is free; one that nothing frees is none. Of too many on a device the first wait."""
     ends: dict[str, list[datetime | None]] = {device: [] for device in devices}
     for holding in held:
         end = holding.ends_at
         ends[holding.device].append(None if end is None else max(end, now) + RELEASE_ALLOWANCE)
-    slots: list[datetime] = []
+    found: list[datetime] = []
     for on_device in ends.values():
         known = sorted(end for end in on_device if end is not None)
         too_many = max(0, len(on_device) - on_one)
-        slots += [now] * (on_one - len(on_device)) + known[too_many:]
-    return slots
+        found += [now] * (on_one - len(on_device)) + known[too_many:]
+    return found

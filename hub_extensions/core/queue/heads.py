@@ -8,33 +8,18 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
 from operator import attrgetter
 
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity
+from hub_extensions.core.queue.discipline import Choice, Head, limit_left
 from hub_extensions.core.queue.model import Admission, LeaseState, PoolQueue, QueueSnapshot, Ticket, TicketState
 from hub_extensions.core.queue.node_sets import NodeWish
 from hub_extensions.core.queue.pool_queue import pool_queues_of
 
 NOBODY = PoolQueue()
 LAST = 2**63
-
-
-@dataclass(frozen=True, slots=True)
-class Head:
-    """A ticket that may be given something of a pool.
-
-    Attributes:
-        place: its place there. next_place: of the next behind it.
-        ahead: what those wish for who are ahead of it and may use other nodes.
-    """
-
-    place: int
-    ticket: Ticket
-    next_place: int
-    ahead: Mapping[NodeWish, int]
 
 
 def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
@@ -95,12 +80,12 @@ class PoolQueues:
         """What it may be given of a device of this pool."""
         return {self._share_of[each.offer] for each in ticket.wanted_offers if self._pool_of.get(each.offer) == pool}
 
-    def may_be_passed(self, pool: str, ticket: Ticket) -> bool:
+    def can_be_overtaken(self, pool: str, ticket: Ticket) -> bool:
         """Its user's other places may be served first, and with these the user holds as many GPUs as he may."""
         own = self._known()[1].get(ticket.user, ())
         before = {other.server for other in own if other.id != ticket.id and not self._is_behind(other, pool, ticket)}
         held = self._held.get(ticket.user, {})
-        return pool != CPU and len((before | held.keys()) - {ticket.server}) >= self._most
+        return pool != CPU and limit_left(before | held.keys(), ticket.server, self._most) < 1
 
     def _is_behind(self, other: Ticket, pool: str, ticket: Ticket) -> bool:
         """Wherever it waits for a GPU, this ticket comes first."""
@@ -133,15 +118,22 @@ class PoolQueues:
     def has(self, pool: str, ticket: Ticket) -> bool:
         return pool in self.pools_of(ticket)
 
-    def head(self, pool: str) -> tuple[int, Ticket] | None:
-        """Its place, and the first ticket that may be given something of this pool."""
-        queue = self.queue(pool)
-        at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
-        return (queue.places[at], queue.tickets[at]) if at < len(queue.tickets) else None
+    def choices(self, ticket: Ticket) -> tuple[Choice, ...]:
+        """Return the offers that the ticket accepts, in the user's order; offers that are not known are left out."""
+        return tuple(
+            Choice(each.offer, self._pool_of[each.offer], each.place)
+            for each in ticket.wanted_offers
+            if each.offer in self._pool_of
+        )
 
-    def heads(self, pool: str) -> dict[str, Head]:
-        """The first; and of a pool that is counted by node the first of each set of nodes. By their tickets."""
-        found: dict[str, Head] = {}
+    def has_head(self, pool: str) -> bool:
+        """Whether anybody waits who may be given something of this pool."""
+        at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
+        return at < len(self.queue(pool).tickets)
+
+    def heads(self, pool: str) -> list[tuple[Ticket, Head]]:
+        """Return the first ticket in line; for a pool that is counted by node, the first of each set of nodes."""
+        found: list[tuple[Ticket, Head]] = []
         queue = self.queue(pool)
         ahead = Counter[NodeWish]()
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
@@ -150,7 +142,7 @@ class PoolQueues:
             next_place = queue.places[behind] if behind < len(queue.places) else LAST
             ticket, wish = queue.tickets[at], self.wish(pool, queue.tickets[at])
             if wish is None or wish not in ahead:
-                found[ticket.id] = Head(queue.places[at], ticket, next_place, Counter(ahead))
+                found.append((ticket, Head(queue.places[at], next_place, Counter(ahead))))
             if wish is None:
                 break
             ahead[wish] += 1
@@ -171,18 +163,19 @@ class PoolQueues:
     def _next(self, pool: str, at: int) -> int:
         """From `at` on, the first that has not left and is not passed."""
         waiting = self.queue(pool).tickets
-        while at < len(waiting) and (waiting[at].id in self._left or self.passes(pool, waiting[at])):
+        while at < len(waiting) and (waiting[at].id in self._left or self.is_passed(pool, waiting[at])):
             at += 1
         return at
 
-    def passes(self, pool: str, ticket: Ticket) -> bool:
+    def is_passed(self, pool: str, ticket: Ticket) -> bool:
         """Its user's other servers hold as many GPUs as the user may."""
         held = self._held.get(ticket.user)
-        return pool != CPU and held is not None and len(held.keys() - {ticket.server}) >= self._most
+        return pool != CPU and held is not None and limit_left(held.keys(), ticket.server, self._most) < 1
 
     def leave(self, given: Admission) -> Ticket:
         """It is admitted, and its user holds one more from now on."""
-        ticket = self.heads(self._pool_of[given.offer])[given.ticket].ticket
+        heads = self.heads(self._pool_of[given.offer])
+        ticket = next(ticket for ticket, _ in heads if ticket.id == given.ticket)
         self._left.add(given.ticket)
         if given.device is not None:
             self._held.setdefault(ticket.user, {})[ticket.server] = None

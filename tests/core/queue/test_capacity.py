@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hub_extensions.core.gpu.devices import WHOLE, Foreign
+from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.forecast import Holding, StartBrake, forecast_queue
@@ -46,12 +47,12 @@ from tests.core.queue.test_admission import (
     ],
 )
 def test_what_is_given_is_a_part_of_the_fullest_card_that_it_fits_on(
-    held: dict[int, int], wanted: object, given: int | None
+    held: dict[int, int], wanted: GpuOffer, given: int | None
 ) -> None:
     leases = tuple(lease(whole(n), share, n, offer="gpu-0.5") for n, share in held.items())
     capacity = Capacity(snapshot((whole(0), whole(1)), (), leases))
-    device = None if given is None else whole(given).device.identity
-    assert capacity.fit(wanted) == (given is not None, device)  # type: ignore[arg-type]
+    shares = None if given is None else ((whole(given).device.identity, wanted.share),)
+    assert capacity.fit(wanted) == shares
 
 
 def test_two_leases_of_one_card_add_up_and_what_is_taken_is_missing_at_once() -> None:
@@ -63,8 +64,8 @@ def test_two_leases_of_one_card_add_up_and_what_is_taken_is_missing_at_once() ->
     assert capacity.free(QUARTER) == 1
     capacity.take(Admission("t", QUARTER.id, identity))
     assert (capacity.held[identity], capacity.free(QUARTER)) == (WHOLE, 0)
-    assert capacity.fit(QUARTER) == (False, None)
-    assert capacity.fit(CPU) == (True, None)
+    assert capacity.fit(QUARTER) is None
+    assert capacity.fit(CPU) == ()
 
 
 @pytest.mark.parametrize(
@@ -150,17 +151,17 @@ def test_of_counted_cards_as_many_parts_are_free_as_fit_on_each(room: dict[int, 
     here = counted.snapshot(replace(counted.cards(3), room=room))
     offer = next(each for each in here.offers if each.pool == "gpu" and each.share == share)
     capacity = Capacity(here)
-    assert (capacity.free(offer), capacity.fit(offer)) == (free, (bool(free), "gpu" if free else None))
+    assert (capacity.free(offer), capacity.fit(offer)) == (free, (("gpu", share),) if free else None)
 
 
 def test_an_offer_that_is_held_up_is_given_to_nobody_and_in_anothers_line_everything_is() -> None:
     here = counted.snapshot(counted.cards(1, {0: 1}))
     gpu = next(each for each in here.offers if each.id == "gpu")
     free = counted.snapshot(counted.cards(1))
-    assert Capacity(free).fit(gpu) == (True, "gpu")
-    assert Capacity(replace(free, held_up=frozenset({"gpu"}))).fit(gpu) == (False, None)
-    assert Capacity(here).fit(gpu) == (False, None)
-    assert Capacity(replace(here, queue="KAI", held_up=frozenset({"gpu"}))).fit(gpu) == (True, "gpu")
+    assert Capacity(free).fit(gpu) == (("gpu", WHOLE),)
+    assert Capacity(replace(free, held_up=frozenset({"gpu"}))).fit(gpu) is None
+    assert Capacity(here).fit(gpu) is None
+    assert Capacity(replace(here, queue="KAI", held_up=frozenset({"gpu"}))).fit(gpu) == (("gpu", WHOLE),)
 
 
 # ------------------------------------------------------------------ places
