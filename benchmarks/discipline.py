@@ -15,6 +15,7 @@ import time
 from tests.core.queue.random_lines import difference, random_line, served
 
 LINES = 50_000
+PROGRESS = 5_000
 
 
 def main() -> int:
@@ -29,6 +30,8 @@ def main() -> int:
     began, differ, admissions, coupled = time.process_time(), 0, 0, 0
     for number in range(seed, seed + options.lines):
         line = random_line(number)
+        if number > seed and (number - seed) % PROGRESS == 0:
+            print(f"{number - seed:,} lines so far, {differ} differ", flush=True)
         if found := difference(line):
             differ += 1
             if differ <= 5:

@@ -21,15 +21,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from benchmarks.boosting import boosting_points, line_state
 from hub_extensions.core.forecast.episodes import FEWEST_EPISODES, RULES, Rules
 from hub_extensions.tools.backtest.baselines import PAST_MEAN, TSAFRIR
 from hub_extensions.tools.backtest.bootstrap import geometric_mean, spread
 from hub_extensions.tools.backtest.log import Log, ReplayPool, read_logs
 from hub_extensions.tools.backtest.recorder import RecordedWait, Recorder
-from hub_extensions.tools.backtest.replay import CUTS, Cut, other_forecasts, our_forecasts
+from hub_extensions.tools.backtest.replay import PROTOCOL, Cut, other_forecasts, our_forecasts
 from hub_extensions.tools.backtest.scores import Score, pinball, score_of
 from hub_extensions.tools.backtest.world import LogSession
 
+CUTS = (PROTOCOL, Cut(0.6, 0.3), Cut(0.5, 0.1), Cut(0.7, 0.1))
 SINCE = min(cut.first - cut.warm_up for cut in CUTS)
 """From this share of a log on forecasts are made."""
 MIDDLES = tuple(replace(RULES, batches=batches) for batches in (1, 2, 3, 1000))
@@ -109,7 +111,7 @@ def played(log: Log, pool: ReplayPool, source: str, cache: Path | None, every: i
     file = None if cache is None else cache / f"{name}.pickle"
     if file is not None and file.exists():
         return Played(source, log, pool, pickle.loads(file.read_bytes()))
-    waits = Recorder(log, pool, (1,), int(SINCE * len(log.sessions)), every=every).run()
+    waits = Recorder(log, pool, (1,), int(SINCE * len(log.sessions)), every=every, describe=line_state).run()
     if file is not None:
         file.write_bytes(pickle.dumps(waits))
     return Played(source, log, pool, waits)
@@ -120,7 +122,8 @@ def _digest(log: Log, pool: ReplayPool) -> str:
     root = Path(__file__).resolve().parents[1] / "hub_extensions"
     code = ("core/forecast/durations.py", "core/forecast/curves.py", "core/forecast/simulate.py",
             "core/forecast/interval.py",
-            "core/forecast/wait_model.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py")  # fmt: skip
+            "core/forecast/wait_model.py", "tools/backtest/recorder.py", "tools/backtest/baselines.py",
+            "../benchmarks/boosting.py")  # fmt: skip
     found = hashlib.sha256(repr((log.sessions, pool)).encode())
     for name in code:
         found.update((root / name).read_bytes())
@@ -220,7 +223,7 @@ def figures(each: Played, cut: Cut) -> Figures | None:
     counted = [wait for wait in each.waits if wait.number >= first and wait.simulated]
     if not counted:
         return None
-    others = other_forecasts(each.log, each.waits, first, since)
+    others = other_forecasts(each.waits, first, since, boosting_points(each.log, each.waits, first, since))
     names = [name for name in others[counted[0].number] if all(name in others[wait.number] for wait in counted)]
     scores = {name: score_of([(others[wait.number][name], wait.real) for wait in counted]) for name in names}
     best = min(names, key=lambda name: scores[name].mae)

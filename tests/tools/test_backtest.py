@@ -55,9 +55,7 @@ def test_a_log_becomes_a_table_json_and_a_picture(folder: Path, tmp_path: Path) 
     assert "lab:1" in found.output and "lab:2" not in found.output and "P90 covers, all: " in found.output
     (figures,) = json.loads((tmp_path / "out.json").read_text())["runs"]
     assert figures["forecasts"] > 20 and figures["ours"]["mae"] > 0
-    assert {"limits, played", "user's last two, played", "head of line", "boosting on the state"} <= set(
-        figures["others"]
-    )
+    assert {"limits, played", "user's last two, played", "head of line"} <= set(figures["others"])
     best = min(other["mae"] for other in figures["others"].values())
     low, high = figures["best_other"]
     assert low < figures["ours"]["mae"] / best < high and len(figures["best_loss"]) == 2

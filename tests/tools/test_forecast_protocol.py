@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.boosting import BOOSTING, Boosted, boosting_points
 from benchmarks.forecast_protocol import (
+    CUTS,
     MIDDLES,
     P90S,
     REGIMES,
@@ -26,7 +28,7 @@ from benchmarks.forecast_protocol import (
 )
 from hub_extensions.core.forecast.episodes import FEWEST_EPISODES, RULES, Rules
 from hub_extensions.tools.backtest.log import Log, read_logs
-from hub_extensions.tools.backtest.replay import CUTS, PROTOCOL, Replay
+from hub_extensions.tools.backtest.replay import PROTOCOL, Replay
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -59,6 +61,22 @@ def test_the_protocol_scores_what_the_backtest_scores() -> None:
     assert known is not None and known.waits == len(shown)
     errors = sum(abs(each.ours[0].p50 - each.real) for each in shown) / len(shown) / 3600
     assert ratios(one, PROTOCOL, known, RULES).simple * known.simple.mae == pytest.approx(errors)
+
+
+@pytest.mark.slow
+def test_boosting_learns_from_the_state_of_the_line_at_the_joins_before_the_test() -> None:
+    one = made("stationary", sessions=500)
+    first, since = PROTOCOL.of(one.log)
+    found = boosting_points(one.log, one.waits, first, since)
+    assert found.keys() == {wait.number for wait in one.waits}
+    assert all(points.keys() == {BOOSTING} and points[BOOSTING] >= 0 for points in found.values())
+    assert boosting_points(one.log, one.waits[:40], first, since) == {}
+
+
+def test_boosted_trees_follow_a_step() -> None:
+    rows = [[float(number), 1.0] for number in range(200)]
+    model = Boosted(rows, [0.0 if number < 100 else 10.0 for number in range(200)])
+    assert model.of([20.0, 1.0]) < 1 and model.of([180.0, 1.0]) > 9
 
 
 def row(best: float, loss: float, covers: float) -> Ratios:

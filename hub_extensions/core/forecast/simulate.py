@@ -264,27 +264,21 @@ def _without_brake(
     """Return the starts of the tickets and of `asks`, one row per world, if any number may start at once."""
     state = replace(state, brake=None)
     starts, found = np.zeros((count, len(state.waiting))), np.full((count, len(asks)), NEVER)
-    others = []
-    slots = _independent_pools(state, asks)
-    in_pool: dict[str, list[tuple[int, Wish]]] = {pool: [] for pool in slots}
-    for number, ticket in enumerate(state.waiting):
-        pools = {wish.pool for wish in ticket.wishes}
-        if pools & slots.keys():
-            in_pool[ticket.wishes[0].pool].append((number, ticket.wishes[0]))
-        elif pools - {CPU}:
+    slots = {pool: _Slots(size, _held_in(state, pool), left, count) for pool, size in _slot_pools(state, asks).items()}
+    others: list[int] = []
+    for number in _by_place(state.waiting):
+        wishes = state.waiting[number].wishes
+        if any(wish.pool in slots for wish in wishes):
+            starts[:, number] = _start_in([slots[wish.pool] for wish in wishes], [lives[id(wish)] for wish in wishes])
+        else:
             others.append(number)
-    if any(CPU in {wish.pool for wish in state.waiting[number].wishes} for number in others):
-        # the line for CPU only decides which of their offers these tickets take
-        others = [
-            at for at, ticket in enumerate(state.waiting) if not {wish.pool for wish in ticket.wishes} & slots.keys()
-        ]
-    for pool, size in slots.items():
-        line = _Slots(size, _held_in(state, pool), left, count)
-        for number, wish in sorted(in_pool[pool], key=lambda each: each[1].place):
-            starts[:, number] = line.start(lives[id(wish)])
-        for number, wish in enumerate(asks):
-            if wish.pool == pool:
-                found[:, number] = line.next_free()
+    others.sort()
+    pools = {wish.pool for number in others for wish in state.waiting[number].wishes}
+    if not pools - {CPU}:
+        others = []  # any number of servers without a GPU can start at once
+    for number, wish in enumerate(asks):
+        if wish.pool in slots:
+            found[:, number] = slots[wish.pool].next_free()
     rest = [number for number, wish in enumerate(asks) if wish.pool not in slots]
     if others or rest:
         events = _Events(state, [state.waiting[at] for at in others], [asks[at] for at in rest], left, lives, count)
@@ -313,23 +307,61 @@ def _can_be_given(state: SimulationState, wish: Wish) -> bool:
     return wish.pool == CPU or bool(state.pools.get(wish.pool))
 
 
-def _independent_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
-    """Return pool -> slots, of the pools that consist of equal slots and whose line depends on no other line."""
+def _by_place(waiting: Sequence[Waiting]) -> list[int]:
+    """Return the numbers of the tickets in the order of their first places."""
+    first = [min((wish.place for wish in ticket.wishes), default=0) for ticket in waiting]
+    return sorted(range(len(waiting)), key=first.__getitem__)
+
+
+def _slot_pools(state: SimulationState, asks: Sequence[Wish]) -> dict[str, int]:
+    """Return pool -> slots, of the pools whose line can be simulated ticket by ticket, in the order of first places.
+
+    Such a pool consists of equal slots. Nobody in its line can be held back by a user's own limit, waits for an offer
+    that is held up, or has another order in another line. Tickets with several offers wait for such pools only.
+    """
     limited = set(_limited_users(state, state.waiting))
-    alone, coupled = dict[str, list[Wish]](), set[str]()
-    for ticket in state.waiting:
+    wanted: dict[str, list[Wish]] = {pool: [] for pool in state.pools}
+    last: dict[str, tuple[int, int]] = {}
+    coupled = set(state.held_up)
+    for number in _by_place(state.waiting):
+        ticket = state.waiting[number]
+        pools = [wish.pool for wish in ticket.wishes]
         for wish in ticket.wishes:
-            alone.setdefault(wish.pool, []).append(wish)
-            if len(ticket.wishes) > 1 or wish.held_up or wish.holder.user in limited:
+            wanted.setdefault(wish.pool, []).append(wish)
+            place = wish.place, number
+            out_of_order = place < last.get(wish.pool, place)
+            last[wish.pool] = place
+            if out_of_order or wish.held_up or wish.holder.user in limited or len(set(pools)) < len(pools):
                 coupled.add(wish.pool)
-    found = {}
-    for pool, devices in state.pools.items():
-        if devices and pool not in coupled and pool not in state.held_up:
-            wishes = [*alone.get(pool, ()), *(wish for wish in asks if wish.pool == pool)]
-            if any(wish.held_up for wish in wishes):
-                continue
-            if number := equal_slots(devices, _held_in(state, pool), wishes, state.whole):
-                found[pool] = number
+    for wish in asks:
+        wanted.setdefault(wish.pool, []).append(wish)
+        if wish.held_up:
+            coupled.add(wish.pool)
+    found = {
+        pool: size
+        for pool, devices in state.pools.items()
+        if pool not in coupled and (size := equal_slots(devices, _held_in(state, pool), wanted[pool], state.whole))
+    }
+    while True:
+        others = {
+            wish.pool
+            for ticket in state.waiting
+            if any(wish.pool not in found for wish in ticket.wishes)
+            for wish in ticket.wishes
+            if wish.pool in found
+        }
+        if not others:
+            return found
+        found = {pool: size for pool, size in found.items() if pool not in others}
+
+
+def _start_in(pools: Sequence[_Slots], lives: Sequence[FloatArray]) -> FloatArray:
+    """Start a ticket in the pool that has a free slot first; of several with one at once, in the one it prefers."""
+    free = np.array([pool.next_free() for pool in pools])
+    chosen = free.argmin(axis=0)
+    for number, (pool, life) in enumerate(zip(pools, lives, strict=True)):
+        pool.take(free.min(axis=0), life, chosen == number)
+    found: FloatArray = free.min(axis=0)
     return found
 
 
@@ -391,21 +423,21 @@ class _Slots:
     def __init__(self, slots: int, held: Sequence[HeldShares], left: Mapping[str, FloatArray], count: int) -> None:
         self._now: FloatArray = np.zeros(count)
         self._free = np.zeros((count, slots))
-        self._rows = np.arange(count)
+        self._rows, self._next = np.arange(count), np.zeros(count, dtype=np.int64)
         for at, each in enumerate(held):
             self._free[:, at] = left.get(each.id, NEVER)
 
-    def start(self, life: FloatArray) -> FloatArray:
-        """Start the next in line and return when."""
-        slot = self._free.argmin(axis=1)
-        self._now = np.maximum(self._free[self._rows, slot], self._now)
-        self._free[self._rows, slot] = self._now + life
-        return self._now
-
     def next_free(self) -> FloatArray:
-        """Return when one more could start."""
-        found: FloatArray = np.maximum(self._free.min(axis=1), self._now)
+        """Return when the next in line could start."""
+        self._next = self._free.argmin(axis=1)
+        found: FloatArray = np.maximum(self._free[self._rows, self._next], self._now)
         return found
+
+    def take(self, at: FloatArray, life: FloatArray, worlds: Flags) -> None:
+        """Nobody behind starts before `at`; in these worlds, the slot of `next_free` is taken from then on."""
+        self._now = at
+        until = np.where(worlds, at + life, self._free[self._rows, self._next])
+        self._free[self._rows, self._next] = until
 
 
 class _Events:
@@ -514,11 +546,9 @@ class _Events:
             if (user, ticket.server) in self._server and any(wish.pool != CPU for wish in ticket.wishes):
                 self._server_of[number] = self._server[user, ticket.server]
                 own.setdefault(user, []).append((number, ticket.server))
-        most = max(map(len, own.values()), default=1)
-        self._others_of = np.full((len(self._server) + 1, most), tickets)
-        for (user, server), number in self._server.items():
-            others = [each for each, name in own.get(user, ()) if name != server]
-            self._others_of[number, : len(others)] = others
+        self._others_of = [
+            [number for number, name in own.get(user, ()) if name != server] for user, server in self._server
+        ]
         self._holds = np.zeros((self._count, len(self._server) + 1), dtype=np.int64)
         self._others = np.zeros((self._count, tickets + 1), dtype=np.int64)
         self._started: Flags = np.zeros((self._count, tickets + 1), dtype=bool)
@@ -647,7 +677,7 @@ class _Events:
             can &= self._fits(rows, self._share[ticket, lines, column], self._devices[ticket, lines, column])
             order = np.where(can, first, 0) * self._choices + self._preference[ticket, lines, column]
             keys.append(np.where(can, order, LAST))
-        key = np.stack(keys, axis=2).reshape(len(rows), -1)
+        key = keys[0] if len(keys) == 1 else np.stack(keys, axis=2).reshape(len(rows), -1)
         best = key.argmin(axis=1)
         found: Flags = key[np.arange(len(rows)), best] < LAST
         chosen, best = np.flatnonzero(found), best[found]
@@ -723,20 +753,17 @@ class _Events:
             self._hold(row, self._holder[row, device, column], -1)
 
     def _hold(self, rows: Places, server: Places, change: int) -> None:
-        """Count the servers that users hold, and let their other tickets pass or wait accordingly."""
-        known = server < len(self._server)
-        rows, server = rows[known], server[known]
-        before = self._holds[rows, server] > 0
-        np.add.at(self._holds, (rows, server), change)
-        pairs = np.unique(np.stack((rows, server, before)), axis=1)
-        rows, server, before = pairs[0], pairs[1], pairs[2].astype(bool)
-        after = self._holds[rows, server] > 0
-        others = self._others_of[server]
-        np.add.at(self._others, (rows[:, None], others), (after.astype(np.int64) - before)[:, None])
+        """Count the servers that users with a limit hold, and let their other tickets wait or be passed over."""
         limit = self._state.limit or 0
-        for row, some in zip(rows, others, strict=True):
-            for ticket in some[some < len(self._where) - 1]:
-                can = bool(not self._started[row, ticket] and self._others[row, ticket] < limit)
+        for row, name in zip(rows.tolist(), server.tolist(), strict=True):
+            if name == len(self._server):
+                continue
+            self._holds[row, name] += change
+            if self._holds[row, name] != max(0, change):
+                continue  # the server holds another device besides
+            for ticket in self._others_of[name]:
+                self._others[row, ticket] += change
+                can = bool(self._others[row, ticket] < limit and not self._started[row, ticket])
                 for line, position in self._where[ticket]:
                     if self._lines[line] != CPU:
                         self._waiting[row, line, position] = can

@@ -54,7 +54,7 @@ def fullest_fit(
 
 
 def limit_left(held: Set[str], server: str, most: int) -> int:
-    """Return how many servers with a GPU a user may still start, this one included.
+    """Return how many servers with a GPU a user may still start, this one included; below 1 a ticket is passed over.
 
     Args:
         held: the user's servers that hold a GPU. `server` itself does not count.
@@ -104,7 +104,6 @@ class Candidate:
         heads: line -> position at its head.
         claim: class of the claim; a lower class is served first.
         over_ratio: how far its owner is above the guaranteed share; within a class the lowest is served first.
-        limit_left: how many servers its owner may still start. A candidate with less than 1 is not served.
     """
 
     ticket: str
@@ -112,7 +111,6 @@ class Candidate:
     heads: Mapping[str, Head]
     claim: int = 0
     over_ratio: float = 0.0
-    limit_left: int = 1
 
     @property
     def order(self) -> tuple[int, float, int]:
@@ -146,8 +144,6 @@ def next_grant(
     """
     reserved: set[str] = set()
     for candidate in sorted(candidates, key=lambda each: each.order):
-        if candidate.limit_left < 1:
-            continue
         waits_in: list[str] = []
         for choice in candidate.choices:
             head = candidate.heads.get(choice.line)

@@ -87,22 +87,6 @@ class Baselines:
 
         return world.planned(now, left, whole, session.number)
 
-    def state(self, world: World, session: LogSession, now: float) -> list[float]:
-        """The state of the line, as boosting sees it at a join."""
-        asked = sum(each.devices * each.slices for each in world.waiting)
-        head = now - world.waiting[0].submit if world.waiting else 0.0
-        return [
-            len(world.waiting),
-            asked,
-            len(world.running),
-            sum(world.free),
-            session.devices * session.slices,
-            now % 86400,
-            head,
-            self.waits[-1] if self.waits else 0.0,
-            sorted(self.waits)[len(self.waits) // 2] if self.waits else 0.0,
-        ]
-
 
 class PointCorrection:
     """An interval around a point: moved by its last errors in log time, all alike, as the protocol's reference does."""

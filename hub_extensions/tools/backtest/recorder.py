@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from hub_extensions.core.forecast.durations import DurationHistory, Left, UseHolder
@@ -36,7 +36,7 @@ class RecordedWait:
     Attributes:
         number: of the session. episode: of the busy episode, from the first who waits to an empty line.
         first_joined: when the first in line joined; None: it is the first itself.
-        state: of the line, as boosting sees it.
+        state: of the line at the join; empty if the recorder was not asked to describe it.
         simulated: with each seed; empty: nobody was asked.
         points: what the simple methods say. bound: of the waits, as in QBETS. limits: of the limits, if they are known.
         at_most: what the service would prove. took: seconds of a processor.
@@ -47,7 +47,7 @@ class RecordedWait:
     episode: int
     joined: float
     first_joined: float | None
-    state: list[float]
+    state: list[float] = field(default_factory=list)
     simulated: tuple[Interval, ...] = ()
     points: Mapping[str, float] = field(default_factory=dict)
     bound: float | None = None
@@ -67,6 +67,7 @@ class Recorder:
 
     Args:
         since: the number of the first session at whose join everybody is asked.
+        describe: returns the state of the line at a join, for further methods that learn from it.
     """
 
     def __init__(
@@ -77,8 +78,9 @@ class Recorder:
         since: int,
         progress: float = 0.0,
         every: int = 1,
+        describe: Callable[[Baselines, World, LogSession, float], list[float]] | None = None,
     ) -> None:
-        self._log, self._pool, self._since, self._every = log, pool, since, every
+        self._log, self._pool, self._since, self._every, self._describe = log, pool, since, every, describe
         self._world = World(pool.gpus, pool.slices, pool.policy)
         self._devices = tuple(f"{number:05}" for number in range(pool.gpus))
         histories: dict[str, DurationHistory] = {}  # the seeds learn the same of them
@@ -114,8 +116,9 @@ class Recorder:
                 self._episode,
                 session.submit,
                 None if head is session else head.submit,
-                self._others.state(self._world, session, session.submit),
             )
+            if self._describe is not None:
+                wait.state = self._describe(self._others, self._world, session, session.submit)
             self._waiting[session.number] = wait
             if session.number >= self._since and queued % self._every == 0:
                 self._ask(session, wait)

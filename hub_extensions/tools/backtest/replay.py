@@ -9,13 +9,10 @@ from dataclasses import dataclass
 from hub_extensions.core.forecast.episodes import RULES, BusyEpisodes, Rules
 from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.tools.backtest.baselines import LAST_FIFTY, PointCorrection
-from hub_extensions.tools.backtest.boosting import Boosted
 from hub_extensions.tools.backtest.log import Log, ReplayPool
 from hub_extensions.tools.backtest.recorder import RecordedWait, Recorder
 
-FEWEST_ROWS = 50
-"""Waits from which boosting learns, at least."""
-BOOSTING, BOUND = "boosting on the state", "bound of the waits (QBETS)"
+BOUND = "bound of the waits (QBETS)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,6 @@ class Cut:
 
 
 PROTOCOL = Cut(0.6, 0.1)
-CUTS = (PROTOCOL, Cut(0.6, 0.3), Cut(0.5, 0.1), Cut(0.7, 0.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +90,7 @@ def shown(
         waits: in the order in which they were over. first: the number of the first session that counts.
         since: of the first for which a forecast is made: before it nothing is known of how good forecasts are.
     """
-    ours, others = our_forecasts(waits, since, rules), other_forecasts(log, waits, first, since)
+    ours, others = our_forecasts(waits, since, rules), other_forecasts(waits, first, since)
     return [
         ScoredForecast(
             each.number,
@@ -128,15 +124,18 @@ def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> di
     return found
 
 
-def other_forecasts(log: Log, waits: Sequence[RecordedWait], first: int, since: int) -> dict[int, dict[str, Interval]]:
-    """Return what the simple methods say at each join, by number and name, each with an interval by its last errors."""
-    boosted = _boosted(log, waits, first, since)
+def other_forecasts(
+    waits: Sequence[RecordedWait], first: int, since: int, more: Mapping[int, Mapping[str, float]] | None = None
+) -> dict[int, dict[str, Interval]]:
+    """Return the forecasts of the simple methods at each join, by number and name, with intervals by their last errors.
+
+    Args:
+        more: forecasts of further methods in seconds, by number and name.
+    """
     corrections: dict[str, PointCorrection] = {}
     found: dict[int, dict[str, Interval]] = {}
     for wait, over in _in_time(waits, since):
-        points = dict(wait.points)
-        if boosted is not None:
-            points[BOOSTING] = math.expm1(max(0.0, boosted.of(wait.state))) * 60
+        points = {**wait.points, **(more or {}).get(wait.number, {})}
         for name, point in points.items():
             correction = corrections.setdefault(name, PointCorrection())
             if over:
@@ -162,14 +161,3 @@ def _in_time(waits: Sequence[RecordedWait], since: int) -> Iterator[tuple[Record
     while ended is not None:
         yield ended, True
         ended = next(over, None)
-
-
-def _boosted(log: Log, waits: Sequence[RecordedWait], first: int, since: int) -> Boosted | None:
-    """Boosting learns once, from what was over before forecasts count."""
-    if not 0 < first < len(log.sessions):
-        return None
-    moment = log.sessions[first].submit
-    rows = [each for each in waits if each.number < since and each.started <= moment]
-    if len(rows) < FEWEST_ROWS:
-        return None
-    return Boosted([each.state for each in rows], [math.log1p(each.real / 60) for each in rows])

@@ -1,4 +1,4 @@
-"""The wait forecast simulates a line exactly as admission serves it. 50,000 lines: ``benchmarks/discipline.py``."""
+"""The rules of the queue, and that the wait forecast simulates them exactly (see ``benchmarks/discipline.py``)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,16 @@
-"""Gradient boosting of small trees on the state of a line: what the field tries first. A baseline, nothing else."""
+"""Gradient boosting of small trees on the state of a line: the method that the field tries first, as a baseline."""
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from hub_extensions.tools.backtest.baselines import Baselines
+from hub_extensions.tools.backtest.log import Log
+from hub_extensions.tools.backtest.recorder import RecordedWait
+from hub_extensions.tools.backtest.world import LogSession, World
 
 TREES = 60
 STEP = 0.15
@@ -12,6 +18,9 @@ LEAST = 10
 BINS = 16
 DEPTH = 3
 ROWS = 1500
+FEWEST_ROWS = 50
+"""Minimum number of waits that boosting learns from."""
+BOOSTING = "boosting on the state"
 
 Row = Sequence[float]
 
@@ -89,3 +98,39 @@ def _grow(binned: list[list[int]], left: list[float], cuts: list[list[float]], r
         _grow(binned, left, cuts, low, depth - 1),
         _grow(binned, left, cuts, high, depth - 1),
     )
+
+
+def line_state(baselines: Baselines, world: World, session: LogSession, now: float) -> list[float]:
+    """Return the state of the line at a join, the row that boosting learns from."""
+    asked = sum(each.devices * each.slices for each in world.waiting)
+    head = now - world.waiting[0].submit if world.waiting else 0.0
+    return [
+        len(world.waiting),
+        asked,
+        len(world.running),
+        sum(world.free),
+        session.devices * session.slices,
+        now % 86400,
+        head,
+        baselines.waits[-1] if baselines.waits else 0.0,
+        sorted(baselines.waits)[len(baselines.waits) // 2] if baselines.waits else 0.0,
+    ]
+
+
+def boosting_points(log: Log, waits: Sequence[RecordedWait], first: int, since: int) -> dict[int, dict[str, float]]:
+    """Return the forecast of each wait, by its number and the method's name; empty if there is too little to learn.
+
+    Boosting learns once, from the waits that were over before forecasts count.
+
+    Args:
+        first: number of the first session whose forecast counts.
+        since: number of the first session for which a forecast is made.
+    """
+    if not 0 < first < len(log.sessions):
+        return {}
+    moment = log.sessions[first].submit
+    rows = [each for each in waits if each.number < since and each.started <= moment]
+    if len(rows) < FEWEST_ROWS:
+        return {}
+    boosted = Boosted([each.state for each in rows], [math.log1p(each.real / 60) for each in rows])
+    return {each.number: {BOOSTING: math.expm1(max(0.0, boosted.of(each.state))) * 60} for each in waits}
