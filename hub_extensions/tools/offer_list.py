@@ -15,8 +15,8 @@ from rich.text import Text
 from hub_extensions.core.gpu.devices import WHOLE, GpusUnavailable, InventoryReading
 from hub_extensions.core.messages import FormState, OfferState
 from hub_extensions.core.offers.model import GpuOffer, OfferConfig, derive_offers
-from hub_extensions.core.queue.forecast import starts_now, unknown
 from hub_extensions.core.queue.model import Availability
+from hub_extensions.core.queue.wait_bound import starts_now, unknown
 from hub_extensions.core.text.reasons import explain
 from hub_extensions.hub_service.engine.views.presenters import offer_state
 from hub_extensions.tools.running_service import ServiceSilent, answer_of, service_at

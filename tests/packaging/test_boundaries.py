@@ -20,7 +20,7 @@ ENGINE = f"{PACKAGE}/hub_service/engine"
 STATE_FILES = {  # the shared state and its parts, which only a transaction changes
     *(f"{ENGINE}/state/{name}.py" for name in ("state", "inventory", "ticket_index", "clock", "transaction")),
     f"{ENGINE}/uses/user_notices.py",
-    f"{ENGINE}/forecasts/foresight.py",
+    f"{ENGINE}/forecasts/forecast_state.py",
     f"{ENGINE}/forecasts/past_uses.py",
     f"{ENGINE}/stops/policies.py",
 }

@@ -81,7 +81,7 @@ NAMED = {
     "core/messages/forms.py": {"in_line"},  # a field of the API
     "core/messages/usage.py": {"choice"},  # a field of the API, and a column
     "core/forecast/interval.py": {"within"},  # shares within an hour, a day
-    "core/queue/forecast.py": {"within_max_wait"},
+    "core/queue/wait_bound.py": {"within_max_wait"},
     "core/usage/course.py": {"choice", "_choice", "CHOICE_LENGTH"},
     "hub_service/engine/line/rights.py": {"ANSWER_WITHIN"},
     "hub_service/http/limits.py": {"room_within"},

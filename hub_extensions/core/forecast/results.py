@@ -16,8 +16,8 @@ from statistics import fmean
 from hub_extensions.core.forecast.episodes import EPISODES, FEWEST_EPISODES, is_new_episode
 from hub_extensions.core.forecast.interval import Interval, limited, log_time
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import QueueSnapshot
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.text.reasons import Reason, explain
 
 FEW = 20

@@ -633,10 +633,9 @@ class _Events:
     def _is_wanted(self, rows: Places) -> Flags:
         """Whether anybody still waits in these worlds."""
         asked = np.array([number for number, (_, _, can) in enumerate(self._asks) if can], dtype=np.int64)
-        over: Flags = np.isfinite(self.starts[rows, :-1]).all(axis=1) & np.isfinite(self.asked[rows][:, asked]).all(
-            axis=1
-        )
-        return ~over
+        answered = np.asarray(np.isfinite(self.asked[rows][:, asked]).all(axis=1))
+        found: Flags = (self._left[rows] > 0) | ~answered
+        return found
 
     def _room(self, rows: Places) -> Flags:
         if self._brake is None:

@@ -20,15 +20,6 @@ from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import bounds_of, bounds_on_nodes, brake_of
 from hub_extensions.core.queue.capacity import Capacity
 from hub_extensions.core.queue.discipline import Candidate, Choice, Head, Shares, limit_left, next_grant, starts_left
-from hub_extensions.core.queue.forecast import (
-    QueueForecast,
-    WaitForecast,
-    after_other_starts,
-    best_of,
-    starts_now,
-    unknown,
-    within_max_wait,
-)
 from hub_extensions.core.queue.heads import PoolQueues, held_by, offer_in
 from hub_extensions.core.queue.model import (
     Admission,
@@ -40,6 +31,15 @@ from hub_extensions.core.queue.model import (
     Verdict,
 )
 from hub_extensions.core.queue.node_sets import NodeWish
+from hub_extensions.core.queue.wait_bound import (
+    QueueForecast,
+    WaitForecast,
+    after_other_starts,
+    best_of,
+    starts_now,
+    unknown,
+    within_max_wait,
+)
 from hub_extensions.core.text.reasons import Reason, explain
 
 # ------------------------------------------------------------------ joining

@@ -1,6 +1,6 @@
 """What the limits that are enforced prove of a line: the longest wait of each of its places, or why none is known.
 
-Pure. Not here: how a line is played forward (``forecast.py``), and who is told (``admission.py``).
+Pure. Not here: how a line is played forward (``wait_bound.py``), and who is told (``admission.py``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity, OfferRoom
 from hub_extensions.core.queue.discipline import slots
-from hub_extensions.core.queue.forecast import (
+from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot
+from hub_extensions.core.queue.node_sets import NodeWish
+from hub_extensions.core.queue.wait_bound import (
     RELEASE_ALLOWANCE,
     Holding,
     QueueForecast,
@@ -21,8 +23,6 @@ from hub_extensions.core.queue.forecast import (
     forecast_queue,
     silent,
 )
-from hub_extensions.core.queue.model import Lease, LeaseState, QueueSnapshot
-from hub_extensions.core.queue.node_sets import NodeWish
 from hub_extensions.core.text.reasons import Reason, explain
 
 

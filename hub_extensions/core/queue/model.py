@@ -16,7 +16,7 @@ from hub_extensions.core.cluster.pools import Pool
 from hub_extensions.core.gpu.devices import DeviceState
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue.forecast import START_ALLOWANCE, WaitForecast
+from hub_extensions.core.queue.wait_bound import START_ALLOWANCE, WaitForecast
 from hub_extensions.core.settings import setting
 from hub_extensions.core.text.reasons import Reason
 

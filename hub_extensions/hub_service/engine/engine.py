@@ -26,9 +26,9 @@ from hub_extensions.core.overview.days import Days, Span
 from hub_extensions.core.overview.view import PEOPLE_A_PAGE, Asked, Overview, PageRows, paged
 from hub_extensions.core.queue.model import Availability, LeaseState, Ticket, TicketState
 from hub_extensions.core.stops import INTERRUPTED
-from hub_extensions.hub_service.engine.forecasts.forecast_record import lost
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
 from hub_extensions.hub_service.engine.forecasts.forecaster import Forecaster
+from hub_extensions.hub_service.engine.forecasts.outcomes import lost_forecasts
 from hub_extensions.hub_service.engine.line.leases import LeaseWatcher
 from hub_extensions.hub_service.engine.line.local_leases import Gpus, LocalLeases
 from hub_extensions.hub_service.engine.line.orphans import Orphans
@@ -137,7 +137,7 @@ class Engine:
             store, settings.queue, settings.culling, settings.offers, allowance, settings, on_cluster=on_cluster
         )
         if not store.read_only:  # nobody else has the state yet, so no lock is needed
-            await Transaction(state).write(Changes(uses=missing_uses(state), forecasts=lost(state)))
+            await Transaction(state).write(Changes(uses=missing_uses(state), forecasts=lost_forecasts(state)))
         engine = cls(settings, store, state, hub, gpus, apart, calculator)
         await engine.watcher.refresh()
         return engine
@@ -250,7 +250,7 @@ class Engine:
         for gone in sorted(set(await self.store.users()) - users) if users else ():
             await self.store.forget_user(gone)
             async with self.queue.transaction() as transaction:
-                transaction.state.foresight.past.forget(gone)
+                transaction.state.forecasts.past.forget(gone)
                 await transaction.write(self.state.notices.without_user(gone))
             self.forecaster.reload_soon()
             log.info("a deleted user's records were anonymised")
@@ -337,7 +337,7 @@ class Engine:
             silent=tuple(a.offer.id for a in stands if a.offer.pool and self._is_silent(a.offer.pool)),
             default_offer=next((offer for offer in offers if offer == self.state.offer_config.default_offer), None),
             rule=culling.culling_rule(*policies),
-            peak_memory_bytes=self.state.foresight.past.peak_of(user),
+            peak_memory_bytes=self.state.forecasts.past.peak_of(user),
             failed=overview.failed_of(self.state, user),
         )
 
@@ -532,7 +532,7 @@ class Engine:
 
     def forecasts(self) -> messages.ForecastReport:
         """Return how good the wait forecasts of each pool were, and how old the last forecast is."""
-        return self.state.foresight.report(self.state.clock)
+        return self.state.forecasts.report(self.state.clock)
 
     async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
         """Take the report of a server about when it will be done with its GPU, and return whether it counts."""
@@ -540,7 +540,7 @@ class Engine:
             facts = self.state.facts.get((user, server))
             if facts is None or facts.lease is None:
                 return False
-            return transaction.state.foresight.hear((user, server), report, facts.started, self.state.clock)
+            return transaction.state.forecasts.record_progress((user, server), report, facts.started, self.state.clock)
 
     def note_port_problem(self, problem: str) -> None:
         """Note for `health` why the service does not listen at its own port; "" if it does."""

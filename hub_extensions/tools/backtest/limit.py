@@ -8,8 +8,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.queue.forecast import START_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.queue.model import QueueLimits
+from hub_extensions.core.queue.wait_bound import START_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.tools.backtest.world import LogSession, World
 
 BEGIN = datetime(2000, 1, 1, tzinfo=timezone.utc)

@@ -22,7 +22,7 @@ from hub_extensions.core.culling import (
     why_not_kept,
 )
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
+from hub_extensions.core.queue.wait_bound import RELEASE_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.text.wording import duration
 from tests.core.culling.test_decision import CPU, DEMO, FACTS, GPU, ON, START, kept_by, message, minute

@@ -10,7 +10,7 @@ import pytest
 from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.core.forecast.results import Given, Likely, PoolView, accuracy_of, usual_ends, with_likely
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.forecast import WaitForecast, starts_now, unknown
+from hub_extensions.core.queue.wait_bound import WaitForecast, starts_now, unknown
 from hub_extensions.core.text.reasons import Reason, explain
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)

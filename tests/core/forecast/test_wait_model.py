@@ -28,7 +28,7 @@ from hub_extensions.core.forecast.simulate import (
     simulate_lives,
 )
 from hub_extensions.core.forecast.wait_model import likely_waits
-from hub_extensions.core.queue.forecast import WaitForecast
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from tests.examples import many
 
 WHOLE = 1000

@@ -25,8 +25,8 @@ from hub_extensions.core.offers.model import (
 )
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError, share_text
 from hub_extensions.core.queue.alternatives import smaller_free
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability, QueueSnapshot, Ticket, TicketState, WantedOffer
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from tests.core.queue.test_admission import NOW
 from tests.fakes.cluster_table import node, pod
 

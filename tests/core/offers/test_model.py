@@ -24,8 +24,8 @@ from hub_extensions.core.offers.model import (
 )
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.alternatives import smaller_free
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability
+from hub_extensions.core.queue.wait_bound import WaitForecast
 
 MIB = 2**20
 A100 = "NVIDIA A100-PCIE-40GB"

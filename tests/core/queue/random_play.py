@@ -19,9 +19,9 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE
 from hub_extensions.core.queue.lifecycle import Event, Step
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, QueueSnapshot, Ticket, TicketState
+from hub_extensions.core.queue.wait_bound import RELEASE_ALLOWANCE
 from hub_extensions.core.text.reasons import Reason
 from tests.core.queue.test_admission import CPU, NOW, OFFERS, large, small, whole
 from tests.core.queue.test_counted_pools import cards

@@ -9,7 +9,6 @@ import pytest
 
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, standing
-from hub_extensions.core.queue.forecast import WaitForecast, best_of, unknown
 from hub_extensions.core.queue.model import (
     Lease,
     LeaseState,
@@ -19,6 +18,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
     WantedOffer,
 )
+from hub_extensions.core.queue.wait_bound import WaitForecast, best_of, unknown
 from hub_extensions.core.text.reasons import explain
 from tests.core.queue.test_admission import CPU, GPU, NOW, SMALL, large, lease, small, snapshot, ticket, whole
 

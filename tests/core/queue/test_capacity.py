@@ -11,8 +11,8 @@ from hub_extensions.core.gpu.devices import WHOLE, Foreign
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.queue.admission import admit, availability, standing
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.forecast import Holding, StartBrake, forecast_queue
 from hub_extensions.core.queue.model import Admission, LeaseState, Ticket, WantedOffer
+from hub_extensions.core.queue.wait_bound import Holding, StartBrake, forecast_queue
 from tests.core.queue import test_counted_pools as counted
 from tests.core.queue.test_admission import (
     CPU,

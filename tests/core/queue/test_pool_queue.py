@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.admission import admit, availability, refuse_to_join, standing
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, StartBrake, forecast_queue
 from hub_extensions.core.queue.heads import pools_of
 from hub_extensions.core.queue.model import PoolQueue, Ticket, TicketState, WantedOffer
 from hub_extensions.core.queue.pool_queue import PoolQueueIndex, pool_queues_of
+from hub_extensions.core.queue.wait_bound import RELEASE_ALLOWANCE, START_ALLOWANCE, Holding, StartBrake, forecast_queue
 from tests.core.queue.test_admission import NOW, OFFERS, large, lease, small, snapshot, whole
 from tests.examples import many
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubRefused, StopAnswer
-from hub_extensions.core.queue.forecast import RELEASE_ALLOWANCE, START_ALLOWANCE
+from hub_extensions.core.queue.wait_bound import RELEASE_ALLOWANCE, START_ALLOWANCE
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.fakes.machine import HubAsTold, small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room

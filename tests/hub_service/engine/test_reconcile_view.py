@@ -12,8 +12,8 @@ from hub_extensions.adapters.hub.jupyterhub_api import HubServer
 from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import Ask, Stopped
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.hub_service.engine.line.reconcile import Reconciler
 from hub_extensions.hub_service.engine.line.tickets import _accepted
 from hub_extensions.hub_service.engine.views.queue_view import QueueView, content_of

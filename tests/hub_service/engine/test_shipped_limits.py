@@ -11,7 +11,7 @@ from hub_extensions.core.sign_on.config import SignOnConfig
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.core.stops import drain
 from hub_extensions.hub_service.engine import engine
-from hub_extensions.hub_service.engine.forecasts import forecaster, foresight
+from hub_extensions.hub_service.engine.forecasts import forecast_state, forecaster
 from hub_extensions.hub_service.engine.line import (
     cluster_leases,
     forgotten_pods,
@@ -38,7 +38,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
         ((dcgm.EVERY, dcgm.KINDS_EVERY), (10.0, 60.0)),
         (engine.PRUNE_EVERY, 21_600.0),
         ((forecaster.SEED, forecaster.PAUSE, forecaster.EVERY), (1, 1.0, 30.0)),
-        ((forecaster.AT_ONCE, forecaster.GIVEN_AT_ONCE, foresight.UNREAD), (1000, 200, 20_000)),
+        ((forecaster.AT_ONCE, forecaster.GIVEN_AT_ONCE, forecast_state.UNREAD), (1000, 200, 20_000)),
         (forgotten_pods.REMOVE_AGAIN, 60.0),
         ((local_leases.TERM_THEN_KILL_SECONDS, local_leases.UNSEEN_SECONDS), (10.0, 60.0)),
         ((notifier.AT_ONCE, notifier.VERSION), (4, 1)),

@@ -165,17 +165,17 @@ async def test_the_highest_use_since_the_last_decision_is_kept(tmp_path: Path) -
         state.highest_use = {}
         for used, highest in ((3.0, 3.0), (9.0, 9.0), (5.0, 9.0), (None, 9.0)):
             sample = DeviceSample(device.uuid, r.hands.wall, used, 0, (), "nvml" if used is not None else "none")
-            revision, wanted = state.revision, state.foresight.revision
+            revision, wanted = state.revision, state.forecasts.revision
             state.take_reading(
                 InventoryReading(r.hands.wall, (device,), {device.uuid: sample}, ("One.", "Two.")), states
             )
             assert state.highest_use == {device.uuid: highest}
-            assert (state.revision, state.foresight.revision) == (revision, wanted), "nothing is there that was not"
+            assert (state.revision, state.forecasts.revision) == (revision, wanted), "nothing is there that was not"
             assert (state.problem, state.read_at) == ("One. Two.", state.clock.now())
         gone = {name: replace(each, present=False) for name, each in states.items()}
-        revision, wanted = state.revision, state.foresight.revision
+        revision, wanted = state.revision, state.forecasts.revision
         state.take_reading(InventoryReading(r.hands.wall, (), {}), gone)
-        assert state.revision > revision and state.foresight.revision > wanted
+        assert state.revision > revision and state.forecasts.revision > wanted
         assert SMALL not in {offer.id for offer in state.offers} and state.devices == gone
         other = DeviceState(small(1))
         state.take_reading(InventoryReading(r.hands.wall, (small(1),), {}), {other.device.identity: other})

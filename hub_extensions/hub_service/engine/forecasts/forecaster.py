@@ -2,7 +2,7 @@
 
 The calculator learns from the records of the store, page by page, then from each use that ends. After each computation
 the users in line get their forecasts, which are kept until they come true. What users see of the forecasts is decided
-in ``foresight.py``.
+in ``forecast_state.py``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from hub_extensions.core.forecast.results import FEW, ForecastInputs, Forecasts,
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.core.usage.stays import stay_of
+from hub_extensions.hub_service.engine.forecasts.forecast_state import UNREAD
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded, ForecastWorker
-from hub_extensions.hub_service.engine.forecasts.foresight import UNREAD
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import POOL_SIZES
 from hub_extensions.hub_service.engine.state.state import State
@@ -100,7 +100,7 @@ class Forecaster:
         computed: int | None = None
         while True:
             began = loop.time()
-            is_changed = self.state.foresight.revision != computed
+            is_changed = self.state.forecasts.revision != computed
             if self._released and is_changed:
                 self._imports, asked_at = None, -math.inf
             if began - asked_at >= IMPORTS_EVERY:
@@ -108,7 +108,7 @@ class Forecaster:
                 is_changed = await self.refresh() or is_changed
             in_use = bool(self.state.leases or self.state.tickets)
             if not self._history_lost and (is_changed or (in_use and began - computed_at >= EVERY)):
-                computed, computed_at = self.state.foresight.revision, began
+                computed, computed_at = self.state.forecasts.revision, began
                 await self.compute()
             elif not in_use and not self._released and began - computed_at >= IDLE:
                 await self._in_thread(self.calculator.release)
@@ -149,8 +149,8 @@ class Forecaster:
         matured = await self._store.matured_forecasts() if first else ()
         async with self._transaction() as transaction:
             if first:
-                transaction.state.foresight.came_true(matured)
-            transaction.state.foresight.stays.clear()  # the records contain them
+                transaction.state.forecasts.came_true(matured)
+            transaction.state.forecasts.stays.clear()  # the records contain them
         count, before = 0, None
         await self._in_thread(self.calculator.begin_history)
         while count < UNREAD:
@@ -161,8 +161,8 @@ class Forecaster:
             if before is None:
                 break
         async with self._transaction() as transaction:
-            transaction.state.foresight.matured.clear()
-            joins = [given for some in self.state.foresight.joins.values() for given in some]
+            transaction.state.forecasts.matured.clear()
+            joins = [given for some in self.state.forecasts.joins.values() for given in some]
         await self._in_thread(partial(self.calculator.load_history, joins))
         self._history_lost = self._released = False
 
@@ -180,14 +180,14 @@ class Forecaster:
         try:
             async with self._transaction() as transaction:
                 question, elapsed = self.question(), self.state.clock.elapsed()
-                foresight = transaction.state.foresight
-                stays, matured = tuple(foresight.stays), tuple(foresight.matured)
-                foresight.stays.clear()
-                foresight.matured.clear()
+                forecasts = transaction.state.forecasts
+                stays, matured = tuple(forecasts.stays), tuple(forecasts.matured)
+                forecasts.stays.clear()
+                forecasts.matured.clear()
             found, took = await self._in_thread(partial(self.calculator.answer, question, stays, matured, SEED))
             waits = LikelyWaits(question.now, elapsed, found.tickets, found.offers, found.pools, took)
             async with self._transaction() as transaction:
-                transaction.state.foresight.take(waits)
+                transaction.state.forecasts.take(waits)
             self._publisher.figures_changed()
             await self.give(found)
         except CalculationEnded as problem:
@@ -223,7 +223,7 @@ class Forecaster:
         facts = self.state.facts.get(server)
         if facts is not None and facts.lease == lease.id and facts.warned is not None and facts.promised is not None:
             found.append(KnownEnd(max(0.0, (facts.promised - now).total_seconds())))
-        shown = self.state.foresight.ends_of(server, now)
+        shown = self.state.forecasts.ends_of(server, now)
         if shown is not None:
             found.append(KnownEnd(max(OVERDUE_SECONDS, (shown[1] - now).total_seconds()), shown[0].spread))
         return min(found, key=lambda end: end.seconds, default=None)
@@ -232,7 +232,7 @@ class Forecaster:
 
     async def give(self, found: Forecasts) -> None:
         """Keep the forecasts that users in line get at their join and after each full hour, to judge them later."""
-        waits = self.state.foresight.waits
+        waits = self.state.forecasts.waits
         sizes = found.sizes if found.sizes != self._sizes else None
         if waits is None:
             return
@@ -256,7 +256,7 @@ class Forecaster:
         if ticket.state is not TicketState.WAITING:
             return None
         hour = int((self.state.clock.now() - ticket.joined) / timedelta(hours=1))
-        known = {given.hour for given in self.state.foresight.given.get(ticket.id, ())}
+        known = {given.hour for given in self.state.forecasts.given.get(ticket.id, ())}
         return None if hour in known else hour
 
     def _given(self, waits: LikelyWaits, due: Sequence[tuple[str, int]]) -> tuple[Given, ...]:
@@ -273,7 +273,7 @@ class Forecaster:
         offer = None if verdict is None or verdict.offer is None else state.offer(verdict.offer)
         if verdict is None or verdict.forecast is None or offer is None:
             return None
-        pool = state.foresight.pool_of(waits, ticket, offer)
+        pool = state.forecasts.pool_of(waits, ticket, offer)
         view = waits.pools.get(pool)
         if view is None or view.finished < FEW:
             return None
@@ -291,7 +291,7 @@ class Forecaster:
             played=likely.played,
             shown=shown,
             at_most=at_most,
-            rough=state.foresight.accuracy(pool).rough,
+            rough=state.forecasts.accuracy(pool).rough,
         )
 
     async def _in_thread(self, work: Callable[[], T]) -> T:

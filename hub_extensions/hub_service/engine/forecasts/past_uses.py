@@ -1,6 +1,6 @@
 """What past uses say of the next one: how long a start usually takes, and how much memory a user needed last.
 
-It follows the uses that are written, like the rest of the state. Not here: waits (``foresight.py``).
+It follows the uses that are written, like the rest of the state. Not here: waits (``forecast_state.py``).
 """
 
 from __future__ import annotations

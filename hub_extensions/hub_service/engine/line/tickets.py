@@ -460,7 +460,7 @@ class Tickets:
                 return presenters.not_there(ticket, NOT_READ, self.state.clock)
             given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
             simulated = bool(offer and offer.simulated)
-            usual = self.state.foresight.past.usual_start(chosen)
+            usual = self.state.forecasts.past.usual_start(chosen)
             return presenters.admitted(ticket, given, title, simulated, self.state.clock, usual)
         view = view or self._view()
         verdict = view.verdicts.of(ticket)
@@ -468,7 +468,7 @@ class Tickets:
             return presenters.not_there(ticket, NONE_THERE, self.state.clock)
         offer = None if verdict.offer is None else self.state.offer(verdict.offer)
         if offer is not None:
-            verdict = self.state.foresight.of_ticket(ticket, verdict, offer, self.state.clock)
+            verdict = self.state.forecasts.of_ticket(ticket, verdict, offer, self.state.clock)
         if not self.state.hub_view.is_up:
             verdict = replace(verdict, reason=HUB_AWAY)
         return presenters.waiting(ticket, verdict, *view.besides(ticket, verdict.forecast), self.state.clock)

@@ -35,7 +35,6 @@ from hub_extensions.core.offers.model import GpuOffer, OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue import quota_holds
 from hub_extensions.core.queue.admission import availability
-from hub_extensions.core.queue.forecast import START_ALLOWANCE
 from hub_extensions.core.queue.heads import lengths, pools_of
 from hub_extensions.core.queue.model import (
     Availability,
@@ -46,9 +45,10 @@ from hub_extensions.core.queue.model import (
     Ticket,
     TicketState,
 )
+from hub_extensions.core.queue.wait_bound import START_ALLOWANCE
 from hub_extensions.core.stops import ServerReturn, StopKey, StopRecord
 from hub_extensions.core.usage import Use, UseEnd
-from hub_extensions.hub_service.engine.forecasts.foresight import Foresight
+from hub_extensions.hub_service.engine.forecasts.forecast_state import ForecastState
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 from hub_extensions.hub_service.engine.state.inventory import Inventory
 from hub_extensions.hub_service.engine.state.meta import (
@@ -95,7 +95,7 @@ class State(Inventory):
     last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
     resumed: dict[str, int] = field(default_factory=dict)
     """For each ticket, the attempt after which the service asked the hub to start the server again."""
-    foresight: Foresight = field(default_factory=Foresight)
+    forecasts: ForecastState = field(default_factory=ForecastState)
     """The likely waits."""
 
     # servers
@@ -190,7 +190,7 @@ class State(Inventory):
                 state._note_keep(user, now - (wall - at))
         state.first_start = not kept
         state.store_problem = store.read_only
-        state.foresight.past.learn((await store.usage()).uses)
+        state.forecasts.past.learn((await store.usage()).uses)
         if on_cluster:
             state.expect_cluster()
         return state
@@ -203,7 +203,7 @@ class State(Inventory):
         for lease in stored.leases:
             self.leases[lease.id] = self._ending(lease)
             self._index(lease)
-        self.foresight.goes_on_with(stored.forecasts)
+        self.forecasts.restore(stored.forecasts)
         self.next_place = stored.next_place
         self.pool_names = json.loads(stored.meta.get(POOL_NAMES, "{}"))
         self.token_name = stored.meta.get(TOKEN_NAME, "")
@@ -275,7 +275,7 @@ class State(Inventory):
             self.routes_renewed = read_routes_renewed(changes.meta[ROUTES_RENEWED])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
-        self.foresight.remember(changes)
+        self.forecasts.remember(changes)
         shown = replace(changes, forecasts=(), meta={}, stops=(), gone_stops=())
         if not shown.empty:  # forecasts, notes and steps of a stop change nothing that is shown
             self.revision += 1
@@ -469,7 +469,7 @@ class State(Inventory):
 
     def _note_other_offers(self) -> None:
         self.revision += 1
-        self.foresight.note_change()
+        self.forecasts.note_change()
 
     async def _store_offers(self, offers: tuple[GpuOffer, ...]) -> None:
         """Store the offers for the next start of this service, which may come before the cluster can be read."""
@@ -524,7 +524,7 @@ class State(Inventory):
 
     def availability(self) -> tuple[Availability, ...]:
         """Return the availability of every offer. It is cached for a second while nothing changes."""
-        now, likely, kept = self.clock.now(), self.foresight, self._availability
+        now, likely, kept = self.clock.now(), self.forecasts, self._availability
         same = kept is not None and kept[0] == self.revision and kept[1] is likely.waits
         if kept is not None and same and now - kept[2] < timedelta(seconds=1):
             return kept[3]

@@ -29,7 +29,7 @@ from hub_extensions.core.queue import failed_starts, lifecycle, quota_holds
 from hub_extensions.core.queue.lifecycle import ENDS, Event
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketEnd
 from hub_extensions.core.text.reasons import Reason, as_text, explain
-from hub_extensions.hub_service.engine.forecasts.forecast_record import noted
+from hub_extensions.hub_service.engine.forecasts.outcomes import with_outcomes
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import FAILED_STARTS, write_failures
 from hub_extensions.hub_service.engine.state.state import State
@@ -109,7 +109,7 @@ class Transaction:
             StoreUnavailable: nothing has changed, in memory or in the store.
         """
         changes = with_stops(self.state, changes)
-        await self.state.commit(noted(self.state, with_uses(self.state, changes)))
+        await self.state.commit(with_outcomes(self.state, with_uses(self.state, changes)))
         self.moved = self.moved or bool(changes.tickets or changes.leases)
         if self.state.quota_holds and (changes.gone_facts or any(_is_over(lease) for lease in changes.leases)):
             self.state.quota_holds = quota_holds.server_ended(self.state.quota_holds)

@@ -29,8 +29,8 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import POD_MARK, PodAsk
 from hub_extensions.core.queue.alternatives import smaller_free
 from hub_extensions.core.queue.cordons import Closing
-from hub_extensions.core.queue.forecast import WaitForecast, unknown
 from hub_extensions.core.queue.model import Answer, Availability, Lease, Ticket, Verdict
+from hub_extensions.core.queue.wait_bound import WaitForecast, unknown
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.text.wording import WIDE, coarse, stepped
 from hub_extensions.hub_service.engine.state.clock import RunningClock

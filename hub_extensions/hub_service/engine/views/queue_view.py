@@ -10,8 +10,8 @@ from operator import itemgetter
 from hub_extensions.core.messages import TicketStatus
 from hub_extensions.core.messages.offer_texts import age_step, when_text
 from hub_extensions.core.queue.admission import Standing, standing
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability, Ticket
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.text.wording import stepped
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.views import presenters

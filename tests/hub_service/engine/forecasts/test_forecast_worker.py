@@ -62,7 +62,7 @@ async def test_it_computes_what_the_service_itself_would(r: Room, tmp_path: Path
         assert shown(r, "ben") == shown(other, "ben") and offered(r) == offered(other)
     assert shown(r, "ben").p90_seconds is not None
     # numpy's own values would load numpy into the service
-    assert b"numpy" not in pickle.dumps(r.engine.state.foresight.waits)
+    assert b"numpy" not in pickle.dumps(r.engine.state.forecasts.waits)
 
 
 async def test_after_a_kill_another_process_loads_the_history_and_nothing_else_is_disturbed(
@@ -71,12 +71,12 @@ async def test_after_a_kill_another_process_loads_the_history_and_nothing_else_i
     monkeypatch.setattr(forecasting, "PAUSE", 0.01)
     monkeypatch.setattr(forecasting, "IMPORTS_EVERY", 0.1)
     task = asyncio.ensure_future(r.engine.forecaster.run())
-    await soon(lambda: r.engine.state.foresight.waits)
+    await soon(lambda: r.engine.state.forecasts.waits)
     killed, wait = worker_of(r), shown(r, "ben")
     os.kill(killed, signal.SIGKILL)
     assert shown(r, "ben") == wait, "the last answer is shown meanwhile"
     await r.ask("cid", SMALL)
-    await soon(lambda: len(r.engine.state.foresight.waits.tickets) == 2)  # type: ignore[union-attr]
+    await soon(lambda: len(r.engine.state.forecasts.waits.tickets) == 2)  # type: ignore[union-attr]
     assert worker_of(r) != killed and not task.done()
     assert shown(r, "ben").p90_seconds == wait.p90_seconds and note(r) == "rough"
     task.cancel()
@@ -120,7 +120,7 @@ async def test_while_nobody_holds_or_waits_for_a_gpu_its_memory_is_given_back(
         await r.engine.reconciler.reconcile()
         await with_past(r)
         task = asyncio.ensure_future(r.engine.forecaster.run())
-        await soon(lambda: r.engine.state.foresight.waits)
+        await soon(lambda: r.engine.state.forecasts.waits)
         await soon(lambda: calculator.pid is None)
         assert r.engine.forecasts().pools[0].finished == 24, "what was learned is still reported"
         await r.run("ada", SMALL)

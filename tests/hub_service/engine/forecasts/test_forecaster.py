@@ -210,7 +210,7 @@ async def test_a_hub_that_is_away_for_an_hour_worsens_nobodys_forecast(r: Room) 
 
 
 def played(r: Room) -> object:
-    waits = r.engine.state.foresight.waits
+    waits = r.engine.state.forecasts.waits
     assert waits is not None
     return waits.tickets, waits.offers
 
@@ -250,13 +250,13 @@ async def test_after_a_restart_forecasts_go_on_and_those_of_who_is_gone_are_clos
         await r.run("ada", SMALL)
         ben = await r.ask("ben", SMALL)
         await computed(r)
-        kept = r.engine.state.foresight.given[ben.ticket][0]
+        kept = r.engine.state.forecasts.given[ben.ticket][0]
         gone = replace(kept, id="gone", ticket="long-gone")
         await r.engine.store.commit(Changes(forecasts=(gone,)))
         hands, hub, children = r.hands, r.hub, r.children
         r.children = []  # they outlive the service
     async with room(tmp_path, small(0), hands=hands, hub=hub) as r:
-        assert r.engine.state.foresight.given == {ben.ticket: (kept,)}
+        assert r.engine.state.forecasts.given == {ben.ticket: (kept,)}
         assert sorted(each[2] for each in forecasts(r)) == ["", "changed"]
         await computed(r)
         assert len(forecasts(r)) == 2, "the hour has its forecast already"
@@ -267,10 +267,10 @@ async def test_after_a_restart_forecasts_go_on_and_those_of_who_is_gone_are_clos
 @pytest.mark.usefixtures("ben")
 async def test_its_own_commit_begins_no_computation(r: Room) -> None:
     await r.engine.forecaster.refresh()
-    computed_of, revision = r.engine.state.foresight.revision, r.engine.state.revision
+    computed_of, revision = r.engine.state.forecasts.revision, r.engine.state.revision
     await r.engine.forecaster.compute()
     assert len(forecasts(r)) == 1
-    assert (r.engine.state.foresight.revision, r.engine.state.revision) == (computed_of, revision)
+    assert (r.engine.state.forecasts.revision, r.engine.state.revision) == (computed_of, revision)
 
 
 @pytest.mark.programs
@@ -327,10 +327,10 @@ async def test_a_report_of_progress_is_an_end_that_is_known(r: Room) -> None:
 async def test_who_joins_is_told_soon_and_there_is_one_thread_for_it(r: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(forecasting, "PAUSE", 0.01)
     task = asyncio.ensure_future(r.engine.forecaster.run())
-    await soon(lambda: r.engine.state.foresight.waits)
+    await soon(lambda: r.engine.state.forecasts.waits)
     for number in range(3):
         await r.ask(f"x{number}", SMALL)
-    await soon(lambda: len(r.engine.state.foresight.waits.tickets) == 4)  # type: ignore[union-attr]
+    await soon(lambda: len(r.engine.state.forecasts.waits.tickets) == 4)  # type: ignore[union-attr]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert [each.name for each in threading.enumerate() if "gpu-forecast" in each.name] == ["gpu-forecast_0"]
@@ -390,7 +390,7 @@ async def test_a_long_computation_holds_up_no_stop_and_no_form(tmp_path: Path) -
         assert offered(r).now and not task.done()
         await r.engine.stop()
         await asyncio.wait_for(task, patient(1))
-        assert r.engine.state.foresight.waits is None
+        assert r.engine.state.forecasts.waits is None
 
 
 @pytest.mark.programs
@@ -400,7 +400,7 @@ async def test_a_countdown_is_an_end_that_is_known(r: Room, ben: TicketStatus) -
     warned = replace(facts, warned=now, promised=now + 5 * MINUTE)
     await r.engine.state.commit(Changes(facts=(warned,)))
     await computed(r)
-    waits = r.engine.state.foresight.waits
+    waits = r.engine.state.forecasts.waits
     assert waits is not None and waits.tickets[ben.ticket].played.p90 == 300.0
 
 
@@ -411,7 +411,7 @@ async def test_on_a_cluster_counted_devices_have_likely_waits_too(tmp_path: Path
         await r.run("ben")
         await r.ask("cid")
         await computed(r)
-        (ticket,) = r.engine.state.foresight.given
+        (ticket,) = r.engine.state.forecasts.given
         assert ticket == r.ticket("cid")
         wait = r.stands().wait
         assert wait.p50 is not None and wait.p90 is not None and 0 * MINUTE < wait.p50 <= wait.p90

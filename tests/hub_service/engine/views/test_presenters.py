@@ -14,9 +14,9 @@ from hub_extensions.core.culling import Action, Cause, CullDecision, CullPolicy,
 from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Wait
 from hub_extensions.core.offers.model import GpuOffer
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Answer as Says
 from hub_extensions.core.queue.model import Availability, Ticket, TicketState, Verdict, WantedOffer
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.text.reasons import Reason
 from hub_extensions.core.text.wording import coarse, stepped
 from hub_extensions.hub_service.engine.state.clock import RunningClock

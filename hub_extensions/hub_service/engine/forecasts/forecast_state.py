@@ -1,7 +1,7 @@
 """The wait forecast's part of the state: what was computed last, what came true, and what is still to be learned.
 
 It follows the changes that are written, like the rest of the state. Not here: who computes (``forecaster.py``), and
-which changes make a forecast come true (``forecast_record.py``).
+which changes make a forecast come true (``outcomes.py``).
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from hub_extensions.core.forecast.results import (
 )
 from hub_extensions.core.messages import ForecastRecord, ForecastReport, Progress
 from hub_extensions.core.offers.model import GpuOffer
-from hub_extensions.core.queue.forecast import WaitForecast
 from hub_extensions.core.queue.model import Availability, Ticket, Verdict
+from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.forecasts.past_uses import PastUses
 from hub_extensions.hub_service.engine.state.clock import RunningClock
@@ -40,7 +40,7 @@ UNREAD = 20_000
 """Uses that ended and that nobody has learned from yet: no more are kept than are ever learned from."""
 
 
-class Foresight:
+class ForecastState:
     """What is known of likely waits.
 
     Attributes:
@@ -196,7 +196,7 @@ class Foresight:
         for given in changes.forecasts:
             self._take(given)
 
-    def goes_on_with(self, still_open: Iterable[Given]) -> None:
+    def restore(self, still_open: Iterable[Given]) -> None:
         """After a restart: these have not come true yet."""
         for given in still_open:
             self._take(given)
@@ -225,7 +225,7 @@ class Foresight:
         if given.hour == 0:
             self.joins.setdefault(given.pool, deque(maxlen=LAST)).append(given)
 
-    def hear(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
+    def record_progress(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
         """A server says when it is done; whether that counts.
 
         Args:

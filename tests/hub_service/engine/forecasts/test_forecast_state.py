@@ -15,11 +15,11 @@ from hub_extensions.core.forecast.results import Given, KnownEnd, Likely, Likely
 from hub_extensions.core.messages import Progress
 from hub_extensions.core.messages.usage import UsageRecord
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.queue.forecast import WaitForecast, starts_now
 from hub_extensions.core.queue.model import Answer, Availability, Ticket, TicketEnd, TicketState, Verdict, WantedOffer
+from hub_extensions.core.queue.wait_bound import WaitForecast, starts_now
 from hub_extensions.core.text.reasons import explain
-from hub_extensions.hub_service.engine.forecasts.forecast_record import lost, noted
-from hub_extensions.hub_service.engine.forecasts.foresight import Foresight
+from hub_extensions.hub_service.engine.forecasts.forecast_state import ForecastState
+from hub_extensions.hub_service.engine.forecasts.outcomes import lost_forecasts, with_outcomes
 from hub_extensions.hub_service.engine.state.clock import RunningClock
 from tests.core.queue.test_admission import CPU, LARGE, SMALL
 from tests.fakes.machine import small
@@ -35,30 +35,30 @@ IN_USE = explain("in-use", total=5, title="MIG 1g.5gb", ahead=1, log_message="al
 
 
 class Seen:
-    """A foresight, and the machine's clocks in a test's hands."""
+    """A forecasts, and the machine's clocks in a test's hands."""
 
     def __init__(self) -> None:
         self.hands = Hands()
         self.clock = RunningClock(NOON, monotonic=lambda: self.hands.seconds, utc_now=lambda: self.hands.wall)
-        self.foresight = Foresight()
+        self.forecasts = ForecastState()
 
     def computed(self, **changes: object) -> None:
         waits = LikelyWaits(
             self.clock.now(), self.clock.elapsed(), {"t": LIKELY}, {SMALL.id: LIKELY}, {SMALL.pool: VIEW}
         )
-        self.foresight.take(replace(waits, **changes))  # type: ignore[arg-type]
+        self.forecasts.take(replace(waits, **changes))  # type: ignore[arg-type]
 
     def verdict(self, *offers: OfferId, forecast: WaitForecast | None = BOUND) -> Verdict:
         wanted = tuple(WantedOffer(each, 1) for each in offers or (SMALL.id,))
         offer = {SMALL.id: SMALL, LARGE.id: LARGE}[wanted[0].offer]
         ticket = Ticket("t", "ada", "", wanted, NOON)
-        return self.foresight.of_ticket(
+        return self.forecasts.of_ticket(
             ticket, Verdict(Answer.WAIT, IN_USE, offer.id, None, 2, 1, forecast), offer, self.clock
         )
 
     def offer(self, **changes: object) -> WaitForecast:
         stands = replace(Availability(SMALL, 0, 5, 5, 0, 0, 1, BOUND), **changes)  # type: ignore[arg-type]
-        return self.foresight.of_offer(stands, self.clock).wait
+        return self.forecasts.of_offer(stands, self.clock).wait
 
 
 def given(name: str = "g", ticket: str = "t", **changes: object) -> Given:
@@ -76,10 +76,10 @@ def came_true(name: str = "g", ticket: str = "t", waited: float = 900.0, **chang
 @pytest.mark.parametrize(("seconds", "known"), [(0, True), (120, True), (121, False)])
 def test_an_answer_is_shown_for_two_minutes(seconds: int, known: bool) -> None:
     seen = Seen()
-    assert seen.foresight.fresh(0.0) is None and seen.verdict().forecast == BOUND and seen.offer() == BOUND
+    assert seen.forecasts.fresh(0.0) is None and seen.verdict().forecast == BOUND and seen.offer() == BOUND
     seen.computed()
     seen.hands.pass_time(seconds * SECOND)
-    assert (seen.foresight.fresh(seen.clock.elapsed()) is not None) is known
+    assert (seen.forecasts.fresh(seen.clock.elapsed()) is not None) is known
     for shown in (seen.verdict().forecast, seen.offer()):
         assert shown is not None
         assert shown.p90 == (HOUR - seconds * SECOND if known else None)
@@ -120,7 +120,7 @@ def test_another_reason_than_that_all_are_in_use_stays() -> None:
     seen.computed()
     behind = Verdict(Answer.WAIT, explain("behind", ahead=1), SMALL.id, None, 2, 1, BOUND)
     ticket = Ticket("t", "ada", "", (WantedOffer(SMALL.id, 1),), NOON)
-    assert seen.foresight.of_ticket(ticket, behind, SMALL, seen.clock).reason == behind.reason
+    assert seen.forecasts.of_ticket(ticket, behind, SMALL, seen.clock).reason == behind.reason
 
 
 def test_of_several_lines_the_habits_of_the_first_that_is_known_are_said_and_of_another_no_count() -> None:
@@ -135,13 +135,13 @@ def test_of_several_lines_the_habits_of_the_first_that_is_known_are_said_and_of_
     assert seen.verdict(LARGE.id, SMALL.id).reason.reason == "in-use-usually-end"
     seen.computed(tickets={}, pools={SMALL.pool: VIEW})
     assert seen.verdict(LARGE.id, SMALL.id).forecast == BOUND, "nothing was played for it"
-    waits = seen.foresight.waits
+    waits = seen.forecasts.waits
     assert waits is not None
     ticket = Ticket("t", "ada", "", (WantedOffer(LARGE.id, 1), WantedOffer(SMALL.id, 1)), NOON)
-    assert seen.foresight.pool_of(waits, ticket, LARGE) == LARGE.pool
+    assert seen.forecasts.pool_of(waits, ticket, LARGE) == LARGE.pool
     seen.computed(pools={SMALL.pool: VIEW})
-    assert seen.foresight.waits is not None
-    assert seen.foresight.pool_of(seen.foresight.waits, ticket, LARGE) == SMALL.pool
+    assert seen.forecasts.waits is not None
+    assert seen.forecasts.pool_of(seen.forecasts.waits, ticket, LARGE) == SMALL.pool
 
 
 def test_an_offer_that_is_free_or_without_a_gpu_has_no_likely_wait() -> None:
@@ -158,13 +158,13 @@ def test_an_offer_that_is_free_or_without_a_gpu_has_no_likely_wait() -> None:
 
 def test_the_forecast_reports_of_every_pool_that_it_knows_or_was_judged_by() -> None:
     seen = Seen()
-    assert seen.foresight.report(seen.clock).pools == () and seen.foresight.report(seen.clock).age_seconds is None
-    seen.foresight.remember(Changes(forecasts=(came_true(waited=2400.0), came_true("h", pool="older", waited=60.0))))
-    found = {each.pool: (each.matured, each.finished, each.rough) for each in seen.foresight.report(seen.clock).pools}
+    assert seen.forecasts.report(seen.clock).pools == () and seen.forecasts.report(seen.clock).age_seconds is None
+    seen.forecasts.remember(Changes(forecasts=(came_true(waited=2400.0), came_true("h", pool="older", waited=60.0))))
+    found = {each.pool: (each.matured, each.finished, each.rough) for each in seen.forecasts.report(seen.clock).pools}
     assert found == {SMALL.pool: (1, 0, True), "older": (1, 0, True)}
     seen.computed(pools={SMALL.pool: VIEW, "z": VIEW}, took=0.25)
     seen.hands.pass_time(MINUTE)
-    report = seen.foresight.report(seen.clock)
+    report = seen.forecasts.report(seen.clock)
     assert [(each.pool, each.matured, each.finished) for each in report.pools] == [
         (SMALL.pool, 1, 20), ("older", 1, 0), ("z", 0, 20),
     ]  # fmt: skip
@@ -176,26 +176,26 @@ def test_the_forecast_reports_of_every_pool_that_it_knows_or_was_judged_by() -> 
 
 def test_a_forecast_that_came_true_is_judged_at_once_and_learned_from_where_it_was_given_at_the_join() -> None:
     seen = Seen()
-    foresight = seen.foresight
-    foresight.remember(Changes(forecasts=(given("a"), given("b", hour=1))))
-    assert foresight.given == {"t": (given("a"), given("b", hour=1))} and foresight.accuracy(SMALL.pool).matured == 0
-    foresight.remember(Changes(forecasts=(came_true("a", at_most=7200.0), came_true("b", hour=1))))
-    assert foresight.given == {} and foresight.accuracy(SMALL.pool).matured == 2
-    assert [each.id for each in foresight.matured] == ["a"]
-    assert [each.id for each in foresight.joins[SMALL.pool]] == ["a"]
-    foresight.remember(Changes(forecasts=(given("c", end="left"), given("d", end="started"))))
-    assert foresight.accuracy(SMALL.pool).matured == 2 and foresight.given == {}
+    forecasts = seen.forecasts
+    forecasts.remember(Changes(forecasts=(given("a"), given("b", hour=1))))
+    assert forecasts.given == {"t": (given("a"), given("b", hour=1))} and forecasts.accuracy(SMALL.pool).matured == 0
+    forecasts.remember(Changes(forecasts=(came_true("a", at_most=7200.0), came_true("b", hour=1))))
+    assert forecasts.given == {} and forecasts.accuracy(SMALL.pool).matured == 2
+    assert [each.id for each in forecasts.matured] == ["a"]
+    assert [each.id for each in forecasts.joins[SMALL.pool]] == ["a"]
+    forecasts.remember(Changes(forecasts=(given("c", end="left"), given("d", end="started"))))
+    assert forecasts.accuracy(SMALL.pool).matured == 2 and forecasts.given == {}
 
 
 def test_after_a_restart_what_came_true_before_comes_before_what_did_since() -> None:
     seen = Seen()
-    foresight = seen.foresight
-    foresight.goes_on_with([given("open")])
-    foresight.remember(Changes(forecasts=(came_true("since"),)))
-    foresight.came_true([came_true("old"), came_true("older hour", hour=2), came_true("since")])
-    assert [each.id for each in foresight.records[SMALL.pool]] == ["old", "older hour", "since"]
-    assert [each.id for each in foresight.joins[SMALL.pool]] == ["old", "since"]
-    assert foresight.accuracy(SMALL.pool).matured == 3 and [each.id for each in foresight.given["t"]] == ["open"]
+    forecasts = seen.forecasts
+    forecasts.restore([given("open")])
+    forecasts.remember(Changes(forecasts=(came_true("since"),)))
+    forecasts.came_true([came_true("old"), came_true("older hour", hour=2), came_true("since")])
+    assert [each.id for each in forecasts.records[SMALL.pool]] == ["old", "older hour", "since"]
+    assert [each.id for each in forecasts.joins[SMALL.pool]] == ["old", "since"]
+    assert forecasts.accuracy(SMALL.pool).matured == 3 and [each.id for each in forecasts.given["t"]] == ["open"]
 
 
 # ------------------------------------------------------------------ what happens
@@ -208,37 +208,39 @@ def record(**changes: object) -> UsageRecord:
 
 def test_what_a_wait_follows_from_begins_a_computation_and_nothing_else_does() -> None:
     seen = Seen()
-    foresight = seen.foresight
+    forecasts = seen.forecasts
     ticket = TicketRow(Ticket("t", "ada", "", (WantedOffer(SMALL.id, 1),), NOON))
-    before = foresight.revision
-    foresight.remember(Changes(usage=(record(), record(devices=0)), forecasts=(given(),)))
-    assert foresight.revision == before and [stay.key for stay in foresight.stays] == ["k"]
-    foresight.remember(Changes(tickets=(ticket,)))
-    assert foresight.revision > before
-    before = foresight.revision
-    foresight.note_change()
-    assert foresight.revision > before
+    before = forecasts.revision
+    forecasts.remember(Changes(usage=(record(), record(devices=0)), forecasts=(given(),)))
+    assert forecasts.revision == before and [stay.key for stay in forecasts.stays] == ["k"]
+    forecasts.remember(Changes(tickets=(ticket,)))
+    assert forecasts.revision > before
+    before = forecasts.revision
+    forecasts.note_change()
+    assert forecasts.revision > before
 
 
 @pytest.mark.parametrize(("ago", "left", "ends"), [(0, 600.0, 600), (120, 600.0, 480), (-30, 600.0, 600)])
 def test_an_end_that_a_server_names_is_kept_in_running_time(ago: int, left: float, ends: int) -> None:
     seen = Seen()
     report = Progress(seen.hands.wall - ago * SECOND, left)
-    before = seen.foresight.revision
-    assert seen.foresight.hear(("ada", ""), report, seen.clock.now() - HOUR, seen.clock)
-    assert seen.foresight.revision > before
+    before = seen.forecasts.revision
+    assert seen.forecasts.record_progress(("ada", ""), report, seen.clock.now() - HOUR, seen.clock)
+    assert seen.forecasts.revision > before
     now, end = seen.clock.now(), seen.clock.now() + ends * SECOND
-    assert seen.foresight.ends_of(("ada", ""), now) == (report, end)
-    assert seen.foresight.ends_of(("ada", ""), end + 10 * MINUTE) == (report, end)
-    assert seen.foresight.ends_of(("ada", ""), end + 10 * MINUTE + SECOND) is None
-    assert seen.foresight.ends_of(("ben", ""), now) is None
-    before = seen.foresight.revision
-    assert not seen.foresight.hear(("ada", ""), replace(report, at=report.at - MINUTE), NOON - HOUR, seen.clock)
-    assert seen.foresight.revision == before
-    seen.foresight.remember(Changes(gone_facts=(("ben", ""),)))
-    assert seen.foresight.ends_of(("ada", ""), now) is not None
-    seen.foresight.remember(Changes(gone_facts=(("ada", ""),)))
-    assert seen.foresight.ends_of(("ada", ""), now) is None
+    assert seen.forecasts.ends_of(("ada", ""), now) == (report, end)
+    assert seen.forecasts.ends_of(("ada", ""), end + 10 * MINUTE) == (report, end)
+    assert seen.forecasts.ends_of(("ada", ""), end + 10 * MINUTE + SECOND) is None
+    assert seen.forecasts.ends_of(("ben", ""), now) is None
+    before = seen.forecasts.revision
+    assert not seen.forecasts.record_progress(
+        ("ada", ""), replace(report, at=report.at - MINUTE), NOON - HOUR, seen.clock
+    )
+    assert seen.forecasts.revision == before
+    seen.forecasts.remember(Changes(gone_facts=(("ben", ""),)))
+    assert seen.forecasts.ends_of(("ada", ""), now) is not None
+    seen.forecasts.remember(Changes(gone_facts=(("ada", ""),)))
+    assert seen.forecasts.ends_of(("ada", ""), now) is None
 
 
 # ------------------------------------------------------------------ what comes true in which commit
@@ -263,12 +265,12 @@ async def test_a_forecast_comes_true_with_the_change_of_its_ticket(
         ticket = Ticket("t", "ada", "", (WantedOffer(SMALL.id, 1),), state.clock.now())
         state.tickets["t"] = ticket
         open_ones = (given("a", running=state.clock.now()), given("b", running=state.clock.now() + 20 * MINUTE))
-        state.foresight.given["t"] = open_ones
+        state.forecasts.given["t"] = open_ones
         r.hands.pass_time(10 * MINUTE)
         row_end = changes.pop("row_end", None)
         row = TicketRow(replace(ticket, **changes), row_end)  # type: ignore[arg-type]
         before = Changes(tickets=(row,), forecasts=(given("new", "other"),))
-        found = noted(state, before)
+        found = with_outcomes(state, before)
         if not end:
             assert found is before
             return
@@ -283,8 +285,8 @@ async def test_of_what_waits_no_more_after_a_restart_nothing_came_true(tmp_path:
         state = r.engine.state
         waits = Ticket("waits", "ada", "", (WantedOffer(SMALL.id, 1),), NOON)
         state.tickets = {"waits": waits, "starts": replace(waits, id="starts", state=TicketState.ADMITTED)}
-        state.foresight.given = {name: (given(name, name),) for name in ("waits", "starts", "gone")}
-        assert [(each.id, each.end, each.waited) for each in lost(state)] == [
+        state.forecasts.given = {name: (given(name, name),) for name in ("waits", "starts", "gone")}
+        assert [(each.id, each.end, each.waited) for each in lost_forecasts(state)] == [
             ("starts", "changed", None), ("gone", "changed", None),
         ]  # fmt: skip
 
@@ -337,7 +339,7 @@ async def test_the_sooner_of_a_countdown_and_a_report_is_the_end_that_is_known(
                             promised=None if promised is None else now + promised * SECOND)  # fmt: skip
         state.facts["ada", ""] = facts
         if reported is not None:
-            state.foresight.hear(("ada", ""), Progress(r.hands.wall, reported, 0.2), now, state.clock)
+            state.forecasts.record_progress(("ada", ""), Progress(r.hands.wall, reported, 0.2), now, state.clock)
         assert r.engine.forecaster.question().ends == ({} if end is None else {lease.id: end})
         state.facts["ada", ""] = replace(facts, lease="of before")
         if reported is None:

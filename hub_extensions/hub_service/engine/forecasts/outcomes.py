@@ -10,13 +10,13 @@ from hub_extensions.core.queue.model import TicketState
 from hub_extensions.hub_service.engine.state.state import State
 
 
-def noted(state: State, changes: Changes) -> Changes:
+def with_outcomes(state: State, changes: Changes) -> Changes:
     """These changes with the forecasts that come true by them, or of which it is never known."""
     over = [
         _ended(state, given, how)
         for row in changes.tickets
-        if row.ticket.id in state.foresight.given and (how := _how(state, row))
-        for given in state.foresight.given[row.ticket.id]
+        if row.ticket.id in state.forecasts.given and (how := _how(state, row))
+        for given in state.forecasts.given[row.ticket.id]
     ]
     return replace(changes, forecasts=(*changes.forecasts, *over)) if over else changes
 
@@ -37,8 +37,8 @@ def _ended(state: State, given: Given, how: str) -> Given:
     return replace(given, end=how, waited=waited, over=clock.utc_now())
 
 
-def lost(state: State) -> tuple[Given, ...]:
+def lost_forecasts(state: State) -> tuple[Given, ...]:
     """Forecasts of tickets that do not wait any more, of which nothing came true that we know of."""
     waiting = {ticket.id for ticket in state.tickets.values() if ticket.state is TicketState.WAITING}
-    gone = (given for ticket, some in state.foresight.given.items() if ticket not in waiting for given in some)
+    gone = (given for ticket, some in state.forecasts.given.items() if ticket not in waiting for given in some)
     return tuple(_ended(state, given, "changed") for given in gone)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from hub_extensions.core.queue.forecast import starts_now, unknown
+from hub_extensions.core.queue.wait_bound import starts_now, unknown
 from hub_extensions.core.text.reasons import explain
 
 
