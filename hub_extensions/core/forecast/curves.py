@@ -1,7 +1,6 @@
-"""How long the uses of a pool last, whoever holds them: the curve of all (Kaplan-Meier), and that of each offer.
+"""Survival curves (Kaplan-Meier) of the uses of a pool and of each offer, without regard to users.
 
-A use that still runs, or that a limit ended, would have lasted longer, and counts so. Times are seconds.
-Not here: what is known of a person (``durations.py``).
+A use that still runs or was ended by a limit is censored: it would have lasted longer. Times are seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 FloatArray = NDArray[np.float64]
 
 PRIOR = 100
-"""The pool's curve counts as so many uses in that of each offer."""
+"""Number of uses that the pool's curve counts for in the curve of each offer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +22,10 @@ class PastUse:
     """A finished use.
 
     Attributes:
-        offer: what it held: uses of one offer are alike.
+        offer: key of similar uses.
         asked: when it was asked for.
         lasted: how long it held its device.
-        at_limit: the limit in force ended it; it says nothing of how long it would have gone on.
+        at_limit: an enforced limit ended it, so it would have lasted longer.
     """
 
     user: str
@@ -37,18 +36,18 @@ class PastUse:
 
 
 class Curve:
-    """Lives, the shortest first, and how likely each is: asked often, added up once."""
+    """Lives in ascending order with their probabilities, and precomputed cumulative sums."""
 
     def __init__(self, lives: FloatArray, masses: FloatArray) -> None:
         self.values, self.masses = lives, masses
         self._sure = np.concatenate((np.zeros(1), masses.cumsum()))
 
     def beyond(self, age: float) -> float:
-        """How likely one is longer than this."""
+        """Return the probability that a life is longer than this."""
         return float(self._sure[-1] - self._sure[self.values.searchsorted(age, side="right")])
 
     def lives(self, points: FloatArray, age: float | FloatArray) -> FloatArray:
-        """Of those that are longer than `age`, of which there is one, that at each point from 0 to 1."""
+        """Return the quantiles, at points from 0 to 1, of the lives longer than `age`; there must be one."""
         below = self._sure[self.values.searchsorted(age, side="right")]
         at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
         found: FloatArray = self.values[np.minimum(at, len(self.values) - 1)]
@@ -56,10 +55,10 @@ class Curve:
 
 
 class PoolCurves:
-    """The curve of a pool, `whole`, and of each of its offers a mean of its own and the pool's.
+    """The curve of a pool, `whole`, and for each offer the mean of its own curve and the pool's.
 
-    The pool's is what is thought of an offer before it was used: it counts as `PRIOR` uses beside the offer's own (a
-    Dirichlet process as prior of the curve: Susarla and Van Ryzin 1976).
+    The pool's curve is the prior: it counts as `PRIOR` uses beside the offer's own (a Dirichlet process as prior of a
+    survival curve: Susarla and Van Ryzin 1976).
 
     Args:
         running: offer and age of each that still runs.
@@ -72,7 +71,7 @@ class PoolCurves:
         self.whole = Curve(*kaplan_meier(ended, [age for _, age in running]))
 
     def of(self, offer: Hashable) -> Curve:
-        """The curve of one offer; the pool's where it was never used."""
+        """Return the curve of one offer, or the pool's if the offer was never used."""
         if not self._uses:
             for use in self._ended:
                 self._uses.setdefault(use.offer, []).append(use)
@@ -90,9 +89,9 @@ class PoolCurves:
 
 
 def kaplan_meier(ended: Sequence[PastUse], running: Sequence[float]) -> tuple[FloatArray, FloatArray]:
-    """Lives and the mass of each; what still runs, or was ended by a limit, would have lasted longer.
+    """Return lives and the mass of each; uses that still run or were ended by a limit are censored.
 
-    What is left over lies at the longest.
+    The remaining mass is assigned to the longest life.
     """
     if not ended:
         return np.array([]), np.array([])

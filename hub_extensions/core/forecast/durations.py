@@ -1,9 +1,8 @@
-"""How long a server holds its GPU, drawn from what finished uses taught: who, which offer, how long already.
+"""Draw how long a server holds its GPU from finished uses, given the user, the offer and the time held so far.
 
-Several sources speak, each a way to look at the past: the user's last two uses, the user's recent ones of this offer or
-of any, the same burst, the pool's recent ones of this offer, and the pool as a whole (Kaplan-Meier, so that who still
-runs counts too). How far each is believed follows from how well it foretold the uses that ended up to now.
-Times are seconds here: a draw is a column of an array. Not here: who starts when (``simulate.py``).
+The draw is a mixture of sources: the user's last two uses, the user's recent uses of this offer or of any, uses of the
+same burst, the pool's recent uses of this offer, and the whole pool (Kaplan-Meier, which includes running uses). The
+weight of each source follows from how well it predicted earlier uses. Times are seconds; a draw is an array's column.
 """
 
 from __future__ import annotations
@@ -22,43 +21,44 @@ from hub_extensions.core.forecast.curves import Curve, FloatArray, PastUse, Pool
 Seed = int | Sequence[int]
 
 OF_A_USER = 40
-"""A user's finished uses that are looked at, and the weight exp(-rank / 10) of each (the reference algorithm)."""
+"""Number of a user's finished uses, each weighted by exp(-rank / 10) (the reference algorithm)."""
 RANKS = 10.0
 OF_THE_POOL = 1000
-"""Finished uses of a pool that are looked at (the reference algorithm)."""
+"""Number of a pool's finished uses (the reference algorithm)."""
 OF_THE_CURVE = 4000
-"""The same where the pool's curve alone is played: beside what was lately, what is usual in the long run."""
+"""The same for a simulation by the pool's curve alone, which shows the long run."""
 OF_AN_OFFER = 50
-"""The pool's last uses of one offer: as many as the field's "median of the last 50"."""
+"""Number of the pool's last uses of one offer, as in the field's "median of the last 50"."""
 SIBLINGS = 8
-"""Lives drawn already for servers of the same user that are looked at (the reference algorithm)."""
+"""Number of lives drawn before for servers of the same user that are considered (the reference algorithm)."""
 FADING = tuple(float(weight) for weight in np.exp(-np.arange(OF_A_USER + SIBLINGS) / RANKS))
 """The weight of each rank."""
 BURST_SECONDS = 3600.0
 """Uses that one user asked for within an hour of each other are of one burst."""
 COPY = 0.08
-"""A life that is repeated comes out as long, give or take 8 % (the reference algorithm)."""
+"""Relative deviation of a repeated life (the reference algorithm)."""
 FORGET = 1 / 200
-"""How fast the trust in the sources follows what ends: over the last 200 or so."""
+"""Rate at which the weights of the sources follow finished uses: about the last 200 count."""
 TOLERANCE = 0.3
-"""A length that is 30 % off is still near: it counts half as much as one that is the same."""
+"""A length that is 30 % off counts half as much as an equal one."""
 SHORTEST = 1.0
 
 SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
 LATELY = 200
-"""Of the pool's uses so many are asked how well it foretold one."""
+"""Number of the pool's uses with which its prediction of a finished use is judged."""
 PEOPLE = 3
-"""Where the uses are those of fewer people in effect, a name says nothing of a person (as for a reason by habit)."""
+"""With a lower effective number of people, user names are ignored."""
 KNOWN = (3, 10)
-"""From so many finished uses on a user is of the next class, whose sources are believed apart."""
+"""Numbers of finished uses at which a user gets into the next class, which has its own weights of the sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What is known of a server's end: a progress report, a cull countdown.
+    """The announced end of a server, from a progress report or a cull countdown.
 
     Attributes:
-        seconds: from now to the end. spread: how far it is off, as a share of it (0: exact).
+        seconds: from now to the end.
+        spread: relative deviation; 0 if the end is exact.
     """
 
     seconds: float
@@ -67,12 +67,13 @@ class Left:
 
 @dataclass(frozen=True, slots=True)
 class UseHolder:
-    """Somebody whose use is not over.
+    """A use that has not ended.
 
     Attributes:
-        asked: when he asked. age: how long he has held it; None: he waits for it.
-        limit: how long he may hold it; None: nothing enforces an end.
-        left: what is known of the end.
+        asked: when it was asked for.
+        age: seconds since it began. None if it still waits.
+        limit: maximum duration. None if no limit is enforced.
+        left: its announced end. None if there is none.
     """
 
     user: str
@@ -84,7 +85,7 @@ class UseHolder:
 
 
 class DurationHistory:
-    """What finished uses taught about one pool: a fixed number of them, however many there were."""
+    """The finished uses of one pool, of which a fixed number is kept, and the weights of the sources."""
 
     def __init__(self, uses: Iterable[PastUse] = ()) -> None:
         self.finished = 0
@@ -98,7 +99,7 @@ class DurationHistory:
             self.add(use)
 
     def add(self, use: PastUse) -> None:
-        """A use ended: what foretold it is believed more, and it is one to learn from."""
+        """Record a finished use: increase the weights of the sources that predicted it, and add it to the history."""
         self._learn(use)
         self.finished += 1
         self._squares += 2 * self._counts[use.user] + 1
@@ -109,30 +110,30 @@ class DurationHistory:
 
     @property
     def distinguishes_people(self) -> bool:
-        """By the effective number of people, the inverse of the chance that two uses are of one (Simpson 1949)."""
+        """Whether users are told apart: by the effective number of people (the inverse Simpson index, 1949)."""
         return self.finished**2 >= PEOPLE * self._squares
 
     def trust(self, user: str) -> FloatArray:
-        """How far each source is believed for a user with as many finished uses."""
+        """Return the weights of the sources for a user with as many finished uses."""
         return self._trust[self._class(user)]
 
     def of(self, user: str) -> Sequence[PastUse]:
-        """A user's finished uses, the latest first."""
+        """Return a user's finished uses, the latest first."""
         return tuple(self._users.get(user, ()))
 
     def of_offer(self, offer: Hashable) -> Sequence[PastUse]:
-        """The pool's last uses of an offer, the latest first."""
+        """Return the pool's last uses of an offer, the latest first."""
         return tuple(self._offers.get(offer, ()))
 
     def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
-        """The pool's last uses, the latest first."""
+        """Return the pool's last uses, the latest first."""
         return tuple(islice(self._pool, most))
 
     def _class(self, user: str) -> int:
         return bisect_right(KNOWN, len(self._users.get(user, ())))
 
     def _learn(self, use: PastUse) -> None:
-        """One step of expectation and maximisation over the sources that had something to say."""
+        """Update the weights of the sources that had data, by one step of expectation maximisation."""
         own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
         weights = profiles(use.offer, use.asked, [(u.offer, u.asked) for u in own], [True] * len(own))
         hits, there = np.zeros(len(SOURCES)), np.zeros(len(SOURCES), dtype=bool)
@@ -153,7 +154,10 @@ class DurationHistory:
 
     @staticmethod
     def _near(uses: Iterable[PastUse], use: PastUse) -> FloatArray:
-        """For each how near it was: 1 is as long, 1/2 is `TOLERANCE` off. Both ended by their limit is as long."""
+        """Return how near each use was: 1 for an equal length, 1/2 for one that is `TOLERANCE` off.
+
+        Two uses that were ended by their limits count as equally long.
+        """
         lasted = np.log(np.array([use.lasted if u.at_limit and use.at_limit else u.lasted for u in uses]) + SHORTEST)
         off = (lasted - np.log(use.lasted + SHORTEST)) / np.log1p(TOLERANCE)
         near: FloatArray = 1 / (1 + off * off)
@@ -161,12 +165,12 @@ class DurationHistory:
 
 
 def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]], over: Sequence[bool]) -> FloatArray:
-    """Of each source of one user's uses the weight of each of them: four rows that add up to 1, or are 0.
+    """Return the weights of one user's uses for each of the user's four sources; a row adds up to 1, or is 0.
 
     Args:
-        own: offer and moment of asking of each, in any order; who asked last counts most.
-        over: whether each has ended. The last two are of those: a life that is drawn from the last two must not be
-            one of the last two for the next.
+        own: offer and time of asking of each use, in any order; the latest counts most.
+        over: whether each has ended. Only ended uses count as the last two, because a drawn life must not be one of
+            the last two for the next draw.
     """
     order = sorted(range(len(own)), key=lambda at: -own[at][1])
     rows = [[0.0] * len(own) for _ in range(4)]
@@ -190,12 +194,12 @@ def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]
 
 
 class Draws:
-    """Lives for everybody in a pool and its line, `count` times, each drawn once in the order of asking.
+    """Draws `count` lives for each server in a pool and its line, in the order in which they were asked for.
 
-    A life that is drawn counts from then on as the latest use of its user: who starts five alike ends them alike.
+    A drawn life counts as the latest use of its user for the next draw, so servers of one burst end alike.
 
     Args:
-        by_curve: all are drawn from the curve of what they hold, as if nobody were known.
+        by_curve: draw all lives from the curves of the offers, without regard to users.
     """
 
     def __init__(
@@ -217,9 +221,9 @@ class Draws:
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
     def life(self, holder: UseHolder) -> FloatArray:
-        """How long the whole use lasts, in each draw. Never beyond its limit; never less than it has lasted.
+        """Return the whole duration of a use in each draw, between its age and its limit.
 
-        A use that is predicted to reach its limit ends exactly there: only other lives vary around what they repeat.
+        A use that is predicted to reach its limit ends exactly there; other lives vary around the life they repeat.
         """
         age = holder.age or 0.0
         predicted: FloatArray
@@ -241,7 +245,7 @@ class Draws:
         return lives
 
     def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
-        """The same of many, in this order; those by the curve alone at once, since nobody's is another's."""
+        """Return the durations of many uses, in this order. Draws by the curve alone are made at once."""
         alike = [self._is_of_the_curve(each) for each in holders]
         alone = [None if together else self.life(each) for each, together in zip(holders, alike, strict=True)]
         some = [each for each, together in zip(holders, alike, strict=True) if together]
@@ -270,7 +274,7 @@ class Draws:
         return _up_to_limit(predicted, lives, limits, ages)
 
     def _picked(self, holder: UseHolder, age: float) -> FloatArray:
-        """One past life for each draw, of those that are longer than this has lasted."""
+        """Pick one past life for each draw, longer than the use has lasted."""
         if self._by_curve:
             return (
                 self._of_the_curve(self._even(), holder) if self._curve(holder).beyond(age) > 0 else self._beyond(age)
@@ -304,7 +308,7 @@ class Draws:
     def _from(
         self, lives: FloatArray, sure: FloatArray, points: FloatArray, total: float, holder: UseHolder
     ) -> FloatArray:
-        """The life at each point up to `total`: first these, up to the last of `sure`, then the curve's."""
+        """Return the life at each point up to `total`: first these, up to the last of `sure`, then the curve's."""
         if not total > 0:
             return self._beyond(holder.age or 0.0)
         known = sure[-1] if len(sure) else 0.0
@@ -322,15 +326,15 @@ class Draws:
         return _clipped(self._curve(holder).lives(points, holder.age or 0.0), holder.limit)
 
     def _even(self) -> FloatArray:
-        """One number from 0 to 1 for each world, one of each `count`-th part (Latin hypercube: McKay and others 1979).
+        """Return a number from 0 to 1 for each world, one in each `count`-th part (Latin hypercube, McKay et al. 1979).
 
-        So few worlds have the whole range of each life, whatever the seed is.
+        With it a few worlds cover the whole range of each life, whatever the seed is.
         """
         parts: FloatArray = self._random.permutation(self._count) + self._random.random(self._count)
         return parts / self._count
 
     def _lives(self, whose: Hashable, uses: Sequence[PastUse], limit: float | None) -> FloatArray:
-        """What these say to somebody with this limit: who used his time to the full did so."""
+        """Return the lives for a use with this limit: uses that reached their own limit reach this one."""
         known = self._known.get(whose)
         if known is None:
             lasted = np.array([use.lasted for use in uses], dtype=np.float64)
@@ -342,14 +346,14 @@ class Draws:
         return self._limited[whose, limit]
 
     def _beyond(self, age: float) -> FloatArray:
-        """Nobody lasted so long: as long again, give or take (the median of a life with a tail of power 1)."""
+        """Return lives for a use that is older than all known ones: about twice its age (median of a power-1 tail)."""
         return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
 
 
 def _up_to_limit(
     predicted: FloatArray, lives: FloatArray, limit: float | FloatArray, age: float | FloatArray
 ) -> FloatArray:
-    """These lives up to the limit; a use that is predicted to reach the limit ends exactly there."""
+    """Return the lives cut at the limit; a use that is predicted to reach the limit ends exactly there."""
     ends = np.maximum(limit, age)
     found: FloatArray = np.where(predicted >= limit, ends, np.minimum(lives, ends))
     return found

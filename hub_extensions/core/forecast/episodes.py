@@ -1,4 +1,4 @@
-"""What a pool's earlier forecasts say of the next one, counted by busy episode.
+"""Correct the next forecast of a pool by the errors of earlier ones, counted by busy episode.
 
 A busy episode lasts from the first ticket that waits until the line is empty. The waits of one episode are alike, so
 each episode counts once, however many tickets it had. Times are seconds, errors are in log time.
@@ -18,7 +18,7 @@ EPISODES = 50
 IN_ONE = 1000
 """Tickets of one episode that are remembered, the last ones."""
 FEWEST_EPISODES = 8
-"""With fewer busy episodes a forecast is rough, and the limit is not shown as P90."""
+"""Minimum number of busy episodes for a forecast that is not rough, and for showing the limit as P90."""
 MOST_SHIFT = 2.5
 
 
@@ -46,10 +46,10 @@ RULES = Rules()
 
 @dataclass(frozen=True, slots=True)
 class Lessons:
-    """What the past changes in a forecast.
+    """The corrections of a forecast that follow from earlier ones.
 
     Attributes:
-        shift: P90 is moved up and P10 down by so much.
+        shift: log time by which P90 is moved up and P10 down.
         limit_is_p90: where a limit is enforced, it is the P90.
         first_until: the wait of the first in line counts if it joined before this moment; later the line was empty.
     """
@@ -70,8 +70,9 @@ class Lessons:
 
         Args:
             at_most: the limit that is enforced, if any.
-            first_joined: when the first in line joined; None if nobody is ahead. now: by the same clock.
-            waited: seconds that the one who asks has waited.
+            first_joined: when the first in line joined. None if nobody is ahead.
+            now: by the same clock.
+            waited: seconds that this ticket has waited.
         """
         found = widened(simulated, self.shift)
         if first_joined is not None and first_joined < self.first_until:
@@ -81,7 +82,7 @@ class Lessons:
 
 @dataclass(slots=True)
 class _Mean:
-    """The mean of what was added, so far."""
+    """A running mean."""
 
     total: float = 0.0
     count: int = 0
@@ -136,8 +137,9 @@ class BusyEpisodes:
         """Record a wait that is over.
 
         Args:
-            simulated: what was simulated at the join. at_most: the limit that was enforced then, if any.
-            joined: when that was, by any clock; infinite: not known, so all such waits are of one episode.
+            simulated: the simulated interval at the join.
+            at_most: the upper bound at the join, if any.
+            joined: time of the join by any clock. Infinite if not known; all such waits belong to one episode.
         """
         lessons, ended = self.lessons, joined + waited
         if is_new_episode(joined, self._until, self._episodes[-1].began if self._episodes else -math.inf):
@@ -163,7 +165,7 @@ class BusyEpisodes:
 
     @property
     def lessons(self) -> Lessons:
-        """What the next forecast takes from the record."""
+        """Return the corrections for the next forecast."""
         if self._lessons is None:
             rules, count = self._rules, len(self._batches)
             first_helps = count >= rules.batches and sum(each.gain.value for each in self._batches) > 0

@@ -1,6 +1,6 @@
-"""The likely wait as an interval: the quantiles of the simulated waits, and what changes them before they are shown.
+"""The likely wait as an interval: quantiles of the simulated waits, and the functions that correct them.
 
-Not here: what earlier forecasts say of the next one (``episodes.py``). Times are seconds, errors are in log time.
+Times are seconds, errors are in log time.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ def widened(simulated: Interval, by: float) -> Interval:
 def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
     """Make the median the mean, in log time, with what the first in line has waited.
 
-    At the join both count alike; the nearer somebody is to the first, the less that wait says.
+    At the join both have the same weight; the longer this ticket has waited, the less the first one's wait counts.
 
     Args:
-        first: seconds that the first in line has waited. waited: the same of the one who asks.
+        first: seconds that the first in line has waited.
+        waited: seconds that this ticket has waited.
     """
     if not 0.0 <= waited < first:
         return shown

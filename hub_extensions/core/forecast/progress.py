@@ -1,4 +1,4 @@
-"""Which reports of a server's progress are believed. Pure. Not here: what follows from one (``wait_model.py``)."""
+"""Decide which reports of a server's progress are accepted."""
 
 from __future__ import annotations
 
@@ -7,18 +7,20 @@ from datetime import datetime, timedelta
 from hub_extensions.core.messages.server import Progress
 
 LONGEST = timedelta(days=30)
-"""No training is said to take longer."""
+"""Maximum remaining time that a report may give."""
 AHEAD = timedelta(minutes=1)
-"""A server's clock may be ahead of ours by so much."""
+"""Maximum time by which a server's clock may be ahead."""
 OVERDUE = timedelta(minutes=10)
-"""So long after the end that it named a report says nothing any more."""
+"""A report is ignored once this much time has passed after the end that it gave."""
 
 
 def taken(before: Progress | None, report: Progress, now: datetime, started: datetime) -> Progress | None:
-    """The report that counts from now on; None: it changes nothing, and what was known before stays.
+    """Return the report that counts from now on, or None if the earlier one stays.
 
     Args:
-        before: what counts until now. now: wall clock. started: when the server was ready, by the wall clock.
+        before: the report that counted until now.
+        now: by the wall clock.
+        started: when the server was ready, by the wall clock.
     """
     if (
         report.at.tzinfo is None

@@ -1,6 +1,6 @@
-"""What the wait forecast says and keeps of itself: values, and how a likely wait is told beside what limits prove.
+"""The results of the wait forecast: values, their accuracy, and the combination of a likely wait with its upper bound.
 
-Standard library only: pages, admission and the records read these. Not here: how a line is played (``simulate.py``).
+Standard library only, because pages and stores import it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.core.text.reasons import Reason, explain
 
 FEW = 20
-"""Below so many finished uses of a pool nothing is said of how long people usually stay."""
+"""Minimum number of finished uses of a pool for a likely wait."""
 PEOPLE = 3
-"""Where fewer hold or wait, no reason is given by how long they usually stay: it would be about one of them."""
+"""Minimum number of holders for a reason about usual durations: with fewer it would describe one person."""
 SOON_END = 3600.0
-"""Seconds: who ends within the hour ends soon."""
+"""Seconds within which an end counts as soon."""
 VALID = timedelta(minutes=2)
-"""An older one is not shown."""
+"""Older forecasts are not shown."""
 LAST = 2000
-"""Forecasts of a pool that came true and are kept at hand, the last ones; those of `EPISODES` busy episodes count."""
+"""Number of finished forecasts per pool that are kept in memory; those of the last `EPISODES` episodes count."""
 COVERED = (0.80, 0.97)
-"""A P90 that covers less is rough, 0.9 is meant; one that covers more is, once `EPISODES` busy episodes are known."""
+"""Range of coverage outside which P90 is rough; the upper end applies once `EPISODES` busy episodes are known."""
 FEW_DATA, ROUGH = "few-data", "rough"
 UNKNOWN_ELSEWHERE = frozenset(
     {
@@ -46,14 +46,15 @@ UNKNOWN_ELSEWHERE = frozenset(
 )
 """Reasons for which more data would not help."""
 UNLIMITED = frozenset({"no-limit", "one-without-limit"})
-"""Reasons that only say why there is no upper limit."""
+"""Reasons that only explain why there is no upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
 class Likely:
-    """What was simulated for one ticket or offer, and what is shown of it. Seconds from when it was computed.
+    """The simulated interval of a ticket or offer and the one that is shown, in seconds from the computation.
 
-    `limit_is_p90`: where a limit is known later, it is the P90.
+    Attributes:
+        limit_is_p90: if there is an upper bound, it is shown as P90.
     """
 
     played: Interval
@@ -63,13 +64,16 @@ class Likely:
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """What one usage record teaches.
+    """The part of a usage record that the forecast learns from.
 
     Attributes:
-        key: of the record. share: thousandths of each device. asked: when it was asked for, seconds by the wall clock.
-        lasted: seconds it held its devices. at_limit: its time limit ended it.
-        starting: seconds from admission to ready; None: not known.
-        limit: the seconds it asked for, where users ask for some (a scheduler's log); None: they do not.
+        key: of the record.
+        share: thousandths of each device.
+        asked: when it was asked for, seconds by the wall clock.
+        lasted: seconds for which it held its devices.
+        at_limit: its time limit ended it.
+        starting: seconds from admission to ready. None if not known.
+        limit: the seconds that the user asked for. None if users do not ask for a time (only some schedulers do).
     """
 
     key: str
@@ -86,7 +90,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class KnownEnd:
-    """What is known of a server's end: a countdown, a progress report. Seconds from now; `spread` as a share of it."""
+    """The announced end of a server (countdown or progress report): seconds from now, and its relative deviation."""
 
     seconds: float
     spread: float = 0.0
@@ -94,11 +98,13 @@ class KnownEnd:
 
 @dataclass(frozen=True, slots=True)
 class PoolView:
-    """What is known of one pool.
+    """Counts of one pool.
 
     Attributes:
-        finished: uses that ended. held: leases. ending: of these, those that are likely to end within `SOON_END`.
-        people: users who hold one; 0 where what they hold has no one name.
+        finished: finished uses.
+        held: leases.
+        people: users who hold a lease; 0 if the leases have different sizes.
+        ending: leases that are likely to end within `SOON_END`.
     """
 
     finished: int
@@ -109,10 +115,12 @@ class PoolView:
 
 @dataclass(frozen=True, slots=True)
 class LikelyWaits:
-    """One computation's answer.
+    """The result of one computation.
 
     Attributes:
-        at: the running time that it is for. elapsed: the machine's seconds then. took: seconds of a processor.
+        at: the running time that it is for.
+        elapsed: seconds of the machine's clock at that time.
+        took: processor seconds.
     """
 
     at: datetime
@@ -125,13 +133,15 @@ class LikelyWaits:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A forecast that somebody in line was given, and what came true of it.
+    """A forecast that was given to a waiting ticket, and its outcome.
 
     Attributes:
-        hour: full hours that it had waited then. at, running: when, by the wall clock and in running time.
-        ahead: how many were ahead. rough: it was told as rough.
-        end: ``started``, or why it is not known what would have come true: ``left``, ``changed``; "" while it waits.
-        waited: seconds from the forecast to the start.
+        hour: full hours that the ticket had waited then.
+        at, running: time of the forecast by the wall clock and in running time.
+        ahead: number of tickets ahead.
+        rough: it was shown as rough.
+        end: ``started``; ``left`` or ``changed`` if the outcome cannot be known; "" while the ticket waits.
+        waited: seconds from the forecast to the start. None if it has not started.
     """
 
     id: str
@@ -182,14 +192,16 @@ class Forecasts:
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """How good the forecasts of one pool were over the last busy episodes, each of which counts once. None: not known.
+    """The accuracy of one pool's forecasts over the last busy episodes, each of which counts once. None if not known.
 
     Attributes:
-        matured: how many forecasts came true. episodes: the busy episodes that they were of.
-        coverage_90: the share that started before P90. coverage_80: the share from P10 to P90.
-        median_error: seconds between the median and the real wait.
-        worse_than_plain: the median of the waits that were known at the join would have been the better guess.
-        rough: what is shown is marked as rough.
+        matured: number of forecasts whose ticket started.
+        episodes: number of busy episodes that they belong to.
+        coverage_90: share that started before P90.
+        coverage_80: share that started between P10 and P90.
+        median_error: median of the seconds between P50 and the real wait.
+        worse_than_plain: the median of the waits known at the join would have been the better forecast.
+        rough: forecasts are marked as rough.
     """
 
     pool: str
@@ -278,11 +290,12 @@ def with_likely(
     age: timedelta = timedelta(0),
     as_of: datetime | None = None,
 ) -> WaitForecast:
-    """The forecast that is told: the quantiles beside the upper limit, and never beyond it.
+    """Return the forecast that is shown: the quantiles, none of them beyond the upper bound.
 
     Args:
-        view: of the pool that it waits for; None: nothing was computed of it.
-        age: how long ago `likely` was computed; as_of: when, by the wall clock.
+        view: counts of the pool. None if nothing was computed for it.
+        age: time since `likely` was computed.
+        as_of: when it was computed, by the wall clock.
     """
     if bound.now or view is None:
         return bound
@@ -308,7 +321,7 @@ def with_likely(
 
 
 def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequence[timedelta]:
-    """Each as it is now, `age` later; the limit is of now."""
+    """Return the quantiles as they are now, `age` after the computation."""
     shown = likely.shown
     p10, p50, p90 = (max(0.0, each - age.total_seconds()) for each in (shown.p10, shown.p50, shown.p90))
     most = None if at_most is None else at_most.total_seconds()
@@ -317,7 +330,7 @@ def _passed(likely: Likely, age: timedelta, at_most: timedelta | None) -> Sequen
 
 
 def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
-    """Why so long: how soon those who hold one usually end, where that is about nobody in particular."""
+    """Return why the wait is this long: how soon holders usually end, unless that describes one person."""
     if bound.reason is not None and bound.reason.reason == "place-ends-first":
         return bound.reason
     found = usual_ends(view, title)
@@ -327,7 +340,11 @@ def _reason(bound: WaitForecast, view: PoolView, title: str) -> Reason | None:
 
 
 def usual_ends(view: PoolView, title: str, ahead: int | None = None) -> Reason | None:
-    """How soon those who hold one usually end; with `ahead` as a place in line says it. None: it would be of one."""
+    """Return how soon holders usually end, or None if that would describe one person.
+
+    Args:
+        ahead: number of tickets ahead, for the wording of a place in line. None for an offer.
+    """
     if view.people < PEOPLE or view.held < 2:
         return None
     if ahead is None and view.ending:

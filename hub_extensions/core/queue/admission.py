@@ -1,8 +1,6 @@
-"""The line: who may start now, who waits and why, who is refused.
+"""Admission: which tickets may start now, which wait and why, and which are refused.
 
-Pure: tickets, leases, devices and rights in, a verdict for each ticket out. The rules are those of the field's oldest
-queues: one line per pool of devices, first come, first served; nobody behind may delay anybody ahead.
-Not here: where a ticket is stored, who asks, and how a server is started.
+Tickets, leases, devices and rights go in, and a verdict for each ticket comes out. The rules are in ``discipline.py``.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ from hub_extensions.core.text.reasons import Reason, explain
 def refuse_to_join(
     snapshot: QueueSnapshot, user: str, server: str, offers: Sequence[OfferId], groups: Sequence[str]
 ) -> Reason | None:
-    """Why this user may not take a place in line for these offers, or None.
+    """Return why this user may not take a place in line for these offers, or None.
 
-    A refusal is only for: an offer that is unknown to the user, larger than anything there is, the
-    user's own limits, or a line that is full. Being taken is never a reason: that is what the line is for.
-    The user's own live ticket and lease for the same server do not count against him.
+    A ticket is refused if an offer is unknown to the user or larger than anything there is, if the user has reached a
+    limit, or if the line is full. A device that is in use is never a reason to refuse. The user's own ticket and lease
+    for the same server do not count.
     """
     known = {offer.id: offer for offer in snapshot.offers}
     for wanted in offers:
@@ -99,7 +97,7 @@ def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | 
 
 
 def _refuse_offer(known: Mapping[OfferId, GpuOffer], wanted: OfferId, groups: Sequence[str]) -> Reason | None:
-    """An offer of other groups is answered like one that does not exist; only the log knows them apart."""
+    """Return why this offer is refused. Offers of other groups are refused like unknown ones; only the log differs."""
     seen = {offer.id for offer in known.values() if not offer.groups or set(offer.groups) & set(groups)}
     if wanted in seen:
         return None
@@ -158,9 +156,9 @@ def _next_admission(queues: PoolQueues, capacity: Capacity) -> Admission | None:
 
 
 class Standing(Mapping[str, Verdict]):
-    """The verdict of every waiting ticket, each found when it is asked for: of a long line most did not change.
+    """The verdict of every waiting ticket, computed on access, because most verdicts of a long line are never read.
 
-    What all of a line have in common, its forecast above all, is computed once.
+    Values that a whole line shares, such as its upper bounds, are computed once.
     """
 
     def __init__(self, snapshot: QueueSnapshot, now: datetime) -> None:
@@ -174,7 +172,7 @@ class Standing(Mapping[str, Verdict]):
         self._tickets: Mapping[str, Ticket] | None = None
 
     def of(self, ticket: Ticket) -> Verdict | None:
-        """None: it waits for nothing that there is. The position is the best of its offers', and the wait is."""
+        """Return the verdict with the best position and wait of the ticket's offers, or None if it is in no line."""
         places = [(self._queues.position(pool, ticket), pool) for pool in self._queues.pools_of(ticket)]
         found = [(self._concerned(pool, ticket, place), pool) for place, pool in places if place is not None]
         if not found:
@@ -186,11 +184,11 @@ class Standing(Mapping[str, Verdict]):
         return self._verdict(ticket, *found[0], forecast)
 
     def could_have(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """One is free where its server may be; of what is free for all somebody else has to look."""
+        """Whether one is free on the nodes that the server may use. True for pools where all may use the same nodes."""
         return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
 
     def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:
-        """Its position among those who may use a node that it may use."""
+        """Return the position among the tickets that may use one of the same nodes."""
         wish = self._queues.wish(pool, ticket)
         return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
 
@@ -204,7 +202,7 @@ class Standing(Mapping[str, Verdict]):
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
     def _wait(self, pool: str, ticket: Ticket, position: int) -> WaitForecast:
-        """Until it is served in this line."""
+        """Return the upper bound of the wait in this line."""
         if self._queues.is_passed(pool, ticket) or self._queues.can_be_overtaken(pool, ticket):
             return unknown(explain("after-own-server"))
         wish = self._queues.wish(pool, ticket)
@@ -249,12 +247,12 @@ class Standing(Mapping[str, Verdict]):
 
 
 def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
-    """The verdict of every waiting ticket, after :func:`admit`: position, reason, forecast."""
+    """Return the verdict of every waiting ticket, after :func:`admit`: position, reason, forecast."""
     return Standing(snapshot, now)
 
 
 class _OnNodes:
-    """The line of a pool that is counted by node, for those who may use some of them."""
+    """The line of a pool that is counted by node, as tickets see it that may use some of the nodes."""
 
     def __init__(self, queues: PoolQueues, pool: str) -> None:
         self._wishes = queues.wishes(pool)
@@ -263,14 +261,14 @@ class _OnNodes:
         self.forecasts: dict[NodeWish, QueueForecast] = {}
 
     def ahead(self, wish: NodeWish, position: int) -> int:
-        """How many of the first `position` may use one of its nodes."""
+        """Return the number of tickets among the first `position` that may use one of the nodes of `wish`."""
         if wish.nodes not in self._before:
             met = ((1 if other.nodes & wish.nodes else 0) for other in self._wishes)
             self._before[wish.nodes] = [0, *accumulate(met)]
         return self._before[wish.nodes][position]
 
     def shares_of(self, wish: NodeWish) -> tuple[set[int], int]:
-        """The shares that those may be given who may use one of its nodes, and how many these are."""
+        """Return the shares that tickets for one of these nodes may be given, and the number of these tickets."""
         met = [each for other, each in zip(self._wishes, self._shares, strict=True) if other.nodes & wish.nodes]
         return {wish.share}.union(*met), max(1, len(met))
 
@@ -323,7 +321,7 @@ def _why(
 
 
 def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, ...]:
-    """How every offer stands now, and the wait of somebody who joined this moment."""
+    """Return the availability of every offer, with the wait of somebody who joins now."""
     capacity = Capacity(snapshot)
     queues = PoolQueues(snapshot, capacity)
     held_back = starts_left(snapshot.config.max_starting, snapshot.starting) <= 0
@@ -332,7 +330,7 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
 
 
 def _after_others(snapshot: QueueSnapshot, queues: PoolQueues, found: Availability) -> Availability:
-    """It would start now, but for the start brake."""
+    """Return the availability of an offer that would start now if the start brake allowed it."""
     return replace(found, wait=after_other_starts(brake_of(snapshot), queues.waiting()))
 
 
@@ -367,7 +365,7 @@ def _availability(
 
 
 def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer) -> bool:
-    """One is free for who joins now, and nobody comes before him."""
+    """Whether somebody who joins now would start at once."""
     before = queues.has_head(offer.pool) or any(map(queues.has_head, capacity.costed(offer.pool)))
     free = capacity.free(offer) > 0 and offer.id not in snapshot.over_quota
     return free and not before and not snapshot.queue and offer.id not in snapshot.held_up
@@ -376,7 +374,7 @@ def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, of
 def _wait_on_nodes(
     snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
 ) -> WaitForecast:
-    """Of somebody who may use what all may: those in line who may not are not ahead of him."""
+    """Return the wait of somebody who may use the nodes that all may use; other tickets are not ahead."""
     wishes = queues.wishes(offer.pool)
     if offer.id in snapshot.over_quota:
         return unknown(snapshot.over_quota[offer.id])

@@ -1,4 +1,4 @@
-"""What else a user could take: offers that are smaller and free right now. Pure. Not here: the words of it."""
+"""Find smaller offers that are free now, to suggest them instead of a wait."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ Offer = TypeVar("Offer", bound=Sized)
 
 
 def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tuple[GpuOffer, ...]:
-    """Offers with a GPU that are smaller than `wanted` and would start now, the largest first.
+    """Return the offers with a GPU that are smaller than `wanted` and would start now, the largest first.
 
     Smaller is less memory, or as much with fewer SMs; where a figure is not known, a smaller share of the same pool,
-    or a smaller MIG profile. What cannot be compared is not suggested. Give only what its user may choose.
+    or a smaller MIG profile. An offer that cannot be compared is not
+    suggested. Pass only availabilities of offers that the user may choose.
     """
     return smaller(wanted, (item.offer for item in availabilities if item.free and item.wait.now))
 
 
 def smaller(wanted: Sized, offers: Iterable[Offer]) -> tuple[Offer, ...]:
-    """Of these offers those with a GPU that are smaller than `wanted`, the largest first; for a page and the line."""
+    """Return the offers with a GPU that are smaller than `wanted`, the largest first."""
     found = [offer for offer in offers if offer.id != CPU and _is_smaller(offer, wanted)]
     return tuple(sorted(found, key=size_of, reverse=True))
 

@@ -1,7 +1,4 @@
-"""What the limits that are enforced prove of a line: the longest wait of each of its places, or why none is known.
-
-Pure. Not here: how a line is played forward (``wait_bound.py``), and who is told (``admission.py``).
-"""
+"""Compute the upper bound of each wait in a line from enforced limits, or the reason why there is no bound."""
 
 from __future__ import annotations
 
@@ -27,17 +24,18 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 def brake_of(snapshot: QueueSnapshot) -> StartBrake:
-    """The start brake as it is set."""
+    """Return the start brake with the limits of the snapshot."""
     return StartBrake(snapshot.config.max_starting, snapshot.start_allowance)
 
 
 def bounds_of(
     snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: Collection[int], places: int, now: datetime
 ) -> QueueForecast:
-    """Of one pool's line.
+    """Return the bounds of one pool's line.
 
     Args:
-        shares: all that anybody in line may be given of a device. places: how many of its places will be asked for.
+        shares: the shares of a device that tickets in line may be given.
+        places: number of places whose bound will be read.
     """
     if pool == CPU:
         return lambda place, before: after_other_starts(brake_of(snapshot), before)
@@ -59,7 +57,7 @@ def bounds_of(
 
 
 def no_bound(snapshot: QueueSnapshot, capacity: Capacity, pool: str) -> Reason | None:
-    """Why nothing can be said of a pool's waits; None when something can."""
+    """Return why waits for a pool have no bound, or None if they have one."""
     over = (
         snapshot.over_quota[offer.id]
         for offer in snapshot.offers
@@ -87,8 +85,11 @@ def _counted_bounds(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """Counted devices have no names: each lease that comes back is one, and each that is free. Only equal shares are
-    equal slots."""
+    """Return the bounds of a pool whose devices are counted.
+
+    Counted devices have no names: each lease that will be released and each free place stands for one device. This
+    works for equal shares only.
+    """
     different = {*shares, *(lease.share for lease in held)}
     if len(different) > 1:
         return silent(explain("parts-differ"))
@@ -98,7 +99,9 @@ def _counted_bounds(
     known = (snapshot.pools or {}).get(OfferId(pool))
     there = sum(slots(room, share) * count for room, count in known.room.items()) if known else 0
     if sum(1 for lease in back if lease.id not in snapshot.bound) > there - free:
-        return silent(explain("free-one-taken-outside"))  # who was let in and has no place takes what comes back first
+        return silent(
+            explain("free-one-taken-outside")
+        )  # admitted servers without a place take the next released devices
     return forecast_queue(
         devices=[lease.id for lease in back] + [f"free {number}" for number in range(min(free, places))],
         holdings=tuple(Holding(lease.id, WHOLE, end_of(snapshot, lease, now)) for lease in back),
@@ -120,9 +123,10 @@ def bounds_on_nodes(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """As of a pool, of its nodes alone: whoever may use one of them is ahead on all, which can only be later.
+    """Return the bounds for tickets that may use some nodes of a pool.
 
-    As long as somebody waits for these nodes, none of their devices is idle, and everybody ahead has one for a turn.
+    A ticket that may use one of these nodes counts as ahead on all of them, which can only raise the bound. As long as
+    somebody waits for these nodes, none of their devices is idle, and everybody ahead has one for a turn.
     """
     wish, seen = mine
     why = _no_bound_on_nodes(snapshot, seen)
@@ -140,7 +144,7 @@ def bounds_on_nodes(
         return silent(why)
     taken = capacity.by_node[pool].free(wish, {}) - seen.free
     ends = {lease.id: end_of(snapshot, lease, now) for lease in (*placed, *unplaced)}
-    # of those that may be placed elsewhere, as many as there is room for, and those that stay longest
+    # leases without a place may be placed elsewhere: count as many as there is room for, those that stay longest
     unplaced.sort(key=lambda lease: ends[lease.id] or datetime.max.replace(tzinfo=timezone.utc), reverse=True)
     here = [lease.id for lease in (*placed, *unplaced[:taken])]
     return forecast_queue(
@@ -166,7 +170,11 @@ def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: OfferRoom) -> Reason | Non
 
 
 def end_of(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | None:
-    """The enforced end; None where it was not enforced: a stop is refused, left-overs stay, a start lasts too long."""
+    """Return the enforced end of a lease.
+
+    None if it has none, or if the limit was not enforced: the stop was refused, processes are left, or the start takes
+    too long.
+    """
     if lease.state is LeaseState.STARTING and now > lease.since + snapshot.start_allowance + RELEASE_ALLOWANCE:
         return None
     late = lease.ends_at is not None and now > lease.ends_at + RELEASE_ALLOWANCE

@@ -1,7 +1,6 @@
-"""What can still be given: devices of one machine by name, devices of a cluster by count; leases taken off.
+"""The devices that can still be given: those of one machine by name, those of a cluster by count.
 
-Where starts of one pool may use different nodes, it is counted node by node (``node_sets.py``). Not here: who is given
-it (``admission.py``).
+A pool of which not all servers may use the same nodes is counted node by node (``node_sets.py``).
 """
 
 from __future__ import annotations
@@ -23,12 +22,13 @@ NOBODY: Mapping[NodeWish, int] = {}
 
 @dataclass(frozen=True, slots=True)
 class OfferRoom:
-    """How an offer stands for one ticket: only on the nodes that its server may use.
+    """The devices of an offer on the nodes that one ticket's server may use.
 
     Attributes:
-        total, foreign, free, unknown, silent: as of a pool. held_up: somebody who was let in finds no device there.
-        part: some of what there is is on nodes that its server may not use, or that others may not.
-        closed: of what there is, what an admin lets nothing new start on.
+        total, foreign, free, unknown, silent: as for a pool.
+        held_up: an admitted server finds no device there.
+        part: the server may not use all nodes of the pool, or it may use nodes that others may not.
+        closed: devices on which an administrator lets nothing new start.
     """
 
     total: int
@@ -42,16 +42,15 @@ class OfferRoom:
 
 
 class Capacity:
-    """The shares of devices that can still be given: leases and what others use taken off.
+    """The shares of devices that can still be given, without those that are leased or used by others.
 
     Attributes:
         by_node: pools of which not all starts may use the same nodes.
-        promised: of such a pool, what was given and is not placed yet.
-        known: False: nothing can be said of what is free.
+        promised: such a pool -> wishes of leases that are not placed yet.
+        known: False if it is not known what is free.
         unknown: pools of a cluster of which a part is not known.
         total, foreign, closed: pool -> devices there are, devices that others use, devices that take nothing new.
-        cut: pools whose devices are the same as another's, or cut from the same cards: what is given of the one is
-            missing to the other.
+        cut: pools that share their cards with another pool; a device given from one is missing in the other.
     """
 
     def __init__(self, snapshot: QueueSnapshot) -> None:
@@ -101,7 +100,7 @@ class Capacity:
                 self.closed[device.pool] += 1
                 continue
             if leased.get(device.uuid, set()) - {device.identity}:
-                continue  # a lease names its UUID: whatever else it looks like, it is nobody else's
+                continue  # a lease names this UUID with another profile
             self._pools.setdefault(device.pool, []).append(device.identity)
 
     def _count_pools(self, snapshot: QueueSnapshot) -> None:
@@ -157,21 +156,21 @@ class Capacity:
         return fullest_fit(self._pools.get(offer.pool, ()), self.held, offer.share)
 
     def costing(self, pool: str) -> frozenset[str]:
-        """Pools of which one that is given may cost this one a device."""
+        """Return the pools whose admissions may cost this pool a device."""
         return frozenset(other for other, costs in self._costs.items() if pool in costs)
 
     def costed(self, pool: str) -> frozenset[str]:
-        """Pools that one of this may cost a device."""
+        """Return the pools that an admission in this pool may cost a device."""
         return frozenset(self._costs.get(pool, ()))
 
     def take(self, admission: Admission, ticket: Ticket | None = None) -> None:
-        """Take off what was just given."""
+        """Subtract what was just given."""
         if admission.device is None:
             return
         offer = self.offers[admission.offer]
         self._free.clear()
         if offer.id in self._snapshot.over_quota:
-            self._refused.add(offer.id)  # one tries, nobody else
+            self._refused.add(offer.id)  # one ticket tries the quota, and nobody else
         if offer.pool in self.by_node:
             self.promised[offer.pool][self.wish(offer, ticket)] += 1
         if offer.pool in self._room:
@@ -180,21 +179,21 @@ class Capacity:
         self.held[admission.device] = self.held.get(admission.device, 0) + offer.share
 
     def free(self, offer: GpuOffer) -> int:
-        """How many servers could be given this offer now."""
+        """Return the number of servers that could be given this offer now."""
         if offer.id not in self._free:
             self._free[offer.id] = 0 if offer.id in self._snapshot.over_quota else self._count_free(offer)
         return self._free[offer.id]
 
     def devices(self, pool: str) -> tuple[str, ...]:
-        """Identities of the named devices of a pool that are ours to give (free or leased)."""
+        """Return the identities of the devices of a pool that this hub may give, free or leased."""
         return tuple(self._pools.get(pool, ()))
 
     def room(self, pool: str) -> Mapping[int, int]:
-        """Of a counted pool: free share of a device (thousandths) -> how many devices have it."""
+        """Return, for a counted pool, free share of a device (thousandths) -> number of devices that have it free."""
         return self._room.get(pool, {})
 
     def comes_back(self, lease: Lease) -> bool:
-        """Its end gives a device to who is next: not where it is gone, or its node takes nobody new."""
+        """Whether the end of the lease frees a device for the line: not if it is lost or its node takes nothing new."""
         if lease.state is LeaseState.LOST:
             return False
         nodes, node = self._takes_new.get(lease.pool, {}), self._snapshot.node_of.get(lease.id)
@@ -205,7 +204,7 @@ class Capacity:
         return nodes.get(node, NO_NODE in nodes)
 
     def seen_by(self, offer: GpuOffer, ticket: Ticket | None) -> OfferRoom:
-        """How an offer stands for this ticket; None: for somebody who may use what all may."""
+        """Return the devices of an offer for this ticket; None stands for somebody who may use what all may."""
         pool, held_up = offer.pool, offer.id in self.held_up
         if not pool:
             return OfferRoom(0, 0, 1, unknown=False, silent=False, held_up=held_up)  # CPU only
@@ -229,12 +228,12 @@ class Capacity:
         )
 
     def wish(self, offer: GpuOffer, ticket: Ticket | None) -> NodeWish:
-        """What it asks for; nodes where somebody who was let in finds no device count for nobody else."""
+        """Return what the ticket asks for, without nodes on which an admitted server finds no device."""
         doubtful = self._snapshot.held_up_on.get(offer.id, frozenset()) if offer.id in self.held_up else frozenset()
         return NodeWish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
 
     def wish_of_lease(self, lease: Lease) -> NodeWish:
-        """What a lease is that was given and has no place yet."""
+        """Return the wish of a lease that is not placed yet."""
         doubtful = self._snapshot.held_up_on.get(lease.offer, frozenset()) if lease.offer in self.held_up else set()
         return NodeWish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
 
@@ -245,7 +244,7 @@ class Capacity:
         return nodes_of(self.by_node[pool].rooms, self._snapshot.node_sets.get(ticket))
 
     def _on_its_nodes(self, pool: str, ticket: Ticket) -> bool:
-        """Of devices that are cut from the same cards: one is free on its nodes, besides all that are promised."""
+        """Whether a device of shared cards is free on the ticket's nodes besides all that are promised."""
         rooms, allowed = self._rooms[pool], self._snapshot.node_sets.get(ticket.id)
         if allowed is None or not rooms:
             return True
@@ -265,14 +264,14 @@ class Capacity:
         return min((room for room, count in self._room[pool].items() if count > 0 and room >= share), default=None)
 
     def _spares(self, pool: str) -> int:
-        """How many can be given with what others were promised still to be had, wherever the scheduler puts them."""
+        """Return how many can be given while all promised devices stay available, wherever they are placed."""
         promised = (each for each in self._costs.get(pool, {}).items() if each[0] in self._promised)
         return min((self._room[other][WHOLE] // cost for other, cost in promised), default=WHOLE * WHOLE)
 
     def _take_counted(self, pool: str, share: int) -> None:
-        """The scheduler will pick one; we count it off where it fits best. More than there is is simply none left.
+        """Subtract a device that the scheduler will pick, where it fits best; the count does not go below zero.
 
-        Of the pools that it may be cut from too, as many are gone as it can cost them at worst.
+        Pools that share the cards lose as many devices as it can cost them in the worst case.
         """
         self._promised.add(pool)
         self._unplaced[pool] += 1
@@ -288,7 +287,7 @@ class Capacity:
 
 
 def _differ(pool: Pool, sets: Collection[frozenset[str]]) -> bool:
-    """One of these sets of nodes has other nodes of this pool than all may use."""
+    """Whether one of these sets of nodes differs, in this pool, from the nodes that all may use."""
     if not pool.rooms or not sets:
         return False
     everybodys = _with_some(pool.rooms, nodes_of(pool.rooms, None))

@@ -1,8 +1,7 @@
-"""Cards and nodes on which nothing new starts, because an admin empties them: what is closed, and what may be.
+"""Cards and nodes on which nothing new starts because an administrator drains them.
 
-Who is on such a place stays until the own end comes. On a cluster the scheduler places the servers, and only a cordon
-of its own keeps it from a node: an order of ours stands there as long as the node is cordoned. Not here: who holds what
-(``core/overview``), and who cordons (``hub_service/engine/stops/node_drains.py``).
+Servers that run there stay until they end. On a cluster only a cordon of Kubernetes keeps the scheduler from a node, so
+an order for a node stands as long as the node is cordoned.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from hub_extensions.core.text.reasons import Reason, explain
 MACHINE = "machine"
 """The place that is the whole machine; any other is a card, by its UUID, or a node of a cluster, by its name."""
 SEEN_LATE = timedelta(seconds=60)
-"""So long after an order its node may still be seen as it was before."""
+"""After an order the node may look as before for this time, because its change is not observed yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """An order of an admin: nothing new starts here.
+    """An administrator's order that nothing new starts here.
 
     Attributes:
         place: `MACHINE`, the UUID of a card, or the name of a node.
-        why: in the admin's words. since: by the wall clock.
+        why: the administrator's text.
+        since: by the wall clock.
     """
 
     place: str
@@ -37,21 +37,21 @@ class Cordon:
 
 
 def card_of(device: Device) -> str:
-    """The UUID of the card that a device is, or was cut from."""
+    """Return the UUID of the card that a device is or belongs to."""
     return device.parent_uuid or device.uuid
 
 
 def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
-    """The order under which a card is closed, its own before the machine's; None: it is open.
+    """Return the order that closes a card, its own before the machine's, or None if the card is open.
 
     Args:
-        cordons: by their places.
+        cordons: place -> order.
     """
     return cordons.get(card) or cordons.get(MACHINE)
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
-    """`Device.identity` of all that nobody new is given."""
+    """Return `Device.identity` of the devices that are not given to anybody new."""
     if not cordons:
         return frozenset()
     places = {each.place for each in cordons}
@@ -60,10 +60,11 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """How much of a pool is closed by administrators.
+    """The closed devices of a pool.
 
     Attributes:
-        count: devices. since, why: of the oldest order; `None` and "" where somebody closed it without an order here.
+        count: number of devices.
+        since, why: of the oldest order; `None` and "" if somebody closed them without an order here.
     """
 
     count: int
@@ -72,7 +73,7 @@ class Closing:
 
 
 def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mapping[str, Closing]:
-    """What is closed of each pool of one machine; a pool of which nothing is closed is left out."""
+    """Return pool -> closed devices on one machine. Pools without closed devices are left out."""
     by_place = {each.place: each for each in cordons}
     found: dict[str, list[Cordon | None]] = {}
     for state in devices:
@@ -83,10 +84,10 @@ def closings(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> Mappi
 
 
 def closings_of_nodes(cordons: Iterable[Cordon], cordoned: Iterable[tuple[str, str, int]]) -> Mapping[str, Closing]:
-    """What is closed of each pool of a cluster.
+    """Return pool -> closed devices on a cluster.
 
     Args:
-        cordoned: pool, node, and how many devices of the pool a node has on which nothing new is placed.
+        cordoned: pool, cordoned node, and number of the pool's devices on the node.
     """
     by_place, orders, counts = {each.place: each for each in cordons}, dict[str, list[Cordon | None]](), Counter[str]()
     for pool, node, count in cordoned:
@@ -102,7 +103,7 @@ def _closing(orders: Iterable[Cordon | None], count: int) -> Closing:
 
 
 def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState]) -> Reason | None:
-    """Why this card or machine cannot be closed; None: it can."""
+    """Return why this card or machine cannot be closed, or None if it can."""
     if any(each.place == place for each in cordons):
         return explain("cordoned-already")
     if place != MACHINE and all(card_of(state.device) != place for state in devices):
@@ -111,10 +112,11 @@ def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[Dev
 
 
 def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bool) -> Reason | None:
-    """Why this node of a cluster cannot be closed; None: it can.
+    """Return why this node of a cluster cannot be closed, or None if it can.
 
     Args:
-        nodes: those with devices -> whether nothing new is placed there. may_cordon: the site lets this service do it.
+        nodes: node with devices -> whether it is cordoned.
+        may_cordon: the site allows this service to cordon nodes.
     """
     if not may_cordon:
         return explain("cordon-on-cluster", node=node)
@@ -124,10 +126,10 @@ def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bo
 
 
 def standing_on_nodes(cordons: Iterable[Cordon], nodes: Mapping[str, bool]) -> tuple[Cordon, ...]:
-    """The orders whose nodes are cordoned."""
+    """Return the orders whose nodes are cordoned."""
     return tuple(each for each in cordons if nodes.get(each.place))
 
 
 def undone_elsewhere(cordons: Iterable[Cordon], nodes: Mapping[str, bool], now: datetime) -> tuple[Cordon, ...]:
-    """The orders that somebody undid at the cluster itself. Of a node that is not seen nobody knows: it stands."""
+    """Return the orders that somebody undid in the cluster. An order stands while its node is not observed."""
     return tuple(each for each in cordons if nodes.get(each.place) is False and now - each.since > SEEN_LATE)

@@ -1,7 +1,7 @@
-"""A start that failed: the sentence about it, and whether its user keeps the place in line. Pure.
+"""Failed starts: the sentence that the user reads, and whether the place in line is kept.
 
-Whoever had no fault in it keeps the place once: asked for again soon, the same server takes it up.
-Not here: that a start has failed (the hub says so), and where this is kept.
+If the failure was not the user's fault, the place is kept once: when the same server is started again soon, it takes
+the place.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from hub_extensions.core.text.sentence_pieces import Pieces, SentencePiece, in_p
 from hub_extensions.core.text.translation import ENGLISH, Catalogue
 
 KEPT_FOR = timedelta(minutes=15)
-"""So long a place waits for its user to start again, in running time."""
+"""Running time for which a place is kept for the next start."""
 SHOWN_FOR = timedelta(days=2)
-"""So long a user reads why the last start failed."""
+"""Time for which the user is shown why the last start failed."""
 MOST = 200
-"""So many are kept: what came before is in the journal."""
+"""Maximum number of failures kept. Older ones are in the journal only."""
 LOG_LENGTH = 2000
 TOO_SLOW, NO_ANSWER, CRASHED = "too-slow", "no-answer", "crashed"
 OWN_FAULT = frozenset({"image", CRASHED, "out-of-memory", "misconfigured"})
-"""Causes that the user's own choice or files can have: started again, it would fail again, and hold others up."""
+"""Causes that may lie in the user's own choice or files. The next start would probably fail and hold up others."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptFailure:
-    """A failed start as it is kept.
+    """A failed start that is kept.
 
     Attributes:
-        places: kept for the next start of this server; none: it keeps none, or it has taken them up.
-        until: when they are given up, in running time.
-        past: its user reads of it no more: a later start of this server was ready, or failed too.
+        places: places for the next start of this server. Empty if none are kept or the next start has taken them.
+        until: when the places are given up, in running time.
+        past: no longer shown to the user, because a later start of this server was ready or failed.
     """
 
     start: FailedStart
@@ -47,10 +47,12 @@ class KeptFailure:
 
 
 def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
-    """Why a start failed.
+    """Return the reason of a failed start.
 
     Args:
-        cause: the metric's word. message: what the hub says of it. seconds: the limit that was passed; 0: not known.
+        cause: the label of the metric.
+        message: the hub's message.
+        seconds: the limit that was exceeded. 0 if it is not known.
     """
     log_message = f"start failed: {message or cause}"
     if cause == TOO_SLOW and seconds:
@@ -65,7 +67,7 @@ def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
 
 
 def reasons_of(report: Ended) -> tuple[Reason, ...]:
-    """Why a start failed, as its hub reports it; what the log says of it is with the first."""
+    """Return the reasons of a failed start as the hub reported them. The first carries the log message."""
     if not report.reasons:
         return (failure(report.reason, report.message, report.seconds),)
     first, *more = report.reasons
@@ -73,7 +75,7 @@ def reasons_of(report: Ended) -> tuple[Reason, ...]:
 
 
 def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) -> Pieces:
-    """What its user reads, live, after a reload and a day later: what, why, and that the GPU was given back."""
+    """Return the text that the user reads about a failed start: the reasons, and that the GPU was given back."""
     why = in_pieces(reasons, t)
     return why if offer == CPU else (*why, SentencePiece(" "), SentencePiece(t("Your GPU was given back.")))
 
@@ -81,28 +83,29 @@ def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) 
 def with_failure(
     kept: Sequence[KeptFailure], start: FailedStart, places: tuple[WantedOffer, ...], until: datetime
 ) -> tuple[KeptFailure, ...]:
-    """The failures with another one, the oldest first. Its place is kept where it is the first in a row.
+    """Add a failure and return all, the oldest first. Its places are kept only if it is the first failure in a row.
 
     Args:
-        places: that its ticket had. until: when they are given up, in running time.
+        places: the places of its ticket.
+        until: when they are given up, in running time.
     """
     last = next((each for each in reversed(kept) if not each.past and _is_of(each, start.user, start.server)), None)
     before = 0 if last is None else last.start.before + 1
     keeps = not before and start.cause not in OWN_FAULT and start.offer != CPU
     fresh = KeptFailure(replace(start, before=before), places if keeps else (), until if keeps else None)
     found = (*after_ready(kept, start.user, start.server), fresh)
-    # where there are too many, those go first that are told to nobody: a whole class may fail, and keep its places
+    # drop failures that are no longer shown first: if a whole class fails, all of its places are kept
     most = [*(each for each in found if each.past), *(each for each in found if not each.past)][-MOST:]
     return tuple(sorted(most, key=lambda each: each.start.at))
 
 
 def after_ready(kept: Iterable[KeptFailure], user: str | None, server: str) -> tuple[KeptFailure, ...]:
-    """A later start was ready, or failed too: what was before is told to nobody, and keeps no place."""
+    """Mark earlier failures of a server as past and give up their places, after a later start was ready or failed."""
     return tuple(KeptFailure(each.start, past=True) if _is_of(each, user, server) else each for each in kept)
 
 
 def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterable[OfferId]) -> tuple[KeptFailure, ...]:
-    """A start of this server has begun that wants these: a place that it took up is no later one's."""
+    """Remove the kept places that a new start of this server, which wants these offers, has taken."""
     wanted = set(offers)
     return tuple(
         replace(each, places=(), until=None)
@@ -113,13 +116,13 @@ def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterab
 
 
 def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime) -> tuple[WantedOffer, ...]:
-    """The places that the next start of this server takes up. `now`: running time."""
+    """Return the places that the next start of this server takes. `now` is running time."""
     mine = (each for each in kept if _is_of(each, user, server) and each.until is not None and now < each.until)
     return next((each.places for each in mine), ())
 
 
 def shown_to(kept: Iterable[KeptFailure], user: str, at: datetime) -> tuple[KeptFailure, ...]:
-    """What this user is told at a moment of the wall clock."""
+    """Return the failures that this user is shown at a time of the wall clock."""
     return tuple(each for each in kept if not each.past and each.start.user == user and at - each.start.at < SHOWN_FOR)
 
 

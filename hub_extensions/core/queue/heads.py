@@ -1,7 +1,4 @@
-"""The lines as an admission reads them: who is where in each, and who may be given something next.
-
-Not here: the lines themselves (``pool_queue.py``), and what there is to give (``capacity.py``).
-"""
+"""The lines during one admission: positions, heads, and tickets that are passed over because of their users' limit."""
 
 from __future__ import annotations
 
@@ -23,12 +20,12 @@ LAST = 2**63
 
 
 def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
-    """Offer -> the pool in whose line one waits for it."""
+    """Return offer -> the pool in whose line tickets wait for it."""
     return {offer.id: offer.pool or CPU for offer in offers}
 
 
 def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[OfferId, int]:
-    """Offer -> how many wait in its line, where nothing else is asked of the lines."""
+    """Return offer -> number of tickets in its line."""
     pool_of = pools_of(offers)
     waiting = (ticket.wanted_offers for ticket in tickets if ticket.state is TicketState.WAITING)
     in_line = Counter(pool for wanted in waiting for pool in {pool_of.get(each.offer, "") for each in wanted})
@@ -39,7 +36,7 @@ class PoolQueues:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 
     def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:
-        """`capacity`: for `heads` and `wishes`."""
+        """`capacity` is needed by `heads` and `wishes` only."""
         self._capacity = capacity
         self._pool_of = pools_of(snapshot.offers)
         self._share_of = {offer.id: offer.share for offer in snapshot.offers}
@@ -54,7 +51,7 @@ class PoolQueues:
         return self.queues.get(pool, NOBODY)
 
     def position(self, pool: str, ticket: Ticket) -> int | None:
-        """1 is the first; None: it is not in that line."""
+        """Return the position in a pool's line, from 1, or None if the ticket is not in it."""
         queue = self.queue(pool)
         places = (choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
         at = bisect_left(queue.places, min(places, default=0))
@@ -63,32 +60,32 @@ class PoolQueues:
         return at + 1 if at < len(queue.tickets) else None
 
     def came_before(self, pool: str, ticket: Ticket) -> int:
-        """How many of those who wait, in whatever line, had a place before it had its place here."""
+        """Return the number of waiting tickets, of all lines, whose first place is before this ticket's place here."""
         firsts, place = self._known()[0], self._place(pool, ticket)
         itself = min(each.place for each in ticket.wanted_offers if each.offer in self._pool_of) < place
         return bisect_left(firsts, place) - itself
 
     def waiting(self) -> int:
-        """How many wait, in all lines."""
+        """Return the number of waiting tickets of all lines."""
         return len(self._known()[0])
 
     def shares(self, pool: str) -> set[int]:
-        """What anybody in this line may be given of a device."""
+        """Return the shares of a device that tickets in this line ask for."""
         return {self._share_of[offer] for offer, count in self.queue(pool).asked.items() if count}
 
     def shares_of(self, pool: str, ticket: Ticket) -> set[int]:
-        """What it may be given of a device of this pool."""
+        """Return the shares of a device of this pool that the ticket asks for."""
         return {self._share_of[each.offer] for each in ticket.wanted_offers if self._pool_of.get(each.offer) == pool}
 
     def can_be_overtaken(self, pool: str, ticket: Ticket) -> bool:
-        """Its user's other places may be served first, and with these the user holds as many GPUs as he may."""
+        """Whether the user's other tickets may be served first and use up the user's own limit."""
         own = self._known()[1].get(ticket.user, ())
         before = {other.server for other in own if other.id != ticket.id and not self._is_behind(other, pool, ticket)}
         held = self._held.get(ticket.user, {})
         return pool != CPU and limit_left(before | held.keys(), ticket.server, self._most) < 1
 
     def _is_behind(self, other: Ticket, pool: str, ticket: Ticket) -> bool:
-        """Wherever it waits for a GPU, this ticket comes first."""
+        """Whether `other` waits in this line only, behind `ticket`."""
         pools = [each for each in self.pools_of(other) if each != CPU]
         return pools == [pool] and self._place(pool, other) > self._place(pool, ticket)
 
@@ -96,7 +93,7 @@ class PoolQueues:
         return min(choice.place for choice in ticket.wanted_offers if self._pool_of.get(choice.offer) == pool)
 
     def _known(self) -> tuple[list[int], dict[str, list[Ticket]]]:
-        """The first place of each who waits, in order; and user -> the tickets that wait for a GPU."""
+        """Return the sorted first places of all waiting tickets, and user -> tickets that wait for a GPU."""
         if self._index is None:
             first, own = dict[str, int](), dict[str, dict[str, Ticket]]()
             for pool, queue in self.queues.items():
@@ -108,7 +105,7 @@ class PoolQueues:
         return self._index
 
     def pools_of(self, ticket: Ticket) -> list[str]:
-        """The lines that it is in, in the order of what its user prefers."""
+        """Return the pools in whose lines the ticket waits, in the user's order of preference."""
         if ticket.state is not TicketState.WAITING:
             return []
         return list(
@@ -150,30 +147,30 @@ class PoolQueues:
         return found
 
     def wish(self, pool: str, ticket: Ticket) -> NodeWish | None:
-        """What it wishes for first of a pool that is counted by node; None: of another."""
+        """Return the ticket's first wish in a pool that is counted by node, or None for other pools."""
         if self._capacity is None or pool not in self._capacity.by_node:
             return None
         return self._capacity.wish(offer_in(self._capacity, ticket, pool), ticket)
 
     def wishes(self, pool: str) -> tuple[NodeWish, ...]:
-        """What each in the line of a pool that is counted by node wishes for."""
+        """Return the wishes of all tickets in the line of a pool that is counted by node."""
         found = (self.wish(pool, ticket) for ticket in self.queue(pool).tickets)
         return tuple(wish for wish in found if wish is not None)
 
     def _next(self, pool: str, at: int) -> int:
-        """From `at` on, the first that has not left and is not passed."""
+        """Return the index of the first ticket from `at` on that has not left and is not passed over."""
         waiting = self.queue(pool).tickets
         while at < len(waiting) and (waiting[at].id in self._left or self.is_passed(pool, waiting[at])):
             at += 1
         return at
 
     def is_passed(self, pool: str, ticket: Ticket) -> bool:
-        """Its user's other servers hold as many GPUs as the user may."""
+        """Whether the ticket is passed over because its user's other servers use up the user's limit."""
         held = self._held.get(ticket.user)
         return pool != CPU and held is not None and limit_left(held.keys(), ticket.server, self._most) < 1
 
     def leave(self, given: Admission) -> Ticket:
-        """It is admitted, and its user holds one more from now on."""
+        """Remove an admitted ticket from the lines and count its server against the user's limit."""
         heads = self.heads(self._pool_of[given.offer])
         ticket = next(ticket for ticket, _ in heads if ticket.id == given.ticket)
         self._left.add(given.ticket)
@@ -182,12 +179,12 @@ class PoolQueues:
         return ticket
 
     def length(self, pool: str) -> int:
-        """Before anybody was given anything."""
+        """Return the length of a line before this admission."""
         return len(self.queue(pool).tickets)
 
 
 def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, None]]:
-    """User -> the servers that hold a GPU, in the order of the leases. What is ending holds none any more."""
+    """Return user -> servers that hold a GPU, in the order of the leases. Leases that are ending do not count."""
     found: dict[str, dict[str, None]] = {}
     for lease in snapshot.leases:
         if lease.user in users and lease.state in (LeaseState.STARTING, LeaseState.RUNNING):
@@ -196,7 +193,7 @@ def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, Non
 
 
 def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
-    """The offer of its first place in this pool; of several with one place the one its user prefers."""
+    """Return the offer of the ticket's first place in this pool; of several with one place, the preferred one."""
     here = (
         c for c in ticket.wanted_offers if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool
     )

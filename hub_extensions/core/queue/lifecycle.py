@@ -1,4 +1,4 @@
-"""How a ticket and a lease change. Nobody else writes a state; quota, culling and sign-out bring events, no writer.
+"""The states of tickets and leases, as tables. No other module writes a state; quota, culling and sign-out send events.
 
 | ticket   | ADMITTED | STARTED  | READY | LEFT  | FAILED | ABANDONED | MAX_WAIT | REFUSED | ASKED    | ASKED_OTHERS |
 | -------- | -------- | -------- | ----- | ----- | ------ | --------- | -------- | ------- | -------- | ------------ |
@@ -6,8 +6,8 @@
 | waiting  | admitted | waiting  | ended | ended |        | ended     | ended    | ended   | waiting  | waiting      |
 | admitted |          | admitted | ended | ended | ended  | ended     |          | ended   | admitted | waiting      |
 
-A waiting one that loses the right to one of its offers (RIGHT_LOST) goes on with the others. One that FAILED leaves its
-places behind for the next ticket of its server, once in a row (``failed_starts.py``): none -> waiting by ASKED, there.
+A waiting ticket that loses the right to one of its offers (RIGHT_LOST) keeps the others. A ticket that FAILED leaves
+its places to the next ticket of its server, once in a row (``failed_starts.py``).
 
 | lease    | ADMITTED | ADOPTED | STARTED  | READY   | its ticket ends | SUPERSEDED | GONE or CULLED | DEVICE_LOST |
 | -------- | -------- | ------- | -------- | ------- | --------------- | ---------- | -------------- | ----------- |
@@ -16,11 +16,9 @@ places behind for the next ticket of its server, once in a row (``failed_starts.
 | running  |          |         | running  |         |                 | ending     | ending         | lost        |
 | lost     |          |         | lost     |         |                 | ending     | ending         |             |
 
-A lost lease is running again by DEVICE_BACK, an ending one by SERVER_BACK; RELEASED, the proof that nothing runs there
-any more, ends an ending one. *Its ticket ends* is LEFT, FAILED, ABANDONED, REFUSED, ASKED_OTHERS or ORPHANED. What is
-not in a table is refused with a reason. What ended never comes back.
-
-Not here: who may be admitted (``admission.py``), how the proof is found, and where a state is kept.
+DEVICE_BACK makes a lost lease running again, SERVER_BACK an ending one. RELEASED, the proof that nothing runs on the
+device, ends an ending lease. *Its ticket ends* is LEFT, FAILED, ABANDONED, REFUSED, ASKED_OTHERS or ORPHANED. An event
+that is not in a table is refused with a reason. An ended ticket or lease never changes again.
 """
 
 from __future__ import annotations
@@ -45,12 +43,12 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 class Event(Enum):
-    """What happens to a ticket, to its lease, or to both."""
+    """An event of a ticket, its lease, or both."""
 
     ASKED = "asked"
-    """Its user asks for a place, or again for offers among which is the one it was admitted to."""
+    """The user asks for a place, or asks again and still accepts the admitted offer."""
     ASKED_OTHERS = "asked-others"
-    """Its user asks again, and not for the offer it was admitted to."""
+    """The user asks again and no longer accepts the admitted offer."""
     ADMITTED = "admitted"
     STARTED = "started"
     """The server's process is known."""
@@ -61,21 +59,21 @@ class Event(Enum):
     MAX_WAIT = "max-wait"
     REFUSED = "refused"
     RIGHT_LOST = "right-lost"
-    """Of several offers that it waits for its user may not have one any more."""
+    """The user lost the right to one of several offers."""
     ORPHANED = "orphaned"
-    """A lease that is starting, and its ticket is gone."""
+    """The ticket of a starting lease is gone."""
     SUPERSEDED = "superseded"
-    """The same server is asked for anew."""
+    """The same server is asked for again."""
     ADOPTED = "adopted"
-    """A server that ran before this product did."""
+    """The server was started before this product was installed."""
     SERVER_GONE = "server-gone"
     SERVER_BACK = "server-back"
-    """A stop that failed: the hub says it is ready, and its process or pod is there."""
+    """A stop failed: the hub reports the server as ready, and its process or pod is there."""
     CULLED = "culled"
     DEVICE_LOST = "device-lost"
     DEVICE_BACK = "device-back"
     RELEASED = "released"
-    """Nothing of its server is left: on one machine no process, on a cluster no pod."""
+    """Nothing of the server is left: no process on one machine, no pod on a cluster."""
 
 
 _WAITING, _ADMITTED, _OVER = TicketState.WAITING, TicketState.ADMITTED, TicketState.ENDED
@@ -137,15 +135,15 @@ ENDS: Mapping[Event, TicketEnd] = {
     Event.MAX_WAIT: TicketEnd.MAX_WAIT,
     Event.REFUSED: TicketEnd.REFUSED,
 }
-"""How a ticket is said to have ended by each event that ends one."""
+"""Event that ends a ticket -> the recorded end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A ticket after an event, and its lease, where that changed too.
+    """A ticket after an event, and its lease if that changed too.
 
     Attributes:
-        end: how the ticket ended; None: it goes on.
+        end: how the ticket ended. None if it has not ended.
     """
 
     ticket: Ticket
@@ -160,7 +158,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReading:
-    """What a reading of the machine or the cluster says of one lease. None: it does not say.
+    """What a reading of the machine or the cluster shows about one lease. None if it does not show it.
 
     Attributes:
         ticket_lives: a lease that is starting still has its ticket.
@@ -184,13 +182,14 @@ def wanted_offers_of(
     new_place: Callable[[], int],
     left: Sequence[WantedOffer] = (),
 ) -> tuple[WantedOffer, ...]:
-    """The places for the offers asked for: one that it waits for is kept, all others share a new one at the end.
+    """Return the places for the requested offers: known offers keep their place, all others share a new one at the end.
 
-    Who was admitted and asks for others instead has had its turn: it keeps none.
+    A ticket that was admitted and now asks for other offers keeps no place.
 
     Args:
-        ticket: the server's live ticket; None: it has none. new_place: makes a place; not called where none is needed.
-        left: the places that a failed start of this server left behind, for a ticket that begins.
+        ticket: the server's live ticket, if any.
+        new_place: returns a new place; called only if one is needed.
+        left: places that a failed start of this server left, for a new ticket.
     """
     keeps = ticket is not None and ticket.admitted_offer in (None, *offers)
     before = ticket.wanted_offers if ticket is not None and keeps else left if ticket is None else ()
@@ -200,11 +199,12 @@ def wanted_offers_of(
 
 
 def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
-    """A place is asked for, for the first time or again.
+    """Ask for a place, for the first time or again.
 
     Args:
-        ticket: the server's live ticket; None: it has none. lease: that ticket's, else one the server left behind.
-        wanted: the ticket as it is asked for: its offers, groups and options; a new one is taken as it is.
+        ticket: the server's live ticket, if any.
+        lease: the ticket's lease, else one that the server left behind.
+        wanted: the requested ticket with its offers, groups and options.
     """
     if ticket is None:
         stale = None if lease is None else replace(lease, state=LEASES[lease.state, Event.SUPERSEDED])
@@ -230,7 +230,7 @@ def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
 def admit(
     ticket: Ticket, admission: Admission, now: datetime, *, lease_id: str, uuid: str, pool: str, share: int
 ) -> Step | Reason:
-    """It may start, under a lease of what it is given; with CPU only it has none."""
+    """Admit a ticket, with a lease of the granted device. CPU only has no lease."""
     state = TICKETS.get((ticket.state, Event.ADMITTED))
     if state is None:
         return _impossible(ticket.state, Event.ADMITTED)
@@ -254,7 +254,7 @@ def admit(
 
 
 def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Reason:
-    """Its server's process is known; what is not said again stays."""
+    """Record the server's process. Values that are not given stay as they were."""
     return _moved(
         replace(
             lease,
@@ -268,7 +268,7 @@ def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Rea
 def ready(
     ticket: Ticket, lease: Lease | None, now: datetime, end_of: Callable[[Lease], datetime | None]
 ) -> Step | Reason:
-    """Its server is ready: the ticket ends, the lease runs."""
+    """The server is ready: end the ticket and set the lease to running."""
     state = TICKETS.get((ticket.state, Event.READY))
     if state is None:
         return _impossible(ticket.state, Event.READY)
@@ -283,7 +283,7 @@ def ready(
 
 
 def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
-    """A ticket ends without a server: left, failed, abandoned, too long in line, refused. A starting lease ends too."""
+    """End a ticket without a server: left, failed, abandoned, too long in line, refused. A starting lease ends too."""
     state = TICKETS.get((ticket.state, event))
     if state is not TicketState.ENDED:
         return _impossible(ticket.state, event)
@@ -294,12 +294,12 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
 
 
 def places_left(ticket: Ticket) -> tuple[WantedOffer, ...]:
-    """The places that a ticket leaves behind whose admitted start fails; none where it was not admitted."""
+    """Return the places that a ticket leaves to the next start; empty if it was not admitted."""
     return ticket.wanted_offers if (ticket.state, Event.FAILED) in TICKETS else ()
 
 
 def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
-    """It goes on without this offer. A reason why not: it has no other, or waits no more."""
+    """Remove an offer from a ticket. Returns a reason if it has no other offer or no longer waits."""
     state = TICKETS.get((ticket.state, Event.RIGHT_LOST))
     rest = tuple(choice for choice in ticket.wanted_offers if choice.offer != offer)
     if state is None or not rest:
@@ -311,7 +311,7 @@ def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
 
 
 def move(lease: Lease, event: Event) -> Lease | Reason:
-    """A lease after an event that is about it alone."""
+    """Return a lease after an event that concerns only the lease."""
     return _moved(lease, event)
 
 
@@ -327,7 +327,7 @@ def adopt(
     pid: int | None = None,
     pid_started: int | None = None,
 ) -> Lease:
-    """The lease of a server that ran before this product did: over a whole device, until more is known."""
+    """Return the lease of a server that was started before this product was installed: a whole device at first."""
     return Lease(
         id=lease_id,
         ticket="",
@@ -348,12 +348,12 @@ def adopt(
 
 
 def refresh(lease: Lease, seen: LeaseReading) -> Lease:
-    """The lease after a reading (the same object when nothing changed). Of what is not known nothing follows."""
+    """Return the lease after a reading; the same object if nothing changed. Unknown values change nothing."""
     if lease.state is LeaseState.STARTING:
-        # its ticket decides: ready, failed, left or abandoned; without one nobody does
+        # the ticket decides: ready, failed, left or abandoned
         return lease if seen.ticket_lives else replace(lease, state=LEASES[lease.state, Event.ORPHANED])
     if lease.state is LeaseState.RUNNING and seen.device is False and not seen.server_gone:
-        return replace(lease, state=LEASES[lease.state, Event.DEVICE_LOST])  # only a server that lives can lose it
+        return replace(lease, state=LEASES[lease.state, Event.DEVICE_LOST])  # only a running server can lose its device
     if lease.state is LeaseState.LOST and seen.device:
         lease = replace(lease, state=LEASES[lease.state, Event.DEVICE_BACK])
     if seen.server_gone and lease.state in (LeaseState.RUNNING, LeaseState.LOST):

@@ -1,7 +1,4 @@
-"""What the line is made of: tickets, leases, verdicts, and everything one admission decides on.
-
-Values only. Not here: any decision about them (``admission.py``).
-"""
+"""The values of the queue: tickets, leases, verdicts, and the snapshot that an admission decides on."""
 
 from __future__ import annotations
 
@@ -22,15 +19,13 @@ from hub_extensions.core.text.reasons import Reason
 
 
 class TicketState(Enum):
-    """Where a ticket stands."""
-
     WAITING = "waiting"
     ADMITTED = "admitted"
     ENDED = "ended"
 
 
 class TicketEnd(Enum):
-    """How a ticket ended. There is no other way."""
+    """The ways in which a ticket can end."""
 
     READY = "ready"
     LEFT = "left"
@@ -41,15 +36,13 @@ class TicketEnd(Enum):
 
 
 class LeaseState(Enum):
-    """Where a lease stands."""
-
     STARTING = "starting"
-    """Given; its server is not ready yet."""
+    """Granted; the server is not ready yet."""
     RUNNING = "running"
     ENDING = "ending"
-    """Its server is gone; left-overs are being ended. The device is still held."""
+    """The server is gone and its remaining processes are being ended. The device is still held."""
     LOST = "lost"
-    """Its device is gone from the machine."""
+    """The device is gone from the machine."""
     ENDED = "ended"
 
 
@@ -67,11 +60,11 @@ class Ticket:
 
     Attributes:
         wanted_offers: in the user's order of preference.
-        attempt: counts the spawns that asked for it; a cancel of an older attempt does not end it.
+        attempt: number of the spawn that asked for it last; cancelling an earlier attempt does not end the ticket.
         options: the validated user options, so that the service can start the server by itself (JSON-able).
-        demands: what its pod will demand of a node; None is not known.
-        admitted_offer: the offer it was admitted to; None while it waits.
-        asked: when it joined, by the wall clock, for people and records; None: not known.
+        demands: what its pod will demand of a node. None if that is not known.
+        admitted_offer: the offer it was admitted to. None while it waits.
+        asked: when it joined, by the wall clock, for people and records. None if that is not known.
     """
 
     id: str
@@ -90,12 +83,12 @@ class Ticket:
 
     @property
     def is_cpu(self) -> bool:
-        """CPU only: it needs a start slot, never a device."""
+        """Whether it accepts CPU only: it needs a start, but no device."""
         return all(choice.offer == CPU for choice in self.wanted_offers)
 
     @property
     def first_place(self) -> int:
-        """Its first place in any line."""
+        """The first place in any line."""
         return min(choice.place for choice in self.wanted_offers)
 
 
@@ -105,12 +98,12 @@ class Lease:
 
     Attributes:
         device: `Device.identity`; on a cluster, where the scheduler picks one, the pool's id.
-        uuid: the device's UUID (what the server's environment says); "" on a cluster.
+        uuid: the device's UUID, as in the server's environment; "" on a cluster.
         pool: the device's pool.
         share: thousandths of it; 0 for CPU only is never stored.
-        ends_at: when a limit that is enforced ends it at the latest; None: no limit is enforced.
+        ends_at: when an enforced limit ends it at the latest. None if no limit is enforced.
         pid, pid_started: the server's process and its start time (clock ticks since boot), once known.
-        adopted: its server ran before this product did.
+        adopted: its server was started before this product was installed.
     """
 
     id: str
@@ -161,8 +154,6 @@ class QueueLimits:
 
 
 class Answer(Enum):
-    """What admission says."""
-
     ADMIT = "admit"
     WAIT = "wait"
     REFUSE = "refuse"
@@ -170,7 +161,11 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """One ticket may start now: on this device (`Device.identity`; a cluster's pool), or without one (CPU only)."""
+    """A ticket that may start now.
+
+    Attributes:
+        device: `Device.identity`, on a cluster the pool. None for CPU only.
+    """
 
     ticket: str
     offer: OfferId
@@ -179,13 +174,13 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one ticket is told.
+    """The answer of admission to one ticket.
 
     Attributes:
         offer: the offer it is admitted to (ADMIT), or the one its position is for (WAIT).
-        device: `Device.identity` of the device it is given, a cluster's pool; None for CPU only or while it waits.
+        device: `Device.identity` of the granted device, on a cluster the pool. None for CPU only or while it waits.
         position: 1 is the next; 0 when admitted or refused.
-        ahead: how many are ahead in that line.
+        ahead: number of tickets ahead in that line.
     """
 
     answer: Answer
@@ -199,13 +194,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """How one offer stands now. None is not known.
+    """The availability of one offer.
 
     Attributes:
-        free: how many servers could be given it now (before anybody in line is served).
-        total: how many there are if nobody had any.
-        held: taken by our leases; `foreign`: taken by processes that we never started; `lost`: gone under a lease.
-        waiting: tickets in its line. queue: whose line it is where it is not ours, as in `QueueSnapshot`.
+        free: number of servers that could be given it now, before anybody in line is served. None if not known.
+        total: number of servers that could have it if nobody had one. None if not known.
+        held: number held by this hub's leases.
+        foreign: number used by processes that this hub did not start.
+        lost: number of leases whose device is gone.
+        waiting: number of tickets in its line.
+        queue: name of the external queue, as in `QueueSnapshot`.
     """
 
     offer: GpuOffer
@@ -224,8 +222,9 @@ class PoolQueue:
     """The waiting tickets of one pool (CPU only is the pool ``cpu``).
 
     Attributes:
-        tickets: each once, in the order of their places there. places: of each of them the first there.
-        asked: offer -> how many ask for it.
+        tickets: in the order of their places.
+        places: the first place of each ticket in this line.
+        asked: offer -> number of tickets that ask for it.
     """
 
     tickets: tuple[Ticket, ...] = ()
@@ -238,24 +237,24 @@ class QueueSnapshot:
     """Everything one admission decides on.
 
     Attributes:
-        devices: of one machine; None while they are not known: nobody is admitted to a GPU then.
-        pools: of a cluster, where devices are counted; None on one machine, and while they are not known.
-        bound: leases whose pod has its place: `pools` counts their devices as taken already.
-        queue: whose line it is where it is not ours (``Kueue``, ``KAI``): everybody is admitted at once.
-        held_up: offers whose first in line was admitted and finds no device: something outside this hub took it, or its
+        devices: devices of one machine. None on a cluster, and while they are not known: nobody gets a GPU then.
+        pools: counted devices of a cluster. None on one machine, and while they are not known.
+        bound: leases whose pod has a node; `pools` counts their devices as taken.
+        queue: name of the external queue (``Kueue``, ``KAI``) that decides instead, so that all are admitted at once.
+        held_up: offers whose last admitted server finds no device, because something outside this hub took it or its
             machine does not answer.
-        held_up_on: of such an offer the nodes that this concerns; an offer that is not in it is held up everywhere.
+        held_up_on: held-up offer -> nodes that are affected. An offer that is missing is held up everywhere.
         held_back: admitted tickets that the start brake does not count, because their pod is not placed yet.
-        node_sets: ticket -> the nodes of the cluster that its server may use. A ticket that is not in it may use those
-            that all servers may, as far as anybody knows.
-        node_of: lease -> the node of its pod.
-        closed: `Device.identity` of devices that nobody new is given (``cordons.py``).
-        over_quota: offers that the cluster takes no pod of now, and why. tried: of these, those that one start may try.
-        tickets: waiting and admitted ones, in any order.
-        leases: all that have not ended.
-        lifetime: what a new lease may last at most; None: no limit is enforced, and "at most" is never said.
-        start_allowance: a start takes at most this long, or it is ended.
-        queues: the lines of the tickets by pool, where somebody keeps them; None: they follow from the tickets.
+        node_sets: ticket -> nodes that its server may use. A ticket that is missing may use the nodes that all may use.
+        node_of: lease -> node of its pod.
+        closed: `Device.identity` of devices that are not given to anybody new (``cordons.py``).
+        over_quota: offers whose pods the cluster refuses now -> reason.
+        tried: offers of `over_quota` that one start may try.
+        tickets: waiting and admitted tickets, in any order.
+        leases: leases that have not ended.
+        lifetime: maximum duration of a new lease. None if no limit is enforced; then there are no upper bounds.
+        start_allowance: maximum duration of a start.
+        queues: pool -> line, if it is kept up to date elsewhere. None if it has to be built from the tickets.
     """
 
     offers: tuple[GpuOffer, ...]
@@ -279,11 +278,11 @@ class QueueSnapshot:
     tried: frozenset[OfferId] = frozenset()
 
     def silent(self, pool: str) -> bool:
-        """A machine of the cluster that has some of this pool does not answer."""
+        """Whether a node of the cluster that has devices of this pool does not answer."""
         found = (self.pools or {}).get(OfferId(pool))
         return found is not None and found.silent
 
     @property
     def starting(self) -> int:
-        """How many servers are between admission and ready, as far as the start brake counts."""
+        """Number of servers between admission and ready, as far as the start brake counts them."""
         return sum(1 for t in self.tickets if t.state is TicketState.ADMITTED and t.id not in self.held_back)

@@ -1,8 +1,7 @@
-"""What is sure to be had where each start may use some nodes only, wherever the scheduler puts the others.
+"""Capacity of a pool in which each server may use some nodes only.
 
-The scheduler places whoever it likes first, where it likes, so one more start is sure of a device only where those
-ahead of it cannot fill all of its nodes, and it fills none of theirs. Pure. Not here: who is ahead (``admission.py``),
-and which nodes a start may use (``cluster/placement.py``).
+The scheduler places pods in any order on any allowed node. One more start is therefore sure of a device only if the
+tickets ahead cannot fill all of its nodes, and it does not take a device that one of them needs.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ class NodeRooms:
         self._slots: dict[int, dict[str, int]] = {}
 
     def free(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> int:
-        """How many such wishes are sure of a device, wherever those ahead are placed."""
+        """Return how many such wishes are sure of a device, wherever the scheduler places those ahead."""
         slots = self._slots_of(wish.share)
         mine = {node: slots[node] for node in wish.nodes if slots.get(node)}
         wanted = Counter[frozenset[str]]()
         for other, count in ahead.items():
-            # a device loses at most so many slots of one size to a share of another
+            # the number of slots that a share of another size costs at most
             wanted[self._open_to(other).intersection(mine)] += count * -(-other.share // wish.share)
         return sum(mine.values()) - most_placed(wanted, mine)
 
     def fits(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
-        """It is sure of a device, and takes none away that somebody ahead needs."""
+        """Whether the wish is sure of a device and takes none that somebody ahead needs."""
         if self.free(wish, ahead) < 1:
             return False
         return not any(other != wish and self._hinders(wish, other, ahead) for other in ahead)
@@ -55,12 +54,12 @@ class NodeRooms:
         return self.free(other, +rest) < 1
 
     def _open_to(self, wish: NodeWish) -> frozenset[str]:
-        """Those of its nodes that have a device free for it."""
+        """Return the nodes of the wish that have room for it."""
         slots = self._slots_of(wish.share)
         return frozenset(node for node in wish.nodes if slots.get(node))
 
     def _slots_of(self, share: int) -> dict[str, int]:
-        """Node -> how many of this share it has room for; nodes without any are left out."""
+        """Return node -> number of this share that fit; nodes without room are left out."""
         if share not in self._slots:
             counted = (
                 (node, sum(room // share * count for room, count in each.room.items()))
@@ -71,9 +70,11 @@ class NodeRooms:
 
 
 def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) -> int:
-    """How many can be placed at most: set of nodes -> how many want one of them; node -> how many it takes.
+    """Return how many can be placed at most, as a maximum flow by augmenting paths.
 
-    A maximum flow by augmenting paths. Nodes that the same sets have are one.
+    Args:
+        wanted: set of nodes -> number of wishes for one of them.
+        slots: node -> number of free slots. Nodes that belong to the same sets are treated as one.
     """
     wishes = [(nodes, count) for nodes, count in wanted.items() if nodes and count > 0]
     if len(wishes) < 2:
@@ -94,14 +95,14 @@ class _Flow:
         self._placed: dict[tuple[int, ...], Counter[int]] = {group: Counter() for group in room}
 
     def place(self, number: int) -> int:
-        """Place as many of this wish as go, moving others where they may go as well."""
+        """Place as many of this wish as possible; other wishes are moved if necessary."""
         placed = 0
         while placed < self._counts[number] and (moved := self._move(number, self._counts[number] - placed, set())):
             placed += moved
         return placed
 
     def _move(self, number: int, count: int, seen: set[tuple[int, ...]]) -> int:
-        """Find room for up to `count` of this wish; how many found it."""
+        """Find room for up to `count` of this wish and return for how many it was found."""
         groups = [group for group in self._placed if number in group and group not in seen]
         for group in groups:
             if found := min(count, self._left[group]):
@@ -119,7 +120,7 @@ class _Flow:
 
 
 def nodes_of(rooms: Mapping[str, NodeRoom], allowed: frozenset[str] | None) -> frozenset[str]:
-    """Of a pool's nodes those that a start may use; `allowed` None: those that all may."""
+    """Return the nodes of a pool that a server may use. `allowed` is None for the nodes that all may use."""
     if allowed is None:
         return frozenset(node for node, room in rooms.items() if not room.barred)
     return frozenset(node for node in rooms if node in allowed or node == NO_NODE)

@@ -1,7 +1,4 @@
-"""The line of each pool: its waiting tickets in the order of their places, made anew, or kept as tickets come and go.
-
-Not here: who of them is next, and what they are told (``admission.py``).
-"""
+"""The line of each pool: its waiting tickets in the order of their places, built once or kept up to date."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from hub_extensions.core.queue.model import PoolQueue, Ticket, TicketState
 
 
 def pool_queues_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mapping[str, PoolQueue]:
-    """The lines of these tickets."""
+    """Return pool -> line of these tickets."""
     entries: dict[str, list[tuple[int, Ticket]]] = {}
     asked: dict[str, Counter[OfferId]] = {}
     for ticket in tickets:
@@ -35,7 +32,7 @@ def _place(entry: tuple[int, Ticket]) -> int:
 
 
 def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[int, tuple[OfferId, ...]]]:
-    """Pool -> its first place there, and what it asks of it."""
+    """Return pool -> the ticket's first place and its offers there."""
     found: dict[str, tuple[int, tuple[OfferId, ...]]] = {}
     if ticket.state is not TicketState.WAITING:
         return found
@@ -49,7 +46,7 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
 
 @dataclass
 class _QueueBuilder:
-    """One line that changes."""
+    """A line that changes."""
 
     tickets: list[Ticket] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -78,7 +75,7 @@ class _QueueBuilder:
 
 
 class PoolQueueIndex:
-    """The lines, kept: a ticket that comes or goes costs a search for its place, however many wait."""
+    """Keeps the lines up to date: adding or removing a ticket costs one binary search per line."""
 
     def __init__(self, pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket] = ()) -> None:
         self.pool_of = pool_of
@@ -89,14 +86,13 @@ class PoolQueueIndex:
         self._known = {ticket.id: ticket for ticket in tickets}
 
     def put(self, ticket: Ticket) -> None:
-        """It is so from now on."""
+        """Add a ticket, or replace it by this version."""
         self.drop(ticket.id)
         self._known[ticket.id] = ticket
         for pool, (place, offers) in _places(self.pool_of, ticket).items():
             self._pools.setdefault(pool, _QueueBuilder()).put(place, offers, ticket)
 
     def drop(self, ticket_id: str) -> None:
-        """It is gone."""
         ticket = self._known.pop(ticket_id, None)
         if ticket is None:
             return
@@ -104,5 +100,5 @@ class PoolQueueIndex:
             self._pools[pool].drop(place, offers, ticket)
 
     def queues(self) -> Mapping[str, PoolQueue]:
-        """The lines as they are now; what is given out does not change any more."""
+        """Return the lines as they are now. The returned values never change."""
         return {pool: kept.value() for pool, kept in self._pools.items() if kept.tickets}

@@ -1,7 +1,7 @@
-"""Offers that are held back because the cluster refused a pod: the quota of the hub's namespace is used up.
+"""Offers that are held back because the quota of the hub's namespace is used up and the cluster refused a pod.
 
-Nobody can see from here how much of a quota is left, so it is tried: by one start each minute, and by one as soon as a
-server ends. Until one is taken, nobody else is let in to that offer. Pure.
+The hub cannot read how much of a quota is left. So one start tries it every minute and when a server ends. Until the
+cluster accepts a pod, nobody else is admitted to that offer.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ TRY_AGAIN = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class QuotaHold:
-    """One offer that is held back.
+    """The hold of one offer.
 
     Attributes:
-        why: what is used up, in the hub's words. since: of the first refusal in a row, at: of the last.
-        freed: a server has ended since.
+        why: which quota is used up.
+        since: time of the first refusal in a row.
+        at: time of the last refusal.
+        freed: a server has ended since then.
     """
 
     why: Reason
@@ -38,7 +40,7 @@ Holds = Mapping[OfferId, QuotaHold]
 
 
 def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason], now: datetime) -> Holds:
-    """After a start of this offer that failed. CPU only is nobody's line."""
+    """Return the holds after a failed start of this offer. CPU only is never held back."""
     if cause != QUOTA or offer == CPU:
         return holds
     said = next((reason for reason in reasons if reason.reason == "quota-used-up-of"), None)
@@ -49,12 +51,12 @@ def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason],
 
 
 def server_ended(holds: Holds) -> Holds:
-    """There may be room again."""
+    """Return the holds after a server has ended: one start may try the quota again."""
     return {offer: replace(hold, freed=True) for offer, hold in holds.items()}
 
 
 def accepted(holds: Holds, offer: OfferId, admitted: datetime) -> Holds:
-    """The cluster took a pod of this offer whose start was admitted then: after the last refusal it lifts the hold."""
+    """Lift the hold of an offer if the cluster accepted a pod that was admitted after the last refusal."""
     hold = holds.get(offer)
     if hold is None or admitted < hold.at:
         return holds
@@ -62,7 +64,7 @@ def accepted(holds: Holds, offer: OfferId, admitted: datetime) -> Holds:
 
 
 def to_try(holds: Holds, tickets: Iterable[Ticket], now: datetime) -> frozenset[OfferId]:
-    """Of the offers that are held back those of which one start may try now; none does while one is on its way."""
+    """Return the held offers that one start may try now. An offer with a start under way is not among them."""
     due = {offer for offer, hold in holds.items() if hold.freed or now - hold.at >= TRY_AGAIN}
     if not due:
         return frozenset()

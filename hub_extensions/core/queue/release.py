@@ -1,10 +1,9 @@
-"""Whether a server on one machine is gone, and whether its device is free: on what evidence a lease ends.
+"""Decide on one machine whether a server is gone and whether its device is free, which ends its lease.
 
-Each server's processes carry the mark of its lease. That none does is evidence only where the marks of the accounts
-under which this hub starts servers can be read. Elsewhere nothing follows from their absence, however long it lasts:
-then a lease ends when the hub says that the server stopped, or when its process is known to be dead, and the driver
-lists no process on the device. Where the driver's list says nothing, the spawner's own poll has to say it.
-Not here: how it is read (``adapters/linux/procfs.py``, ``adapters/nvml``), and who is told.
+Each server's processes carry the mark of its lease. The absence of a mark is evidence only if the marks of all accounts
+under which this hub starts servers can be read. Otherwise a lease ends when the hub reports the server as stopped, or
+its process is known to be dead, and the driver lists no process on the device. If the driver's list is not available,
+the spawner's own poll has to report the stop.
 """
 
 from __future__ import annotations
@@ -13,17 +12,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 FIRST_PERSON = 1000
-"""Debian and Ubuntu number people's accounts from here."""
+"""First uid of people's accounts on Debian and Ubuntu."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a process may see of the others of its machine.
+    """The processes of the machine that this process can see.
 
     Attributes:
-        account: its own uid. unread: the accounts of live processes whose marks it may not read.
-        hidden: processes of other accounts are not shown at all (``hidepid``).
-        whole: it sees all processes of the machine, not those of a container alone.
+        account: its own uid.
+        unread: accounts of live processes whose marks it may not read.
+        hidden: processes of other accounts are not visible at all (``hidepid``).
+        whole: it sees all processes of the machine, not only those of a container.
     """
 
     account: int
@@ -34,16 +34,20 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSigns:
-    """What is known of one lease. None: it is not known.
+    """Evidence about one lease.
 
     Attributes:
-        process: the process of its server is there; False: it is known to be dead; None also where the lease has none.
-        marked: a process carries its mark. marks_are_evidence: that none does is evidence.
-        ending: the lease is ending already. unseen: for a minute nothing of a running one has been there.
-        stopped: the hub says that this run of the server has stopped; after its spawner's own poll, where `polled`.
-        on_device: the driver lists a process on its device that no other lease accounts for; None: its list says
-            nothing. readable: the device could be read, or is known to be gone.
-        adopted: it ran before this product, so nothing of it carries a mark.
+        process: whether its server's process lives. None if that is not known, or the lease names no process.
+        marked: a process carries its mark.
+        marks_are_evidence: the absence of a mark is evidence.
+        ending: the lease is ending already.
+        unseen: no process of a running lease has been seen for a minute.
+        stopped: the hub reports this run of the server as stopped.
+        polled: the hub's report follows a poll of the spawner.
+        on_device: whether the driver lists a process on its device that belongs to no other lease. None if the list is
+            not available.
+        readable: the device could be read, or is known to be gone.
+        adopted: the server ran before this product was installed, so none of its processes carries a mark.
         has_process: the lease names a process.
     """
 
@@ -61,11 +65,11 @@ class LeaseSigns:
 
 
 def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bool) -> bool:
-    """Is it evidence that no process carries the mark of a lease?
+    """Whether the absence of a lease's mark is evidence that its server is gone.
 
     Args:
-        accounts: those under which its server runs, or would run; none: they are not known.
-        seen_here: a process of it was seen before, so it is not in another container.
+        accounts: accounts under which the server runs. Empty if they are not known.
+        seen_here: a process of the server was seen before, so it does not run in another container.
     """
     if not (seen_here or sight.whole):
         return False
@@ -75,12 +79,12 @@ def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bo
     if accounts:
         return not sight.unread & set(accounts)
     if sight.account == 0:
-        return not sight.unread  # root that may not read all: no account is known to be readable
+        return not sight.unread  # if root may not read all, no account is known to be readable
     return all(uid < FIRST_PERSON for uid in sight.unread)
 
 
 def is_gone(signs: LeaseSigns) -> bool:
-    """Nothing of the server of a running lease is left, whatever the hub says."""
+    """Whether nothing of the server of a running lease is left, whatever the hub reports."""
     if signs.process:
         return False
     if signs.has_process:
@@ -89,21 +93,21 @@ def is_gone(signs: LeaseSigns) -> bool:
 
 
 def is_released(signs: LeaseSigns) -> bool:
-    """The device of an ending lease is free: the proof."""
+    """Whether it is proved that the device of an ending lease is free."""
     if signs.process or signs.marked or not signs.readable or signs.on_device:
         return False
     if signs.marks_are_evidence:
-        return True  # the driver may list none for us: the marks have to do
+        return True  # the driver may list no processes for this account
     if signs.on_device is None:
         return signs.stopped and signs.polled
     return signs.stopped or signs.process is False
 
 
 def is_unproved(signs: LeaseSigns, *, listed: bool | None) -> bool:
-    """It does not end by itself because evidence is lacking, so an admin may release it; nothing of it is known.
+    """Whether a lease cannot end by itself because evidence is missing, so that an administrator may release it.
 
     Args:
-        listed: the hub has this run of the server; None: not known.
+        listed: whether the hub lists this run of the server. None if it is not known.
     """
     if signs.process or signs.marked or signs.on_device or signs.marks_are_evidence or is_released(signs):
         return False

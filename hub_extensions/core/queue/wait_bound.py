@@ -1,7 +1,6 @@
-"""How long a wait will be: an interval and an upper limit, or an honest "unknown".
+"""The wait as a value, and its upper bound ("at most") that follows from enforced limits.
 
-This module has the upper bound ("at most") that follows from enforced limits. The quantiles are learned from finished
-uses in ``core/forecast``.
+The quantiles are learned from finished uses in ``core/forecast``.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from hub_extensions.core.queue.discipline import slots
 from hub_extensions.core.text.reasons import Reason, explain
 
 START_ALLOWANCE = timedelta(minutes=3)
-"""A start that takes longer is ended, where the admin's time-outs are not longer: the lifetime runs from ready on."""
+"""A start that takes longer is ended, unless the administrator's timeouts are longer. The lifetime begins at ready."""
 
 RELEASE_ALLOWANCE = timedelta(minutes=1)
 """Saving notebooks, stopping the server and ending left-overs (SIGTERM, 10 s, SIGKILL) take less."""
@@ -28,13 +27,13 @@ class WaitForecast:
 
     Attributes:
         now: it starts without a wait; the quantiles are zero then.
-        p10, p50, p90: the wait is shorter than this with that probability; None is not known.
-        at_most: proved by limits that are enforced; None where nothing enforces one.
-        reason: why this long, or why it is not known; None: nothing is to be said.
-        soon: the probability to start within 15 min, 1 h and 4 h; empty: not known.
-        as_of: when the quantiles were computed, by the wall clock; None: they are not known, or follow from now.
-        note: ``few-data``: too few uses have ended to know the quantiles; ``rough``: there were few busy times yet, or
-            they missed often of late.
+        p10, p50, p90: the wait is shorter than this with that probability. None if it is not known.
+        at_most: the upper bound that enforced limits prove. None if there is no such limit.
+        reason: why the wait is this long, or why it is not known. None if there is nothing to explain.
+        soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
+        as_of: when the quantiles were computed, by the wall clock. None if there are none.
+        note: ``few-data`` if too few uses have ended to know the quantiles; ``rough`` if there were few busy times
+            yet, or recent quantiles missed often.
     """
 
     now: bool
@@ -50,26 +49,26 @@ class WaitForecast:
 
 @dataclass(frozen=True, slots=True)
 class StartBrake:
-    """So many servers start at once at most, CPU only included, and a start takes so long at most, or it is ended."""
+    """The start brake: at most `most` servers start at once, CPU only included, and a start takes at most `takes`."""
 
     most: int
     takes: timedelta
 
     def wait(self, before: int) -> timedelta:
-        """How long it may hold somebody back whose GPU is free.
+        """Return how long the brake may hold back a ticket whose GPU is free.
 
-        All starts may have been taken a moment before, by servers that came later and could have theirs at once. From
-        then on whoever came first starts first: where `most` starts last `takes` each, as many end in that time.
+        All starts may just have been taken by later tickets that could start at once. From then on tickets start in
+        the order of their places, and `most` starts end every `takes`.
 
         Args:
-            before: how many wait who came before, in whatever line.
+            before: number of waiting tickets, of all lines, with an earlier place.
         """
         return (1 + before // self.most) * self.takes
 
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A share of a device that is taken; `ends_at` None: nothing enforces an end."""
+    """A share of a device that is taken. `ends_at` is None if no limit enforces an end."""
 
     device: str
     share: int
@@ -77,36 +76,38 @@ class Holding:
 
 
 def starts_now(reason: Reason) -> WaitForecast:
-    """No wait at all."""
+    """Return a wait of zero."""
     zero = timedelta(0)
     return WaitForecast(True, zero, zero, zero, zero, reason)
 
 
 def unknown(reason: Reason) -> WaitForecast:
-    """Nothing can be said of the wait."""
+    """Return a wait that is not known."""
     return WaitForecast(False, None, None, None, None, reason)
 
 
 QueueForecast = Callable[[int, int], WaitForecast]
-"""The wait by place in one line, the first is 0, and how many wait in all lines who came before. Found when it is asked
-for: of a long line most of it nobody asks."""
+"""Returns the wait for a place in one line, from 0, and the number of earlier tickets in all lines.
+
+A function, because most places of a long line are never read.
+"""
 
 
 def silent(reason: Reason) -> QueueForecast:
-    """A line of which nothing can be said."""
+    """Return a line without bounds, for this reason."""
     nothing = unknown(reason)
     return lambda place, before: nothing
 
 
 def after_other_starts(brake: StartBrake, before: int) -> WaitForecast:
-    """Nothing is missing but a start: the start brake holds it back."""
+    """Return the wait of a ticket that only the start brake holds back."""
     return _at_most(brake.wait(before), explain("others-start"))
 
 
 def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
-    """Of several lines, any of which may be the first to serve: the best limit, and the best interval.
+    """Combine the waits in several lines, any of which may serve first: the lowest bound and the best interval.
 
-    Of nothing that is known the first says why.
+    If none is known, the reason of the first is kept.
     """
     bound = min(forecasts, key=lambda each: timedelta.max if each.at_most is None else each.at_most)
     likely = min(forecasts, key=lambda each: timedelta.max if each.p90 is None else each.p90)
@@ -114,10 +115,11 @@ def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
 
 
 def within_max_wait(forecast: WaitForecast, left: timedelta, max_wait: timedelta) -> WaitForecast:
-    """No limit beyond the end of the place is said, for then its turn does not come any more.
+    """Remove an upper bound that lies beyond the end of the place in line.
 
     Args:
-        left: how long the place lasts from now on. max_wait: how long a place lasts.
+        left: remaining time of the place.
+        max_wait: duration of a place.
     """
     if forecast.at_most is None or forecast.at_most <= left:
         return forecast
@@ -136,18 +138,17 @@ def forecast_queue(
     now: datetime,
     by_others_too: bool = False,
 ) -> QueueForecast:
-    """The wait of each place in one pool's line.
+    """Return the upper bound of each place in one pool's line.
 
-    The line is played forward with everybody using his time to the full, and every start as late as it can be: each
-    device is given back when its last enforced end has come, the next in line takes it for `lifetime`, and so on. What
-    really happens can only be sooner.
+    The worst case is computed: all servers use their full lifetime and every start is as late as possible. Each device
+    is released at its last enforced end, the next in line takes it for `lifetime`, and so on.
 
     Args:
-        devices: identities of the devices of the pool that are ours to give.
+        devices: identities of the devices of the pool that this hub may give.
         holdings: shares of them that are taken now.
-        shares: all that anybody in line may be given of a device, in any order.
-        places: how many places of the line will be asked for.
-        lifetime: what a new holder may keep it at most; None: nothing is promised.
+        shares: the shares of a device that tickets in line may be given.
+        places: number of places whose bound will be read.
+        lifetime: maximum time for which a new holder keeps a device. None if there is no limit.
         by_others_too: others than this hub's servers may take devices of the pool before the line does.
     """
     if lifetime is None:
@@ -170,7 +171,7 @@ def _at_most(bound: timedelta, reason: Reason) -> WaitForecast:
 
 
 Latest = Callable[[int], "datetime | None"]
-"""When a place is given a device at the latest; None (and for all behind): nothing enforces it."""
+"""Returns the latest time at which a place is given a device, or None (also for all behind) if no limit enforces it."""
 
 
 def _latest_starts(
@@ -196,10 +197,10 @@ def _never(place: int) -> None:
 def _latest_starts_of_mixed_shares(
     devices: Collection[str], held: Sequence[Holding], turn: timedelta, now: datetime
 ) -> Latest:
-    """A bound that packing cannot break: shorter use ahead may pack shares less well (Graham's anomalies, 1966).
+    """Return a bound for shares of different sizes, which may be packed worse if uses end sooner (Graham 1966).
 
-    In each turn after the last of today's ends at least as many start as there are cards: else one of them is empty,
-    and the first in line fits on it. A card that somebody holds without an end is none of them.
+    In each turn after the last of the current ends at least as many servers start as there are cards: otherwise a card
+    would be empty, and the first in line would fit on it. Cards that are held without an end do not count.
     """
     endless = {holding.device for holding in held if holding.ends_at is None}
     cards = len(set(devices) - endless)
@@ -213,10 +214,10 @@ def _latest_starts_of_mixed_shares(
 def _latest_starts_of_equal_shares(
     devices: Sequence[str], held: Sequence[Holding], share: int, places: int, turn: timedelta, now: datetime
 ) -> Latest:
-    """Equal shares are equal slots: first come, first served on them only gets sooner when somebody ends sooner.
+    """Return the bound for equal shares, where an earlier end makes nobody later.
 
-    The k-th to come takes the slot that is free next, for a turn. From where all slots lie within one turn on, they
-    take turns in one order.
+    Each in line takes the slot that is free next, for one turn. Once all slots become free within one turn, they are
+    taken in the same order again and again.
     """
     free_at = _free_at(devices, held, slots(WHOLE, share), now)
     if not free_at:
@@ -238,7 +239,10 @@ def _latest_starts_of_equal_shares(
 
 
 def _free_at(devices: Sequence[str], held: Sequence[Holding], on_one: int, now: datetime) -> list[datetime]:
-    """When each place for one share is free; one that nothing frees is none. Of too many on a device the first wait."""
+    """Return when each slot becomes free. Slots without an enforced end are left out.
+
+    If a device holds more shares than fit, the first ends do not free a slot.
+    """
     ends: dict[str, list[datetime | None]] = {device: [] for device in devices}
     for holding in held:
         end = holding.ends_at

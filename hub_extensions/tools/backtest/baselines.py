@@ -1,4 +1,4 @@
-"""What others would say at the same moment: the baselines of the protocol. Each sees only what happened up to now."""
+"""Simple methods that the forecast is compared with. Each uses only what happened before the join."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ LIMITS = "limits, played"
 PAST_MEAN = "past mean, played"
 LAST_FIFTY = "median of the last 50"
 MATURED = 150
-"""Errors of a simple method from which its interval is made."""
+"""Number of last errors from which the interval of a simple method is computed."""
 FEWEST_MATURED = 20
-"""With fewer it has none: a 0.9 quantile of less than 20 is a guess."""
+"""Minimum number of errors for an interval."""
 CLIP = 2.5
-"""Its interval is at most so much log time wide, to either side."""
+"""Maximum width of the interval to either side, in log time."""
 
 _Life = Callable[[LogSession], float]
 
 
 @dataclass
 class Baselines:
-    """Their common memory: the last waits, completions, and each user's last lives."""
+    """The data of the simple methods: the last waits and completions, and each user's last uses."""
 
     waits: deque[float] = field(default_factory=lambda: deque(maxlen=50))
     all_waits: deque[float] = field(default_factory=lambda: deque(maxlen=1000))
@@ -36,19 +36,19 @@ class Baselines:
     count: int = 0
 
     def started(self, wait: float) -> None:
-        """Somebody who waited is given a GPU."""
+        """Record a wait that is over."""
         self.waits.append(wait)
         self.all_waits.append(wait)
 
     def ended(self, session: LogSession, lasted: float, now: float) -> None:
-        """A use is over."""
+        """Record a finished use."""
         self.ends.append(now)
         self.lives.setdefault(session.user, deque(maxlen=2)).append(lasted)
         self.lived += lasted
         self.count += 1
 
     def predict(self, world: World, session: LogSession, now: float) -> dict[str, float]:
-        """Name -> the wait in seconds."""
+        """Return method -> forecast wait in seconds."""
         last = self.waits[-1] if self.waits else 0.0
         ahead = len(world.waiting) - 1
         rate = len(self.ends) / max(1.0, now - self.ends[0]) if self.ends else 0.0
@@ -76,7 +76,7 @@ class Baselines:
         return sum(own) / len(own) if own else self._mean()
 
     def _planned(self, world: World, now: float, session: LogSession, life: _Life) -> float:
-        """Who is over the guess already: as long again as it has lasted, within the limit (Tsafrir doubles too)."""
+        """Plan with guessed lives. A use that exceeds its guess is assumed to last twice its age, within the limit."""
 
         def whole(each: LogSession) -> float:
             return min(life(each), _limit(each))
@@ -89,17 +89,17 @@ class Baselines:
 
 
 class PointCorrection:
-    """An interval around a point: moved by its last errors in log time, all alike, as the protocol's reference does."""
+    """An interval around a point forecast, from its last errors in log time with equal weights."""
 
     def __init__(self) -> None:
         self._errors: deque[float] = deque(maxlen=MATURED)
 
     def matured(self, point: float, waited: float) -> None:
-        """What was said came true."""
+        """Record the error of a forecast whose wait is over."""
         self._errors.append(log_time(waited) - log_time(point))
 
     def around(self, point: float) -> Interval:
-        """The point is the median; with few errors it is all there is."""
+        """Return the interval with the point as its median. With too few errors all quantiles are the point."""
         count = len(self._errors)
         if count < FEWEST_MATURED:
             return Interval(point, point, point)

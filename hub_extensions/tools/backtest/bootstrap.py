@@ -1,4 +1,4 @@
-"""How sure a comparison is. Waits of one busy episode are alike, so whole episodes are drawn again, not waits."""
+"""Confidence of a comparison by resampling whole busy episodes, because waits of one episode are not independent."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hub_extensions.tools.backtest.replay import ScoredForecast
 
 RESAMPLED = 200
 Ratios = tuple[float, ...]
-"""Of each redrawn log: our error to another's."""
+"""Ratio of our error to another method's, for each resampled log."""
 ErrorOf = Callable[[Interval, float], float]
 
 
 def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -> Ratios:
-    """Our error, the mean over the seeds, to that of `other`; of every run the same draws, none where it is missing."""
+    """Return the ratios of our mean error over the seeds to that of `other`; empty if `other` is missing."""
     episodes: dict[int, list[float]] = {}
     for each in forecasts:
         if other in each.others:
@@ -33,16 +33,16 @@ def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -
 
 
 def spread(ratios: Ratios) -> tuple[float, float] | None:
-    """Nine of ten of them lie from here to there; None: there are none."""
+    """Return the range that contains nine of ten ratios, or None if there are none."""
     ordered = sorted(ratios)
     return (ordered[int(0.05 * len(ordered))], ordered[int(0.95 * len(ordered))]) if ordered else None
 
 
 def geometric_means(runs: Sequence[Ratios]) -> Ratios:
-    """Of each redraw the geometric mean over the runs, each of which was redrawn by itself."""
+    """Return the geometric mean over the runs for each resampling; each run was resampled separately."""
     return tuple(geometric_mean(ratios) for ratios in zip(*(run for run in runs if run), strict=True))
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of ratios."""
+    """Return the geometric mean of ratios."""
     return math.exp(sum(math.log(max(value, 1e-9)) for value in values) / len(values)) if values else math.nan

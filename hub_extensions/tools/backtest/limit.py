@@ -1,6 +1,6 @@
-"""What the service would tell as "at most" at the same moment: the bound of the limits, with the longest of the log.
+"""The upper bound that the service would show at the same moment, with the longest limit of the log.
 
-Sessions of several devices count as as many places, which proves nothing of them: a session waits for all at once.
+A session of several devices counts as that many places. For such sessions the bound is no proof.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ BRAKE = StartBrake(QueueLimits().max_starting, START_ALLOWANCE)
 
 
 def bound_of(world: World, longest: float, now: float) -> float | None:
-    """Seconds until the last in line starts at the latest; None: nothing is enforced.
+    """Return the latest start of the last in line in seconds, or None if no limit is enforced.
 
     Args:
-        longest: the longest that anybody of this log may run, seconds.
+        longest: the longest limit of this log, in seconds.
     """
     at = _at(now)
     holdings = tuple(
@@ -51,5 +51,5 @@ def _end(session: LogSession, since: float) -> datetime | None:
 
 
 def _share(session: LogSession, slices: int) -> int:
-    """As the hub's offers say it: seven of 1/7 fit on one device."""
+    """Return the share in thousandths, as the hub's offers have it."""
     return WHOLE if session.slices == slices else WHOLE * session.slices // slices

@@ -1,9 +1,8 @@
-"""A log is played on a pool event by event; at each join that has to wait, everybody is asked for the wait.
+"""Replay a log on a pool event by event and record, at each join that has to wait, the forecasts of all methods.
 
-The forecast is asked as the service asks it: who holds what since when, who waits, what ended before. Nothing of the
-future is handed on, but for `progress`: that share of those who run reports its end, within 10 %. What is simulated and
-what came true is recorded first. What is shown follows from the record (``replay.py``), so other rules and other cuts
-of the log need no second simulation.
+The forecast gets the same inputs as in the service: holders, waiting sessions, finished uses. The only knowledge of the
+future is `progress`: this share of the running sessions reports its end within 10 %. The shown forecasts are derived
+from the recording (``replay.py``), so other rules and other cuts of the log need no second simulation.
 """
 
 from __future__ import annotations
@@ -26,21 +25,25 @@ from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, Worl
 
 POOL = "pool"
 REPORTED = 0.1
-"""A progress report is off by at most this."""
+"""Maximum relative deviation of a progress report."""
 
 
 @dataclass(slots=True)
 class RecordedWait:
-    """One wait of the log, and what was said at the join. Seconds.
+    """One wait of the log with the forecasts at the join, in seconds.
 
     Attributes:
-        number: of the session. episode: of the busy episode, from the first who waits to an empty line.
-        first_joined: when the first in line joined; None: it is the first itself.
+        number: of the session.
+        episode: number of the busy episode, from the first waiting session to an empty line.
+        first_joined: when the first in line joined. None if it is the first itself.
         state: of the line at the join; empty if the recorder was not asked to describe it.
-        simulated: with each seed; empty: nobody was asked.
-        points: what the simple methods say. bound: of the waits, as in QBETS. limits: of the limits, if they are known.
-        at_most: what the service would prove. took: seconds of a processor.
-        started: when it was over.
+        simulated: our interval with each seed; empty if no forecast was made.
+        points: method -> forecast of the simple methods.
+        bound: the bound of QBETS. None if too few waits are known.
+        limits: the wait if all sessions use their limits. None if limits are not known.
+        at_most: the upper bound that the service would show. None if there is none.
+        took: processor seconds.
+        started: when the wait was over.
     """
 
     number: int
@@ -58,7 +61,7 @@ class RecordedWait:
 
     @property
     def real(self) -> float:
-        """How long the wait was."""
+        """The real wait."""
         return self.started - self.joined
 
 
@@ -66,7 +69,7 @@ class Recorder:
     """One log on one pool.
 
     Args:
-        since: the number of the first session at whose join everybody is asked.
+        since: number of the first session for which forecasts are made.
         describe: returns the state of the line at a join, for further methods that learn from it.
     """
 

@@ -1,4 +1,4 @@
-"""What would have been shown at the joins of a recorded log: some of it teaches, the rest counts."""
+"""Derive the forecasts that would have been shown at the joins of a recorded log, after a first part to learn from."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PROTOCOL = Cut(0.6, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class ScoredForecast:
-    """One forecast that counts: what each said, and what came true. Seconds. `bound`: "at most" of the limits."""
+    """One forecast that counts, of each method, with the real wait. Seconds. `bound` is the upper bound by limits."""
 
     number: int
     episode: int
@@ -56,11 +56,11 @@ class ScoredForecast:
 
 
 class Replay:
-    """One log on one pool, as the forecast would have met it.
+    """One log replayed on one pool.
 
     Args:
-        first: the place in the log of the first session whose forecast counts, where nothing is foretold before it;
-            None: the protocol's, with its warm-up.
+        first: number of the first session whose forecast counts; no forecast is made before it. None for the
+            protocol's, with its warm-up.
     """
 
     def __init__(

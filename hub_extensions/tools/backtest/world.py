@@ -1,6 +1,6 @@
-"""A pool of equal GPUs and its line, by the second: what really happens to a log on it, or would with other lives.
+"""A pool of equal GPUs and its line: replays a log, or plans it with other lives.
 
-Plain on purpose: a heap of ends and a list of who waits. It knows nothing of forecasts.
+It is kept simple, with a heap of ends and a list of waiting sessions, and independent of the forecast.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class LogSession:
-    """One row of a log. Times in seconds; `slices` of each of `devices` GPUs; `limit` None: there was none."""
+    """One row of a log. Times are seconds; `slices` of each of `devices` GPUs. `limit` is None if there was none."""
 
     number: int
     submit: float
@@ -27,7 +27,7 @@ class LogSession:
 
 @dataclass(slots=True)
 class Running:
-    """Who holds what since when."""
+    """A running session with its GPUs and its start."""
 
     session: LogSession
     since: float
@@ -35,7 +35,7 @@ class Running:
 
 
 class World:
-    """GPUs by their free slices, who runs, who waits."""
+    """The free slices of the GPUs, running sessions, and waiting sessions."""
 
     def __init__(self, gpus: int, slices: int, policy: str = "strict") -> None:
         self.slices, self.policy = slices, policy
@@ -48,7 +48,7 @@ class World:
         return self._ends[0][0] if self._ends else NEVER
 
     def end(self) -> Running:
-        """The next to end gives its slices back."""
+        """End the session that ends next and release its slices."""
         _, number = heapq.heappop(self._ends)
         over = self.running.pop(number)
         for place in over.places:
@@ -56,7 +56,7 @@ class World:
         return over
 
     def start(self, now: float, life: Callable[[LogSession], float]) -> list[LogSession]:
-        """Whoever may start now does."""
+        """Start all sessions that may start now and return them."""
         started: list[LogSession] = []
         at = 0
         while at < len(self.waiting):
@@ -81,7 +81,7 @@ class World:
     def planned(
         self, now: float, left: Callable[[Running], float], life: Callable[[LogSession], float], who: int
     ) -> float:
-        """How long this one waits if everybody lasts as long as given."""
+        """Return how long a session waits if all sessions last as long as given."""
         other = World(0, self.slices, self.policy)
         other.free = list(self.free)
         other.running = {number: Running(r.session, r.since, r.places) for number, r in self.running.items()}
@@ -100,7 +100,7 @@ class World:
 
 
 def fitting(free: Sequence[int], devices: int, slices: int) -> tuple[int, ...] | None:
-    """The fullest GPUs that have the slices free."""
+    """Return the fullest GPUs that have the slices free, or None if there are too few."""
     if devices == 1:
         best, at = NEVER, -1
         for place, room in enumerate(free):

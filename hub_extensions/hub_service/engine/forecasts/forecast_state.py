@@ -1,7 +1,6 @@
-"""The wait forecast's part of the state: what was computed last, what came true, and what is still to be learned.
+"""The wait forecast's part of the state: the last result, finished forecasts, and records that are not learned yet.
 
-It follows the changes that are written, like the rest of the state. Not here: who computes (``forecaster.py``), and
-which changes make a forecast come true (``outcomes.py``).
+It follows the committed changes, like the rest of the state.
 """
 
 from __future__ import annotations
@@ -37,20 +36,21 @@ from hub_extensions.hub_service.engine.state.clock import RunningClock
 
 ServerKey = tuple[str, str]
 UNREAD = 20_000
-"""Uses that ended and that nobody has learned from yet: no more are kept than are ever learned from."""
+"""Maximum number of finished uses that are kept until they are learned."""
 
 
 class ForecastState:
-    """What is known of likely waits.
+    """The state of the wait forecast.
 
     Attributes:
-        waits: the last computation's answer; None: there was none yet.
-        revision: grows with everything a wait follows from: tickets, leases, devices, pools.
-        stays, matured: not learned from yet; whoever learns takes them.
-        given: ticket -> forecasts that have not come true yet. records: pool -> the last that did.
-        joins: pool -> the last of those that were given at a join.
-        progress: what servers say of their own end, and when that is in running time.
-        past: what uses that began or are over say of the next.
+        waits: the result of the last computation. None if there was none yet.
+        revision: grows with every change of tickets, leases, devices and pools.
+        stays, matured: finished uses and forecasts that are not learned yet.
+        given: ticket -> its open forecasts.
+        records: pool -> its last finished forecasts.
+        joins: pool -> those of them that were given at a join.
+        progress: server -> its last progress report, and the reported end in running time.
+        past: usual start times and memory peaks.
     """
 
     def __init__(self) -> None:
@@ -66,26 +66,26 @@ class ForecastState:
         self._judged: dict[str, Accuracy] = {}
 
     def note_change(self) -> None:
-        """Something that a wait follows from has changed."""
+        """Note a change of something that waits depend on."""
         self.revision += 1
 
     def take(self, waits: LikelyWaits) -> None:
-        """A computation is over."""
+        """Store the result of a computation."""
         self.waits = waits
 
     # -------------------------------------------------------------- what is told
 
     def fresh(self, elapsed: float) -> LikelyWaits | None:
-        """The last answer; None: it is too old to be shown, or there is none."""
+        """Return the last result, or None if there is none or it is too old to be shown."""
         if self.waits is None or elapsed - self.waits.elapsed > VALID.total_seconds():
             return None
         return self.waits
 
     def of_ticket(self, ticket: Ticket, verdict: Verdict, offer: GpuOffer, clock: RunningClock) -> Verdict:
-        """What a waiting ticket is told, with how long it is likely to be.
+        """Return the verdict of a waiting ticket with its likely wait.
 
         Args:
-            offer: that its position is for.
+            offer: the offer that the position is for.
         """
         waits = self.fresh(clock.elapsed())
         if waits is None or verdict.forecast is None:
@@ -94,7 +94,7 @@ class ForecastState:
         pool = self._pool(waits, ticket, offer, likely)
         view = waits.pools.get(pool)
         if view is not None and pool != offer.pool:
-            view = replace(view, people=0)  # its habits are not those of what the offer is called
+            view = replace(view, people=0)  # its usual durations belong to another offer
         forecast = self._with_likely(verdict.forecast, likely, view, pool, offer.plain_name, waits, clock)
         reason = verdict.reason
         if reason.reason == "in-use" and view is not None and forecast.p90 is not None:
@@ -102,7 +102,7 @@ class ForecastState:
         return replace(verdict, forecast=forecast, reason=replace(reason, log_message=verdict.reason.log_message))
 
     def of_offer(self, stands: Availability, clock: RunningClock) -> Availability:
-        """How an offer stands, with how long its wait is likely to be."""
+        """Return the availability of an offer with its likely wait."""
         waits, offer = self.fresh(clock.elapsed()), stands.offer
         if waits is None or not offer.pool:
             return stands
@@ -112,12 +112,12 @@ class ForecastState:
         )
 
     def pool_of(self, waits: LikelyWaits, ticket: Ticket, offer: GpuOffer) -> str:
-        """The pool whose habits a ticket is told of."""
+        """Return the pool whose history the ticket's forecast is based on."""
         return self._pool(waits, ticket, offer, waits.tickets.get(ticket.id))
 
     @staticmethod
     def _pool(waits: LikelyWaits, ticket: Ticket, offer: GpuOffer, likely: Likely | None) -> str:
-        """Of several lines one of which is not known enough the others say something."""
+        """Return the first of the ticket's pools with enough data, as the simulation does."""
         if likely is None:
             return offer.pool
         pools = tuple(
@@ -149,13 +149,13 @@ class ForecastState:
     # -------------------------------------------------------------- its own record
 
     def accuracy(self, pool: str) -> Accuracy:
-        """How good the forecasts of a pool were."""
+        """Return the accuracy of a pool's forecasts."""
         if pool not in self._judged:
             self._judged[pool] = accuracy_of(pool, self.records.get(pool, ()))
         return self._judged[pool]
 
     def report(self, clock: RunningClock) -> ForecastReport:
-        """The forecast about itself."""
+        """Return the report on the forecast for administrators."""
         waits = self.fresh(clock.elapsed())
         views = {} if self.waits is None else self.waits.pools
         pools = (
@@ -186,7 +186,7 @@ class ForecastState:
     # -------------------------------------------------------------- what happens
 
     def remember(self, changes: Changes) -> None:
-        """These were written."""
+        """Follow committed changes."""
         if changes.tickets or changes.leases:
             self.revision += 1
         self.past.remember(changes)
@@ -197,12 +197,12 @@ class ForecastState:
             self._take(given)
 
     def restore(self, still_open: Iterable[Given]) -> None:
-        """After a restart: these have not come true yet."""
+        """Restore open forecasts after a restart."""
         for given in still_open:
             self._take(given)
 
     def came_true(self, stored: Iterable[Given]) -> None:
-        """After a restart: these did, in this order; what did since comes after them."""
+        """Restore finished forecasts after a restart, in this order; those finished since then come after them."""
         known = {given.id: given for given in stored}
         since = [given for some in self.records.values() for given in some]
         self.records, self.joins, self._judged = {}, {}, {}
@@ -226,10 +226,10 @@ class ForecastState:
             self.joins.setdefault(given.pool, deque(maxlen=LAST)).append(given)
 
     def record_progress(self, server: ServerKey, report: Progress, started: datetime, clock: RunningClock) -> bool:
-        """A server says when it is done; whether that counts.
+        """Record a server's progress report and return whether it was accepted.
 
         Args:
-            started: when it was ready, in running time.
+            started: when the server was ready, in running time.
         """
         before = self.progress.get(server)
         now = clock.utc_now()
@@ -242,6 +242,6 @@ class ForecastState:
         return True
 
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
-        """What a server says of its end; None: nothing, or it was over long ago."""
+        """Return a server's progress report and its end, or None if there is none or the end is long past."""
         found = self.progress.get(server)
         return None if found is None or now > found[1] + OVERDUE else found

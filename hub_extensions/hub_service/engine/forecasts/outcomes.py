@@ -1,4 +1,4 @@
-"""What came true of each forecast, from the very changes by which tickets change: in the same commit, or not at all."""
+"""Derive the outcome of each forecast from the changes of its ticket, so that both are committed together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hub_extensions.hub_service.engine.state.state import State
 
 
 def with_outcomes(state: State, changes: Changes) -> Changes:
-    """These changes with the forecasts that come true by them, or of which it is never known."""
+    """Add to the changes the forecasts whose tickets start, leave or change by them."""
     over = [
         _ended(state, given, how)
         for row in changes.tickets
@@ -22,7 +22,7 @@ def with_outcomes(state: State, changes: Changes) -> Changes:
 
 
 def _how(state: State, row: TicketRow) -> str:
-    """``started``, ``left``, ``changed``; "": it waits on as it was."""
+    """Return ``started``, ``left`` or ``changed``; "" if the ticket still waits unchanged."""
     before = state.tickets.get(row.ticket.id)
     if row.end is not None:
         return "left"
@@ -38,7 +38,7 @@ def _ended(state: State, given: Given, how: str) -> Given:
 
 
 def lost_forecasts(state: State) -> tuple[Given, ...]:
-    """Forecasts of tickets that do not wait any more, of which nothing came true that we know of."""
+    """Return the forecasts of tickets that no longer wait and whose outcome was not recorded."""
     waiting = {ticket.id for ticket in state.tickets.values() if ticket.state is TicketState.WAITING}
     gone = (given for ticket, some in state.forecasts.given.items() if ticket not in waiting for given in some)
     return tuple(_ended(state, given, "changed") for given in gone)

@@ -1,7 +1,4 @@
-"""What past uses say of the next one: how long a start usually takes, and how much memory a user needed last.
-
-It follows the uses that are written, like the rest of the state. Not here: waits (``forecast_state.py``).
-"""
+"""Statistics of past uses: how long a start usually takes, and how much memory a user needed last."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.usage import Use
 
 STARTS = 20
-"""The last starts of an offer that count."""
+"""Number of last starts of an offer that count."""
 FEW = 3
-"""Of fewer nothing is said."""
+"""Minimum number of starts for a usual start time."""
 PEAKS = 3
-"""The last uses of a user that count."""
+"""Number of a user's last uses that count."""
 
 
 class PastUses:
-    """What is known of uses that began, and of those that are over."""
+    """Start times by offer and memory peaks by user. It follows the committed changes."""
 
     def __init__(self) -> None:
         self._starts: dict[OfferId, deque[float]] = {}
@@ -31,14 +28,14 @@ class PastUses:
         self._begun: set[str] = set()
 
     def learn(self, records: Iterable[UsageRecord]) -> None:
-        """After a restart: the last records, those that ended last first."""
+        """Learn from the last records after a restart; `records` begins with the latest end."""
         for record in reversed(tuple(records)):
             if record.ready is not None and record.admitted is not None and not record.adopted:
                 self._started(record.offer, (record.ready - record.admitted).total_seconds())
             self._ended(record)
 
     def remember(self, changes: Changes) -> None:
-        """These were written."""
+        """Follow committed changes."""
         for use in changes.uses:
             if use.ready is not None and not use.adopted and use.key not in self._begun:
                 self._begun.add(use.key)
@@ -48,16 +45,16 @@ class PastUses:
             self._ended(record)
 
     def usual_start(self, offer: OfferId) -> float | None:
-        """From admission until ready, as it usually was; None: not known."""
+        """Return the usual seconds from admission until ready, or None if not known."""
         known = self._starts.get(offer, ())
         return median(known) if len(known) >= FEW else None
 
     def peak_of(self, user: str) -> int | None:
-        """The most memory that one of this user's last uses held; None: not known."""
+        """Return the highest memory peak of this user's last uses, or None if not known."""
         return max(self._peaks.get(user, ()), default=None)
 
     def forget(self, user: str) -> None:
-        """A deleted user."""
+        """Forget a deleted user."""
         self._peaks.pop(user, None)
 
     def _started(self, offer: OfferId, seconds: float) -> None:

@@ -1,8 +1,7 @@
-"""Leases on a cluster: a lease ends when its pod is gone from the API server, and not before.
+"""Leases on a cluster: a lease ends only when its pod is gone from the API server.
 
-It watches, never asks: what is free, which pod has which lease, whose pod finds no place, which machine does not
-answer, and which pods the hub has forgotten. No release depends on a message. Not here: what is counted
-(``core/cluster/pools.py``), one machine's processes (``local_leases.py``).
+Everything is read from the watches: free devices, the pod of each lease, pods without a node, nodes that do not answer,
+and pods that the hub has forgotten. No release depends on a message of the hub.
 """
 
 from __future__ import annotations
@@ -44,33 +43,33 @@ from hub_extensions.hub_service.engine.views import presenters
 log = logging.getLogger("hub_extensions.hub_service")
 
 REFRESH_AT_LEAST = 5.0
-"""Seconds after which leases are refreshed without a change: what was held up may be no longer, and clocks run."""
+"""Seconds after which leases are refreshed without a change, because time alone can end a hold."""
 TOGETHER = 0.1
-"""Changes within so many seconds are taken in together."""
+"""Changes within this many seconds are handled together."""
 GONE_FOR = 1.0
-"""Seconds for which a pod that was there has to be gone: a list that is read anew lacks it for a moment."""
+"""Seconds for which a known pod has to be missing, because a list that is read again lacks it for a moment."""
 SETTLES = timedelta(seconds=30)
-"""So long a lease may be without its pod: the API server, the hub and we are told of it one after the other."""
+"""Time for which a lease may lack its pod, because API server, hub and service see it one after the other."""
 
 ServerKey = tuple[str, str]
 
 
 class Cluster(Deleter, Cordoner, Protocol):
-    """The cluster as it is watched: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+    """The watched cluster: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
 
     def view(self, now: datetime) -> ClusterView:
-        """The cluster as far as it is known."""
+        """Return the cluster as far as it is known."""
 
     async def wait_changed(self, timeout: float) -> bool:
-        """True as soon as something changed since the last time; False after `timeout` seconds without."""
+        """Return True when something has changed since the last call, or False after `timeout` seconds."""
 
 
 class ClusterLeases:
-    """Takes the cluster in and ends leases whose pod is gone.
+    """Follows the cluster and ends leases whose pod is gone.
 
     Attributes:
-        trespassers, unproved: of one machine only; empty here.
-        forgotten: pods of ours that the hub has forgotten.
+        trespassers, unproved: always empty; they exist on one machine only.
+        forgotten: pods of this hub that the hub no longer knows.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
@@ -110,11 +109,11 @@ class ClusterLeases:
             self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Somebody expects a change."""
+        """Refresh at the next turn, because a change is expected."""
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Take the cluster in once, end what has ended, and admit whoever can go on."""
+        """Read the cluster once, end leases that are over, and admit tickets that can start."""
         try:
             async with self.transaction(admit=True) as transaction:
                 view = self.cluster.view(self.state.clock.utc_now())  # not before: it may have been waited for
@@ -144,7 +143,7 @@ class ClusterLeases:
                 if lease is not None and lease.state is LeaseState.STARTING:
                     transaction.pod_taken(lease.offer, lease.since)
         if view.pods is None:
-            return  # no pod may be read: what is gone only the hub reports
+            return  # pods may not be read, so only the hub reports what is gone
         self.forgotten.find(view, view.pods)
         await transaction.refresh_leases(
             lambda lease: self._after(lease, view),
@@ -163,13 +162,13 @@ class ClusterLeases:
             at_home = not view.namespace or pod.namespace == view.namespace
             lease = self.state.leases.get(pod.lease)
             if not at_home and (lease is None or (lease.user, lease.server) != server):
-                continue  # another hub's, or somebody's who wrote our label on it
+                continue  # another hub's pod, or somebody else set this label
             _prefer(by_lease, pod.lease, pod, home=view.namespace)
             _prefer(by_server, server if pod.user else None, pod, home=view.namespace)
         return ServerPods(by_lease, by_server)
 
     async def _count_first(self, view: ClusterView) -> None:
-        """All nodes are counted for the first time: in steps."""
+        """Count all nodes for the first time, in steps."""
         ours = {pod.uid for pod in self._adopted_and_bound().values()}
         renamed = self.state.offer_config.resources
         counted = self._readings
@@ -217,8 +216,12 @@ class ClusterLeases:
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
 
     def _without_a_place(self, queue: str) -> tuple[dict[OfferId, frozenset[str] | None], frozenset[str]]:
-        """(offers whose admitted pod finds no device, with the nodes that it may use, None: all;
-        admitted tickets that do not count as starting)."""
+        """Return held-up offers and tickets that are held back.
+
+        Returns:
+            Offers whose admitted pod finds no device, with the nodes that it may use (None for all), and admitted
+            tickets that the start brake does not count.
+        """
         now = self.state.clock.elapsed()
         up, back, still = dict[OfferId, frozenset[str] | None](), set[str](), {}
         for ticket in self.state.tickets.values():
@@ -230,7 +233,7 @@ class ClusterLeases:
             if queue or late:
                 back.add(ticket.id)
             offer = ticket.admitted_offer or CPU
-            # for want of anything else (processors, storage) it holds up nobody but itself
+            # a pod that lacks something else (CPU, storage) holds up nobody
             for_a_gpu = not pod.unscheduled_why or why_unschedulable(pod.unscheduled_why).lacks_device
             if late and not queue and offer != CPU and for_a_gpu:
                 nodes, before = self.state.ticket_index.node_sets.get(ticket.id), up.get(offer, frozenset())
@@ -246,7 +249,7 @@ class ClusterLeases:
         return up, frozenset(back)
 
     def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
-        """The pod of an admitted ticket that has no place on a node; None: it has one, or it is not made yet."""
+        """Return the pod of an admitted ticket if it exists and has no node, else None."""
         if ticket.state is not TicketState.ADMITTED:
             return None
         lease, pods = self.state.lease_of_ticket(ticket.id), self.state.pods
@@ -272,7 +275,7 @@ class ClusterLeases:
         return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
-        """Its pod was there and is gone for a while; one that we never saw may still be on its way to us."""
+        """Whether its pod was seen and has been gone for a while; a pod that was never seen may still appear."""
         now = self.state.clock.elapsed()
         since = self._gone_since.setdefault(lease.id, now)
         sure = lease.id in self._seen or lease.state is LeaseState.ENDING
@@ -287,24 +290,24 @@ class ClusterLeases:
 
     @staticmethod
     def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
-        """Does the machine under a running pod not answer? None: not known."""
+        """Whether the node of a running pod does not answer. None if not known."""
         if view.nodes is None or not pod.node:
             return None
         node = view.nodes.get(pod.node)
         return None if node is None else node.ready is not True
 
     async def give_up(self, lease_id: str, admin: str, why: str = "") -> None:
-        """An admin says that a pod on a lost node will not come back: it is deleted by force, and its lease ends.
+        """Delete a pod on a lost node by force and end its lease, on an administrator's order.
 
         Raises:
-            Refused: 404: no such lease; 409: its machine answers, so stop the server instead.
+            Refused: 404 if there is no such lease; 409 if the node answers, so that the server can be stopped.
         """
         lease = self.state.leases.get(lease_id)
         if lease is None:
             raise Refused.because(404, explain("unknown-lease"), "lease")
         pod = self.state.pods.of(lease)
         lost = lease.state is LeaseState.LOST
-        if lease.state is LeaseState.ENDING and pod is not None:  # its server was stopped; the machine cannot end it
+        if lease.state is LeaseState.ENDING and pod is not None:  # the server was stopped, but the node cannot end it
             lost = self._node_lost(pod, self.cluster.view(self.state.clock.utc_now())) is True
         if not lost or pod is None:
             raise Refused.because(409, explain("not-lost"), "lease")
@@ -327,10 +330,10 @@ class ClusterLeases:
     # -------------------------------------------------------------- servers that ran before
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """What a server that the state does not know holds: by its label of an offer, else by what its pod asked for.
+        """Return the lease of a server that the state does not know, from its pod's offer label or requests.
 
-        A pod that has a lease's label is ours, from a store that is gone: it keeps that lease. One whose lease is in
-        the state is no stranger's, and one that is being deleted begins nothing.
+        A pod with a lease label was started with a store that is gone and keeps that lease. Pods whose lease is known
+        and pods that are being deleted get none.
         """
         key = (server.user, server.server)
         pod = self.state.pods.by_server.get(key)
@@ -353,11 +356,11 @@ class ClusterLeases:
         return replace(lease, ends_at=self.state.end_of(lease))
 
     def may_be(self, server: HubServer) -> bool:
-        """Pods are looked at by their labels."""
+        """Always true: pods are identified by their labels."""
         return True
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """The API server says what is gone."""
+        """Do nothing: the API server shows what is gone."""
 
     def is_stopping(self, server: HubServer) -> bool:
         """Its pod is being deleted, whatever the hub says of it."""
@@ -370,7 +373,7 @@ class ClusterLeases:
         return pod is not None and not pod.deleting
 
     def has_started(self, lease: Lease) -> bool:
-        """KubeSpawner makes sure of the pod before it says so."""
+        """Always true: KubeSpawner checks the pod before it reports the server as ready."""
         return True
 
     def what_is_left(self, lease: Lease) -> str:
@@ -381,7 +384,7 @@ class ClusterLeases:
         return f"its pod {pod.name}{f' on {pod.node}' if pod.node else ''}{' (being deleted)' if pod.deleting else ''}"
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """They are its pod's."""
+        """Return nothing: the processes belong to the pod."""
         return ()
 
     async def end_again(self, lease: Lease) -> None:
@@ -399,12 +402,12 @@ class ClusterLeases:
             log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """A pod that is there already is taken over by the next start."""
+        """Do nothing: the next start takes over an existing pod."""
 
     # -------------------------------------------------------------- for admins
 
     def info(self) -> messages.ClusterInfo:
-        """The cluster as it was seen last."""
+        """Return the cluster as it was read last."""
         snapshot = self.state.cluster
         forgotten = self.forgotten.info()
         if snapshot is None:
@@ -421,7 +424,7 @@ class ClusterLeases:
         )
 
     def forget_hub_state(self) -> None:
-        """What the hub has is not known any more: nothing counts as forgotten until it has answered for a while."""
+        """Forget the hub's server list: no pod counts as forgotten until the hub has answered for a while."""
         self.forgotten.clear()
 
 
@@ -430,7 +433,7 @@ def _notice_of_loss(lease: Lease) -> Reason:
 
 
 def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:
-    """Why a lease changed, and on what evidence."""
+    """Return the reason and the evidence of a change, for the journal."""
     node = (snapshot.node_of.get(before.id) if snapshot is not None else None) or "not known"
     return {
         LeaseState.ENDING: ("its server is gone", "the API server lists no pod of it"),
@@ -440,14 +443,14 @@ def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tup
 
 
 def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
-    """Of several pods for one key: one of our own namespace before others, one that is not over before one that is."""
+    """Choose between two pods for one key: own namespace first, then the one that has not finished."""
     other = known.get(key) if key else pod
     if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
         known[key] = pod
 
 
 def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
-    """The pool whose resource a pod asks for, on its node where several have it."""
+    """Return the pool whose resource a pod asks for; if several pools have it, the one of its node."""
     wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]
     here = [pool for pool in wanted if any(node.node == pod.node for node in pool.nodes)]
     return next((pool.id for pool in here or wanted), None)

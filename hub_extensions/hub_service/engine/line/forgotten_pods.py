@@ -1,7 +1,4 @@
-"""Pods of ours that the hub knows nothing of any more: they are shown, and removed where an admin says so.
-
-Not here: leases (``cluster_leases.py``), and one machine's forgotten servers (``orphans.py``).
-"""
+"""Pods of this hub that the hub no longer knows: they are shown, and deleted if an administrator allows it."""
 
 from __future__ import annotations
 
@@ -22,11 +19,11 @@ from hub_extensions.hub_service.engine.state.transaction import Transactions
 log = logging.getLogger("hub_extensions.hub_service")
 
 REMOVE_AGAIN = 60.0
-"""Seconds until a forgotten pod that could not be deleted is tried again."""
+"""Seconds until the deletion of a forgotten pod is retried."""
 
 
 class Deleter(Protocol):
-    """Who deletes pods: ``adapters.kubernetes.ClusterWatch``, or a table in a test."""
+    """Deletes pods: ``adapters.kubernetes.ClusterWatch``, or a fake in a test."""
 
     async def delete_pod(self, namespace: str, name: str, uid: str, *, force: bool = False) -> bool:
         """Delete this very pod. Raises ClusterError."""
@@ -34,10 +31,12 @@ class Deleter(Protocol):
 
 @dataclass(frozen=True)
 class Forgotten:
-    """A pod of ours that the hub knows nothing of any more.
+    """A pod of this hub that the hub no longer knows.
 
     Attributes:
-        since: machine's seconds. removing: it is being deleted, by policy. refused: when that was refused last.
+        since: seconds of the machine's clock.
+        removing: it is being deleted by policy.
+        refused: when the deletion was refused last.
     """
 
     pod: PodFacts
@@ -47,10 +46,10 @@ class Forgotten:
 
 
 class ForgottenPods:
-    """Finds and removes them.
+    """Finds and deletes forgotten pods.
 
     Attributes:
-        pods: by uid, as they were seen last.
+        pods: uid -> pod, as last read.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Deleter, config: ClusterConfig) -> None:
@@ -61,18 +60,18 @@ class ForgottenPods:
         self.pods: dict[str, Forgotten] = {}
 
     def clear(self) -> None:
-        """Nothing counts as forgotten any more."""
+        """Forget all forgotten pods, because the hub's list is not known."""
         self.pods = {}
 
     def info(self) -> tuple[messages.ForgottenPod, ...]:
-        """For admins."""
+        """Return the forgotten pods for the administrator's page."""
         now = self.state.clock.elapsed()
         return tuple(_forgotten_pod(item, now) for item in self.pods.values())
 
     def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
-        """Pods with our label, alive, of a server that neither the hub's list nor the line nor the state knows.
+        """Find living pods of this hub whose server is in neither the hub's list, the line nor the state.
 
-        A user who was renamed with a running server is in the list under the new name, with the pod of the old.
+        If a user is renamed while a server runs, the hub lists the new name, but the pod has the old one.
         """
         hub = self.state.hub_view
         if hub.listed is None or not view.namespace:
@@ -116,7 +115,7 @@ class ForgottenPods:
 
     async def _note_removed(self, pod: PodFacts, seconds: float) -> None:
         evidence = f"neither the hub's list nor the line had it for {seconds:.0f} s"
-        with suppress(Refused):  # it is removed all the same
+        with suppress(Refused):  # it is deleted even if the journal cannot be written
             async with self.transaction() as transaction:
                 text = f"the forgotten pod {pod.name} is removed"
                 row = transaction.server_row("removed", (pod.user, pod.server), text, evidence=evidence)

@@ -1,7 +1,6 @@
-"""Who checks that leases still hold: one machine's processes (``local_leases.py``), or a cluster's pods.
+"""The interface of the lease watchers: of one machine (``local_leases.py``) and of a cluster (``cluster_leases.py``).
 
-Both refresh again and again, end a lease with proof only (``core/queue/lifecycle.py``), and know of a server that they
-did not start what it holds.
+Both refresh periodically, end a lease only with proof, and find out what a server holds that they did not start.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from hub_extensions.core.text.reasons import Reason
 
 
 class LeaseWatcher(Protocol):
-    """Refreshes leases from what holds them.
+    """Refreshes leases from the processes or pods that hold them.
 
     Attributes:
-        trespassers: `Device.identity` -> a server uses it that has no lease of it.
-        unproved: lease id -> why nothing proves that it is over, though it seems to be; of one machine only.
-        problem: why nothing can be read now; "" when it can.
-        sampled: set with every reading that was taken in.
+        trespassers: `Device.identity` -> server that uses the device without a lease.
+        unproved: lease id -> why its end cannot be proved, though it seems to be over; on one machine only.
+        problem: why nothing can be read now; "" if it can be read.
+        sampled: set after every reading.
     """
 
     trespassers: dict[str, bool]
@@ -35,43 +34,43 @@ class LeaseWatcher(Protocol):
         """Refresh until cancelled."""
 
     async def refresh(self) -> None:
-        """Read once, take it in, end what has ended."""
+        """Read once and end leases that are over."""
 
     def refresh_soon(self) -> None:
-        """Somebody expects a change."""
+        """Refresh at the next turn, because a change is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """What a server holds that the state does not know; None: nothing."""
+        """Return the lease of a server that the state does not know, or None if it holds nothing."""
 
     def may_be(self, server: HubServer) -> bool:
-        """What the hub says of a server is not proved wrong by what is there."""
+        """Whether the hub's report of a server can be true, given the processes or pods."""
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """The hub says that a server has stopped; `polled`: what its spawner's own poll says; None: not asked."""
+        """Record that the hub reports a server as stopped; `polled` is the spawner's own poll, None if not asked."""
 
     def is_stopping(self, server: HubServer) -> bool:
-        """It is being stopped, whatever the hub says of it."""
+        """Whether it is being stopped, whatever the hub reports."""
 
     def lives(self, lease: Lease) -> bool:
-        """Its server runs."""
+        """Whether its server runs."""
 
     def has_started(self, lease: Lease) -> bool:
-        """The hub's word that its server is ready is not all there is: something of it runs."""
+        """Whether a process or pod confirms the hub's report that the server is ready."""
 
     def forget_hub_state(self) -> None:
-        """What the hub has is not known any more."""
+        """Forget what the hub reported."""
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
-        """An admin ends a lease of whose end there is no proof. Raises Refused."""
+        """End a lease without proof, on an administrator's order. Raises Refused."""
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """End what a start left behind that the hub no longer knows."""
+        """End the processes of a start that the hub no longer knows."""
 
     def what_is_left(self, lease: Lease) -> str:
-        """What is there of a lease's server, for an admin; "": nothing is known of it."""
+        """Describe what is left of a lease's server, for administrators; "" if nothing is known."""
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """What still holds a lease whose server ends, on one machine; of a cluster none is known."""
+        """Return the processes that still hold an ending lease; always empty on a cluster."""
 
     async def end_again(self, lease: Lease) -> None:
-        """End what is left of a server that the hub calls stopped."""
+        """End what is left of a server that the hub reports as stopped."""

@@ -1,10 +1,9 @@
-"""When a device is free again: when nothing runs on it, and not before.
+"""Leases on one machine: a device is free again when nothing runs on it.
 
-A lease ends when no process carries its mark and the driver lists no compute process on its device that is not
-accounted for by another lease; where marks cannot be read, by the hub's word and the driver's list
-(``core/queue/release.py``), or by an admin's. Left-overs of a stopped server get SIGTERM, after 10 s SIGKILL; what
-cannot be killed keeps the device held. No release depends on a message alone: this reads the machine itself, again and
-again.
+A lease ends when no process carries its mark and the driver lists no compute process on its device that belongs to no
+other lease. If marks cannot be read, it ends by the hub's report and the driver's list (``core/queue/release.py``), or
+by an administrator's order. Remaining processes of a stopped server get SIGTERM, and SIGKILL after 10 s; a process that
+cannot be killed keeps the device held. No release depends on a message alone: the machine is read periodically.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 TERM_THEN_KILL_SECONDS = 10.0
 UNSEEN_SECONDS = 60.0
-"""So long a lease whose server is said to run may be without any process of it, where its marks can be read; and so
-long one that is ending may lack the proof of it before admins are told."""
+"""Time for which a running lease may have no process if marks can be read, and for which an ending lease may lack
+proof before administrators are notified."""
 QUICK, SLOW = 0.4, 2.0
-"""Seconds between two readings: while a lease is ending or somebody waits, and otherwise."""
+"""Seconds between two readings: while a lease is ending or somebody waits, and at other times."""
 
 
 class Gpus(Protocol):
@@ -54,12 +53,12 @@ class Gpus(Protocol):
         """Read all GPUs now. Raises GpusUnavailable."""
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Close the driver."""
 
 
 @dataclass(frozen=True)
 class MachineView:
-    """The machine as it was read: marked processes first, then the GPUs, so that nothing ends unseen in between."""
+    """A reading of the machine: marked processes first, then the GPUs, so that no end is missed in between."""
 
     marked: tuple[Process, ...]
     sight: Sight
@@ -68,11 +67,11 @@ class MachineView:
 
 
 class LocalLeases:
-    """Reads the machine and ends leases whose device is really free.
+    """Reads the machine and ends leases whose device is free.
 
     Attributes:
-        leftovers: lease id -> its processes still there, for the admin's page.
-        unproved: lease id -> why nothing proves that it is over, for leases that seem to be.
+        leftovers: lease id -> its remaining processes, for the administrator's page.
+        unproved: lease id -> why its end cannot be proved, for leases that seem to be over.
     """
 
     def __init__(self, state: State, transaction: Transactions, gpus: Gpus) -> None:
@@ -107,11 +106,11 @@ class LocalLeases:
                 self._soon.clear()
 
     def refresh_soon(self) -> None:
-        """Somebody expects a change: do not wait for the next turn."""
+        """Refresh at once, because a change is expected."""
         self._soon.set()
 
     async def refresh(self) -> None:
-        """Read the machine once, take it in, end what has ended, and admit whoever can go on."""
+        """Read the machine once, end leases that are over, and admit tickets that can start."""
         view = await asyncio.get_running_loop().run_in_executor(None, self._read)
         try:
             async with self.transaction(admit=True) as transaction:
@@ -154,7 +153,7 @@ class LocalLeases:
         )
 
     def _remember(self) -> None:
-        """Under which accounts the servers run; of leases that are over nothing is kept."""
+        """Remember the accounts of the servers, and forget ended leases."""
         leases = self.state.leases
         for each in (self._unseen_since, self._over_since, self._stopped, self._accounts, self.unproved):
             for gone in each.keys() - leases.keys():
@@ -167,13 +166,13 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Its devices under the identity that their leases name: the first reading of all may have missed a part."""
+        """Return the devices under the identities in their leases, because the first reading may be incomplete."""
         names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
         devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
         return replace(reading, devices=devices)
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
-        """Every device with who else uses it; a device that is gone stays, not present, as long as a lease names it."""
+        """Return every device with its foreign use. A missing device stays, as not present, while a lease names it."""
         ours: dict[str, set[int]] = {}
         for held in self.state.leases.values():
             ours.setdefault(held.device, set()).update(process.pid for process in by_lease.get(held.id, ()))
@@ -205,7 +204,7 @@ class LocalLeases:
         return lease is None or lease.device == device
 
     def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
-        """The lease as it is after this reading (the same object when nothing changed)."""
+        """Return the lease after this reading; the same object if nothing changed."""
         signs = self._signs(lease, marked, reading)
         seen = LeaseReading(
             ticket_lives=lease.ticket in self.state.tickets,
@@ -217,12 +216,12 @@ class LocalLeases:
         self._note_unproved(after, signs)
         if after.state is not LeaseState.ENDING:  # over, or back: its next end begins with SIGTERM
             self._ending_since.pop(lease.id, None)
-        elif marked and not signs.process:  # else the hub is stopping it, gracefully
+        elif marked and not signs.process:  # otherwise the hub is still stopping the server
             self._end_leftovers(lease, marked)
         return after
 
     def _signs(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> LeaseSigns:
-        """What is known of it now."""
+        """Return the evidence about a lease."""
         tell = self._marks_are_evidence(lease)
         ending = lease.state is LeaseState.ENDING
         stopped, polled = self._reported_stopped(lease) if ending else (False, False)
@@ -240,13 +239,13 @@ class LocalLeases:
             adopted=lease.adopted,
             stopped=stopped,
             polled=polled,
-            # in a container the driver may name none of the processes that there are
+            # in a container the driver may list no processes at all
             on_device=True if in_use else False if gone or lists else None,
             readable=reading is not None and (gone or sample is not None),
         )
 
     def _process(self, lease: Lease) -> bool | None:
-        """Whether the process of its server is there. One that was never seen from a container may be elsewhere."""
+        """Whether its server's process lives. A process that was never seen from a container may run elsewhere."""
         found = None if lease.pid is None else procfs.liveness(lease.pid, lease.pid_started or 0)
         return None if found is False and not (self._sight.whole or lease.id in self._accounts) else found
 
@@ -256,15 +255,15 @@ class LocalLeases:
         return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """The hub says that a server has stopped; `polled`: what its spawner's own poll says of that."""
+        """Record that the hub reports a server as stopped; `polled` is the spawner's own poll."""
         for lease in self.state.leases.values():
             if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
                 self._stopped[lease.id] = polled
 
     def _reported_stopped(self, lease: Lease) -> tuple[bool, bool]:
-        """(the hub says that this run has stopped, and its spawner's own poll does too): its report, or a later list.
+        """Return whether the hub reports this run as stopped, and whether the spawner's own poll confirms it.
 
-        The hub has no server in its list that its spawner's poll calls ended.
+        A later server list counts too: the hub lists no server whose spawner's poll reports it as ended.
         """
         since = self._over_since.setdefault(lease.id, self.state.clock.elapsed())
         hub, polled = self.state.hub_view, self._stopped.get(lease.id)
@@ -274,7 +273,7 @@ class LocalLeases:
         return listed or lease.id in self._stopped, listed or polled is True
 
     def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:
-        """For a minute it seems to be over, and nothing proves it."""
+        """Note leases that have seemed over for a minute without proof."""
         if lease.state not in (LeaseState.ENDING, LeaseState.RUNNING, LeaseState.LOST):
             self._over_since.pop(lease.id, None)
         elif release.is_unproved(signs, listed=self.state.lists(lease)):
@@ -290,10 +289,10 @@ class LocalLeases:
         self.unproved.pop(lease.id, None)
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
-        """An admin says that nothing of a server is left of whose end there is no proof: its lease ends.
+        """End a lease without proof, because an administrator confirms that nothing of the server is left.
 
         Raises:
-            Refused: 404: no such lease, or it needs no admin to end. 400: no reason.
+            Refused: 404 if there is no such lease, or it ends by itself; 400 if no reason is given.
         """
         async with self.transaction(admit=True) as transaction:
             lease = self.state.leases.get(lease_id)
@@ -325,7 +324,7 @@ class LocalLeases:
         self.refresh_soon()
 
     def _unseen(self, lease: Lease, there: bool) -> bool:
-        """It is said to run, and for a minute nothing of it has been there; `there`: something is, or may be."""
+        """Whether a running lease has had no process for a minute; `there` if one is or may be there now."""
         now = self.state.clock.elapsed()
         if there or lease.state is not LeaseState.RUNNING:
             self._unseen_since.pop(lease.id, None)
@@ -336,18 +335,18 @@ class LocalLeases:
         return all(device.identity != lease.device for device in reading.devices)
 
     def _in_use(self, lease: Lease, reading: InventoryReading) -> bool:
-        """Does the driver list a compute process on the device that no other lease accounts for?"""
+        """Whether the driver lists a compute process on the device that belongs to no other lease."""
         if self._is_gone(lease, reading):
             return False
         sample = reading.samples.get(lease.uuid)
         if sample is None:
-            return True  # it could not be read: not known to be free
-        return bool(self._not_others(lease, sample.pids or ()))  # the driver may list none for us: the marks have to do
+            return True  # it could not be read, so it is not known to be free
+        return bool(self._not_others(lease, sample.pids or ()))  # the driver may list no processes for this account
 
     def _not_others(self, lease: Lease, pids: Iterable[int]) -> set[int]:
-        """Of the processes that the driver lists on the lease's device those that no other lease accounts for.
+        """Return the processes on the lease's device that belong to no other lease.
 
-        One of a lease elsewhere holds nobody's lease: its device is then used by others.
+        A process of a lease of another device does not hold this lease; the device then counts as used by others.
         """
         others = {
             process.pid
@@ -360,7 +359,7 @@ class LocalLeases:
     # -------------------------------------------------------------- servers that ran before
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """The device a server that we did not start is on: by its environment, or by the driver's process list."""
+        """Find the device of a server that was not started here, by its environment or the driver's process list."""
         if server.pid is None:
             return None
         process = procfs.describe(server.pid)
@@ -378,7 +377,7 @@ class LocalLeases:
         return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
 
     def _used_below(self, pid: int) -> Device | None:
-        """The device that the driver lists this process or a descendant of it on."""
+        """Return the device on which the driver lists this process or a descendant."""
         for state in self.state.devices.values():
             sample = self.state.samples.get(state.device.uuid)
             for user in sample.pids or () if sample else ():
@@ -387,7 +386,7 @@ class LocalLeases:
         return None
 
     def may_be(self, server: HubServer) -> bool:
-        """Its process is there, as far as can be seen, and none says that it is another user's server."""
+        """Whether its process exists as far as it can be seen, and does not belong to another user's server."""
         if server.pid is None or not (self._sight.whole or procfs.start_time(server.pid) is not None):
             return True
         there = procfs.start_time(server.pid)
@@ -396,26 +395,26 @@ class LocalLeases:
         return procfs.environment(server.pid).get("JUPYTERHUB_USER", server.user) == server.user
 
     def is_stopping(self, server: HubServer) -> bool:
-        """A process that is being stopped is not told from one that runs."""
+        """Always false: a process that is being stopped looks like one that runs."""
         return False
 
     def lives(self, lease: Lease) -> bool:
-        """Its process is there."""
+        """Whether its process lives."""
         return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
 
     def has_started(self, lease: Lease) -> bool:
-        """Its process is there, or one that carries its mark."""
+        """Whether its process lives, or one that carries its mark."""
         return self.lives(lease) or lease.id in self.leftovers
 
     def forget_hub_state(self) -> None:
-        """Processes are read all the same."""
+        """Do nothing: processes are read from the machine."""
 
     # -------------------------------------------------------------- left-overs
 
     def _end_leftovers(self, lease: Lease, marked: Sequence[Process]) -> None:
         if self.state.store.read_only:
             return
-        now = self.state.clock.elapsed()  # the machine's clock: a hub that is away saves nobody from a signal
+        now = self.state.clock.elapsed()  # the machine's clock: signals do not wait for a hub that is away
         first = lease.id not in self._ending_since
         kill = now - self._ending_since.setdefault(lease.id, now) >= TERM_THEN_KILL_SECONDS
         if not kill and not first:
@@ -426,13 +425,13 @@ class LocalLeases:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
     def what_is_left(self, lease: Lease) -> str:
-        """Its processes, by their pids."""
+        """Return its processes by pid."""
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """What holds a lease whose server ends: what carries its mark, or else what the driver lists on its device.
+        """Return the processes that hold an ending lease: those with its mark, else those listed on its device.
 
-        A process may have lost the mark (``env -u``): it is named, and not ended, for whose it is nobody knows.
+        A process that has lost its mark (``env -u``) is listed but not ended, because its owner is not known.
         """
         left, sample = self._left(lease), self.state.samples.get(lease.uuid)
         if left or lease.state is not LeaseState.ENDING or sample is None:
@@ -441,7 +440,7 @@ class LocalLeases:
         return tuple(found for pid in pids if (found := procfs.describe(pid)) is not None)
 
     async def end_again(self, lease: Lease) -> None:
-        """SIGTERM at first, then SIGKILL; an adopted server carries no mark, and is known by its pid."""
+        """Send SIGTERM first, then SIGKILL. An adopted server has no mark and is identified by its pid."""
         left = self._left(lease)
         if left:
             self._end_leftovers(lease, left)
@@ -451,7 +450,7 @@ class LocalLeases:
         return self.leftovers.get(lease.id) or (() if own is None else (own,))
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """End what a start left behind that the hub no longer knows (it was killed in the middle of it)."""
+        """End the processes of a start that the hub no longer knows, because the hub was killed during it."""
         if lease.state is not LeaseState.STARTING:
             return
         loop = asyncio.get_running_loop()
@@ -472,7 +471,7 @@ def _notice_of_loss(lease: Lease) -> Reason:
 
 
 def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
-    """Why a lease changed, and on what evidence."""
+    """Return the reason and the evidence of a change, for the journal."""
     if after.state is LeaseState.ENDING:
         return "its server is gone", f"no process {before.pid}" if before.pid else "no process with its mark"
     if after.state is LeaseState.ENDED:
@@ -485,18 +484,18 @@ def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> t
 
 
 def _accounts_of(lease: Lease, own: int) -> frozenset[int]:
-    """The accounts under which its server would run; none: they are not known."""
+    """Return the accounts under which its server would run; empty if they are not known."""
     if own != 0 and lease.pid is not None:
-        return frozenset({own})  # whoever is not root starts processes as itself
+        return frozenset({own})  # without root, servers run under the own account
     try:
         return frozenset({pwd.getpwnam(lease.user).pw_uid})
     except (KeyError, ValueError):
-        # a name that is no account here: a hub that is not root starts the server under its own
+        # the name has no account here: without root, the server runs under the own account
         return frozenset({own} if own != 0 else ())
 
 
 def _lacking(signs: LeaseSigns) -> str:
-    """What would prove that it is over."""
+    """Return which proof of its end is missing."""
     if not signs.readable:
         return "unproved-unread"
     return "unproved-running" if not signs.ending else "unproved-device" if signs.stopped else "unproved-hub"

@@ -1,7 +1,6 @@
-"""Ends servers without a GPU that a hub started just before it was killed, and of which it therefore knows nothing.
+"""End servers without a GPU that the hub started just before it was killed and does not know.
 
-They hold no device, but memory and processors, and nobody can stop them. Not here: which these are
-(``core/culling/orphans.py``); left-overs of a lease (``local_leases.py``).
+They use memory and processors, and their users cannot stop them.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 EVERY = 15.0
 PROVED_SECONDS = 60.0
-"""So long after it was first missing the hub's list has to lack a server still, in every list in between."""
+"""Time for which every list of the hub has to lack a server."""
 TERM_THEN_KILL_SECONDS = 10.0
 
 
 class Orphans:
-    """Looks at the machine's processes again and again; `mark`: of this hub's servers, "" for a hub without one."""
+    """Checks the machine's processes periodically. `mark` is the mark of this hub's servers; "" if it has none."""
 
     def __init__(self, state: State, transaction: Transactions, mark: str) -> None:
         self.state = state
@@ -37,13 +36,13 @@ class Orphans:
         self._ending: dict[ServerProcess, float] = {}
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Check until cancelled."""
         while self.mark:
             await asyncio.sleep(EVERY)
             await self.refresh()
 
     async def refresh(self) -> None:
-        """End what is proved to be unknown to the hub. A hub that is away proves nothing."""
+        """End servers that are proved to be unknown to the hub. While the hub is away nothing is proved."""
         found = await asyncio.get_running_loop().run_in_executor(None, server_processes.servers, self.mark)
         hub, now = self.state.hub_view, self.state.clock.elapsed()
         if hub.listed is None:
@@ -60,7 +59,7 @@ class Orphans:
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
     def _end(self, orphan: ServerProcess, now: float) -> bool:
-        """True: it is told to end for the first time."""
+        """End a server and return whether this is the first attempt."""
         first = orphan not in self._ending
         kill = now - self._ending.setdefault(orphan, now) >= TERM_THEN_KILL_SECONDS
         if kill or first:
@@ -72,7 +71,7 @@ class Orphans:
         server = (orphan.user, orphan.server)
         log.warning("a server that the hub does not know of is ended (pid %d)", orphan.pid, extra={"user": server[0]})
         evidence = f"the hub's lists have lacked it for {seconds:.0f} s, pid {orphan.pid}"
-        with suppress(Refused):  # it is ended all the same
+        with suppress(Refused):  # it is ended even if the journal cannot be written
             async with self.transaction() as transaction:
                 row = transaction.server_row("orphan-ended", server, "the hub does not know of it", evidence=evidence)
                 await transaction.write(Changes(journal=(row,)))

@@ -1,6 +1,6 @@
-"""Rights, asked again at admission: does the user still exist, and is the offer still for one of the user's groups?
+"""Check rights again at admission: the user still exists, and the offer is open to one of the user's groups.
 
-In doubt about a right nobody is admitted, and nobody is refused: the ticket waits until the hub answers.
+While the hub does not answer, the ticket is neither admitted nor refused: it waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_WITHIN = 3.0
 
 
 class Doubt(Enum):
-    """The hub did not say."""
+    """The hub did not answer."""
 
     UNANSWERED = "unanswered"
 
@@ -30,7 +30,7 @@ UNANSWERED = Doubt.UNANSWERED
 
 
 class Rights:
-    """What the hub last said of each user's groups, and when; asked again when that is older than 30 s."""
+    """The groups of each user as last reported by the hub; they are read again after 30 s."""
 
     def __init__(self, state: State, hub: HubApi) -> None:
         self.state = state
@@ -39,33 +39,33 @@ class Rights:
         self._silent = False
 
     def remember(self, user: str, groups: tuple[str, ...]) -> None:
-        """The hub said just now which groups the user has."""
+        """Record the groups that the hub has just reported."""
         now = self.state.clock.now()
         if len(self._groups) > KEPT:
             self._groups = {name: known for name, known in self._groups.items() if now - known[1] <= LAST}
         self._groups[user] = (groups, now)
 
     def groups_of(self, ticket: Ticket) -> tuple[str, ...]:
-        """The groups of its user, as the hub said last."""
+        """Return the user's groups as last reported."""
         return self._groups.get(ticket.user, (ticket.groups, None))[0]
 
     def begin(self) -> None:
-        """A new admission: a hub that was silent in the last one is asked again, once."""
+        """Begin an admission: a hub that did not answer in the last one is asked once more."""
         self._silent = False
 
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
-        """None: the user may have the offer; a reason why not; or `UNANSWERED`."""
+        """Return None if the user may have the offer, a reason if not, or `UNANSWERED`."""
         groups, asked = self._groups.get(ticket.user, (ticket.groups, None))
         if asked is None or self.state.clock.now() - asked > LAST:
             if self._silent:
-                return UNANSWERED  # one unanswered question an admission is enough: the lock is held
+                return UNANSWERED  # one unanswered request per admission, because the lock is held
             verdict = await self.ask_anew(ticket.user, offer_id)
             self._silent = verdict is UNANSWERED
             return verdict
         return self._verdict(groups, offer_id)
 
     async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
-        """As `ask`, of a user without a ticket, and whatever the hub said before."""
+        """Like `ask`, for a user without a ticket, ignoring what the hub reported before."""
         try:
             user = await asyncio.wait_for(self.hub.user(name), ANSWER_WITHIN)
         except (HubAway, HubRefused, asyncio.TimeoutError):

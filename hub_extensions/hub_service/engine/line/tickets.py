@@ -1,7 +1,7 @@
-"""Tickets: joining the line, being admitted, starting, leaving; and who listens to them.
+"""Tickets: joining the line, admission, start and leaving; and the listeners to their states.
 
-Every decision is made here or in a sibling (``local_leases.py``, ``culler.py``, ``reconcile.py``) under one lock: read
-the state, decide in ``core``, write the state, publish it. Nothing is published that is not written.
+Every decision is made under one lock: read the state, decide in ``core``, write the state, publish it. Only written
+states are published.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hub_extensions.hub_service.engine.views.queue_view import QueueView, conten
 log = logging.getLogger("hub_extensions.hub_service")
 
 RIGHT_LOST = "not-your-group-any-more"
-"""The reason that is about one offer; all others are about its user."""
+"""The reason that concerns one offer; all others concern the user."""
 PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
 NONE_THERE = explain("offers-gone", log_message="offers gone")
 NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
@@ -49,15 +49,16 @@ HUB_AWAY = explain("hub-away", log_message="the hub does not answer")
 
 
 SLICE = 50
-"""So many tickets are told how they stand before others have a turn in the loop."""
+"""Tickets whose state is computed before other tasks of the event loop run."""
 
 
 class Tickets:
-    """Joins, admissions, starts and ends of tickets; and who listens to them.
+    """Joins, admissions, starts and ends of tickets, and the listeners to their states.
 
     Args:
-        state: what is true. hub: to ask for rights again. service_url: what a server's extension calls.
-        simulate: the layout's path for the servers' extensions, None on real GPUs.
+        hub: to check rights again.
+        service_url: the URL that a server's extension calls.
+        simulate: path of the simulated layout for the servers' extensions. None on real GPUs.
     """
 
     def __init__(self, state: State, hub: HubApi, *, service_url: str, simulate: str | None) -> None:
@@ -76,14 +77,16 @@ class Tickets:
     # -------------------------------------------------------------- hub: ask, started, ended
 
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
-        """Join the line in the order in which the hub accepted the starts, or find one's ticket again.
+        """Join the line in the order in which the hub accepted the starts, or find the existing tickets.
 
-        The same user and server always have one ticket. Asked again with other offers it is changed: an offer it had
-        keeps its place, a new one joins its line at the end; who was admitted to another has had its turn and keeps
-        none. The answers are in the order of `asks`.
+        A server has one ticket. When it asks again with other offers, known offers keep their places and new ones join
+        their lines at the end; a ticket that was admitted to another offer keeps no place.
+
+        Returns:
+            The answers in the order of `asks`.
 
         Raises:
-            Refused: 503 while the store cannot be written: some may have joined, and find their tickets next time.
+            Refused: 503 while the store cannot be written. Some may have joined; they find their tickets next time.
         """
         answers: dict[int, messages.TicketStatus | Ticket] = {}
         async with self.transaction() as transaction:
@@ -113,7 +116,7 @@ class Tickets:
         return self._state(ticket, view)
 
     async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
-        """The answer that is known at once, or the ticket that was written."""
+        """Return the answer if it is known at once, else the ticket that was written."""
         now = self.state.clock.now()
         live = self.state.live_ticket(ask.user, ask.server)
         judged = self._to_be_judged(ask.offers, live)
@@ -124,7 +127,7 @@ class Tickets:
             return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
         same = live is not None and [choice.offer for choice in live.wanted_offers] == list(ask.offers)
         if live is not None and (ask.kept or (ask.ticket and same)):
-            return live  # it has its place, or looks after it: nothing changes, nothing is written
+            return live  # it has its place, so nothing changes
         if refusal is not None:
             self.state.count("refused", refusal.reason)
             unborn = live or Ticket(
@@ -136,11 +139,11 @@ class Tickets:
         return await self._write_ask(ask, live, now, transaction)
 
     def _runs(self, user: str, server: str) -> bool:
-        """A server that is there already: an old start of it is nobody's wish any more."""
+        """Whether the server runs already, so that this is an outdated start."""
         return (user, server) in self.state.facts or self.state.lease_of(user, server) is not None
 
     def _to_be_judged(self, offers: Sequence[OfferId], live: Ticket | None) -> list[OfferId]:
-        """An offer that a ticket has may be gone for a while (the cluster cannot be read yet): no place ends for it."""
+        """Return the offers to check. Offers that the ticket has already may be missing while the cluster is unread."""
         had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
         return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
 
@@ -186,10 +189,10 @@ class Tickets:
         return ticket
 
     async def started(self, ticket_id: str, report: messages.Started) -> messages.TicketStatus:
-        """The server's process is known, or the hub found the server ready (which ends the ticket).
+        """Record the server's process, or that the hub found the server ready, which ends the ticket.
 
         Raises:
-            Refused: 404: no such ticket, or another attempt of it.
+            Refused: 404 if there is no such ticket, or the report is from another attempt.
         """
         async with self.transaction() as transaction:
             ticket = self._live(ticket_id, report.attempt)
@@ -204,9 +207,9 @@ class Tickets:
         return self._state(ticket)
 
     async def ended(self, ticket_id: str, report: messages.Ended) -> None:
-        """A confirmed stop (``left``) or a start that failed (``failed``). An older attempt's report changes nothing.
+        """Record a confirmed stop (``left``) or a failed start (``failed``). Reports of older attempts are ignored.
 
-        But for the one that we took for forgotten, while this report of it could not reach us: nobody wanted the next.
+        The exception is an attempt that was resumed because its report did not arrive: nobody asked for the next one.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -222,7 +225,7 @@ class Tickets:
                 await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"), actor="user")
 
     async def stopped(self, report: messages.Stopped) -> None:
-        """The hub stopped a server: check at once whether its device is free."""
+        """Check at once whether the device of a stopped server is free."""
         async with self.transaction() as transaction:
             transaction.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
@@ -251,10 +254,13 @@ class Tickets:
     # -------------------------------------------------------------- users
 
     async def leave(self, ticket_id: str, user: str | None, admin: str = "", why: str = "") -> None:
-        """Leave the line; `user` None: an admin of this name ends anybody's ticket, and says why on the admin's page.
+        """Leave the line.
+
+        Args:
+            user: None if an administrator ends the ticket of another user.
 
         Raises:
-            Refused: 404: no such ticket of this user; 409: it waits no more, its server is starting.
+            Refused: 404 if the user has no such ticket; 409 if its server is already starting.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -269,7 +275,7 @@ class Tickets:
     # -------------------------------------------------------------- admission
 
     async def admit_waiting(self, transaction: Transaction) -> None:
-        """Admit whoever can be admitted; have what changed published."""
+        """Admit all tickets that can start, and have the changes published."""
         began = asyncio.get_running_loop().time()
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
@@ -281,7 +287,7 @@ class Tickets:
             self._changed.set()
 
     async def _judge(self, transaction: Transaction) -> None:
-        """The cluster is read: who joined before it was is refused now if what was asked for is not to be had here."""
+        """Refuse tickets that joined before the cluster was read and ask for offers that do not exist."""
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -293,7 +299,7 @@ class Tickets:
             del self._unjudged[ticket_id]
 
     async def _admit_once(self, transaction: Transaction) -> bool:
-        """One pass of admissions; True: a ticket was refused its rights, so admit again."""
+        """Admit once; return True if a ticket lost a right, so that others may be able to start."""
         again = False
         admissions = admit(self.state.queue_snapshot())
         self.rights.begin()
@@ -320,7 +326,7 @@ class Tickets:
         return again
 
     async def _lose_right(self, ticket: Ticket, offer: OfferId, why: Reason, transaction: Transaction) -> None:
-        """It goes on with what its user may still have; without anything it ends."""
+        """Remove an offer that the user may no longer have; a ticket without offers ends."""
         step = lifecycle.lose_right(ticket, offer)
         if isinstance(step, Reason) or why.reason != RIGHT_LOST:
             await transaction.end_ticket(ticket, Event.REFUSED, why)
@@ -345,7 +351,7 @@ class Tickets:
         return Changes(tickets=tuple(tickets), leases=tuple(leases), journal=tuple(journal))
 
     def _evidence(self, ticket: Ticket, now: datetime) -> str:
-        """On what it was admitted: how long it had waited, how old the figures of the GPUs are, its user's groups."""
+        """Return the evidence of an admission: time waited, age of the GPU readings, the user's groups."""
         age, groups = self.state.inventory_age(), ", ".join(self.rights.groups_of(ticket))
         read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
         return f"waited {(now - ticket.joined).total_seconds():.0f} s, {read}, groups: {groups or 'none'}"
@@ -370,7 +376,7 @@ class Tickets:
     # -------------------------------------------------------------- publishing
 
     async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
-        """All live tickets as they stand, then every change. A listener that does not read is dropped by the caller."""
+        """Return the states of all live tickets, then every change. The caller drops listeners that do not read."""
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
         self._listeners.add(queue)
         try:
@@ -384,20 +390,20 @@ class Tickets:
 
     @property
     def listeners(self) -> int:
-        """How many listen to changes."""
+        """Number of listeners."""
         return len(self._listeners)
 
     def states(self) -> tuple[messages.TicketStatus, ...]:
-        """The status of every live ticket now."""
+        """Return the state of every live ticket."""
         return self.states_of(self.state.tickets.values())
 
     def states_of(self, tickets: Iterable[Ticket]) -> tuple[messages.TicketStatus, ...]:
-        """The status of these live tickets now."""
+        """Return the states of these live tickets."""
         view = self._view()
         return tuple(self._state(ticket, view) for ticket in tickets)
 
     async def all_states(self) -> AsyncGenerator[tuple[Ticket, messages.TicketStatus], None]:
-        """Every live ticket with its status as it is then, in slices between which others have a turn."""
+        """Yield the states of all live tickets in slices, between which other tasks run."""
         view = self._view()
         for number, ticket_id in enumerate(tuple(self.state.tickets)):
             if number % SLICE == SLICE - 1:
@@ -408,7 +414,7 @@ class Tickets:
                 yield ticket, self._state(ticket, view)
 
     async def publish_changed(self) -> None:
-        """Publish the states that differ from what was published last: one event a change."""
+        """Publish the states that differ from the last published ones, one event each."""
         self._published_revision = self.state.revision
         if self._listeners:
             async for _, state in self.all_states():
@@ -418,11 +424,11 @@ class Tickets:
             self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
     def figures_changed(self) -> None:
-        """Have published what is told otherwise now, though nothing has happened."""
+        """Publish states that changed although no event happened, such as new forecasts."""
         self._changed.set()
 
     async def publish_changes(self) -> None:
-        """Publish soon after each change, a few times a second at most; and every 15 s: waits change by themselves."""
+        """Publish after each change, at most a few times a second, and every 15 s, because waits change with time."""
         while True:
             try:
                 await with_timeout(15.0, self._changed.wait())
@@ -456,7 +462,9 @@ class Tickets:
             offer = self.state.offer(chosen)
             title = offer.plain_name if offer else chosen
             asked = self.state.ask_of(chosen)
-            if lease is not None and not lease.uuid and asked is None:  # a cluster's, which has not been read yet
+            if (
+                lease is not None and not lease.uuid and asked is None
+            ):  # a lease on a cluster that has not been read yet
                 return presenters.not_there(ticket, NOT_READ, self.state.clock)
             given = presenters.grant(lease, chosen, self.service_url, self.simulate, asked)
             simulated = bool(offer and offer.simulated)
@@ -483,7 +491,7 @@ class Tickets:
 
 
 def _accepted(ask: messages.Ask) -> tuple[bool, datetime]:
-    """In the order of acceptance; who does not say comes last."""
+    """Return the sort key of a request: the time at which the hub accepted it; requests without a time come last."""
     return ask.accepted is None, ask.accepted or datetime.min
 
 
