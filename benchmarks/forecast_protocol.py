@@ -106,7 +106,7 @@ Key = tuple[str, Cut]
 
 
 def played(log: Log, pool: ReplayPool, source: str, cache: Path | None, every: int = 1) -> Played:
-    """Play the log and foretell each `every`-th wait, or take from the cache what the same code made of it."""
+    """Replay the log with a forecast for each `every`-th wait, or read the result of the same code from the cache."""
     name = _digest(log, pool) if every == 1 else f"{_digest(log, pool)}-{every}"
     file = None if cache is None else cache / f"{name}.pickle"
     if file is not None and file.exists():
@@ -419,7 +419,7 @@ def main() -> None:
         action="append",
         default=[],
         metavar="[LOG=]N",
-        help="of this log, pool or regime, or of all, foretell each Nth wait",
+        help="of this log, pool or regime, or of all, forecast each Nth wait",
     )
     options = parser.parse_args()
     every = {log: int(number) for log, _, number in (each.rpartition("=") for each in options.thin)}

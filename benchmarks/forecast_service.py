@@ -1,4 +1,4 @@
-"""Does the running service foretell what ``forecast backtest`` says of it? A day of a log, played 200 times faster.
+"""Does the running service forecast the same as ``forecast backtest``? A day of a log, played 200 times faster.
 
     python -m benchmarks.forecast_service DIR [--log gaia_int] [--rate 200]
 

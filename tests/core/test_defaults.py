@@ -45,7 +45,9 @@ def test_where_nobody_said_anything_it_is_no_and_none() -> None:
     assert {name: value for name, value in defaults() if value} == {
         **dict.fromkeys(("NodeFacts.ready", "PoolSurvey.known", "Device.usable", "DeviceState.present"), True),
         **dict.fromkeys(("Sight.whole", "JudgedGroups.is_known"), True),
-        **dict.fromkeys(("GpuOffer.memory_enforced", "HeldShares.frees", "App.prefix", "Accuracy.rough"), True),
+        **dict.fromkeys(
+            ("GpuOffer.memory_enforced", "HeldShares.frees", "Wish.shown", "App.prefix", "Accuracy.rough"), True
+        ),
         **dict.fromkeys(("TemplateFacts.count", "DeviceKind.replicas", "Pool.replicas", "PodGpu.devices"), 1),
         **dict.fromkeys(("UsageRecord.devices", "Use.devices", "Wish.devices"), 1),
         **dict.fromkeys(("Ticket.attempt", "RecheckFailure.times"), 1),

@@ -28,7 +28,7 @@ SPEAKERS = [
     *(ROOT / "hub_extensions" / "server_extension").glob("*.py"),
     ROOT / "hub_extensions" / "core" / "culling" / "keeps.py",
     ROOT / "hub_extensions" / "core" / "culling" / "policy.py",
-    ROOT / "hub_extensions" / "core" / "queue" / "forecast.py",
+    ROOT / "hub_extensions" / "core" / "queue" / "wait_bound.py",
     ROOT / "hub_extensions" / "hub_service" / "engine" / "views" / "server_view.py",
 ]
 """What speaks to the panel alone."""
