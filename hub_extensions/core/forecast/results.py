@@ -177,7 +177,7 @@ class ForecastInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Forecasts:
+class WaitForecasts:
     """The forecasts for a snapshot. A ticket, offer or pool that nothing can be forecast for is missing.
 
     Attributes:

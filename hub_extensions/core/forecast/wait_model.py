@@ -16,7 +16,7 @@ from hub_extensions.core.forecast.durations import DurationHistory
 from hub_extensions.core.forecast.episodes import BusyEpisodes, Lessons
 from hub_extensions.core.forecast.inputs import kind_of_use, simulation_state
 from hub_extensions.core.forecast.interval import Interval, quantiles
-from hub_extensions.core.forecast.results import FEW, SOON_END, ForecastInputs, Forecasts, Likely, PoolView, Stay
+from hub_extensions.core.forecast.results import FEW, SOON_END, ForecastInputs, Likely, PoolView, Stay, WaitForecasts
 from hub_extensions.core.forecast.simulate import SimulationState, Waiting, Wish, always, simulate
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.capacity import Capacity
@@ -88,7 +88,7 @@ class WaitModel:
             queue, self.histories, self._episodes, seed=seed, asks=asks, at_most=at_most, go_on=go_on, now=now
         )
 
-    def answer(self, inputs: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> Forecasts:
+    def answer(self, inputs: ForecastInputs, seed: int, go_on: Callable[[], bool] = always) -> WaitForecasts:
         """Forecast the wait of everybody in line, and for every offer that of somebody who joins now.
 
         Raises:
@@ -97,7 +97,7 @@ class WaitModel:
         line, asks = simulation_state(inputs, self.starting)
         found = self.waits(line, seed, tuple(asks.values()), None, go_on, inputs.now.timestamp())
         pools = dict.fromkeys(wish.pool for wish in asks.values())
-        return Forecasts(
+        return WaitForecasts(
             {name: likely for name, likely in found.tickets.items() if likely is not None},
             {offer: likely for offer, likely in zip(asks, found.asks, strict=True) if likely is not None},
             {pool: self._view(pool, inputs.snapshot, found.left) for pool in pools},

@@ -9,10 +9,10 @@ import pickle
 import time
 from collections.abc import Sequence
 
-from hub_extensions.core.forecast.results import ForecastInputs, Forecasts, Given, Stay
+from hub_extensions.core.forecast.results import ForecastInputs, Given, Stay, WaitForecasts
 from hub_extensions.core.forecast.simulate import GivenUp
 from hub_extensions.core.forecast.wait_model import WaitModel
-from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded
+from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 
 
 class ForecastCalculator:
@@ -44,7 +44,7 @@ class ForecastCalculator:
 
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
-    ) -> tuple[Forecasts, float]:
+    ) -> tuple[WaitForecasts, float]:
         """Learn from `stays` and `matured`, then compute the likely waits.
 
         Returns:

@@ -18,17 +18,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from hub_extensions.core.forecast.results import VALID, ForecastInputs, Forecasts, Given, Stay
+from hub_extensions.core.forecast.results import VALID, ForecastInputs, Given, Stay, WaitForecasts
+from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 
 LIMIT_SECONDS = VALID.total_seconds()
 """Limit for one request; an answer that comes later would be too old to be shown."""
 INHERITED = ("LANG", "LC_", "LD_", "PYTHON")
 """Prefixes of the environment variables that the process inherits. It needs no token, address or home."""
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-
-
-class CalculationEnded(Exception):
-    """The calculation ended without an answer, and what was learned is lost: load the history and ask again."""
 
 
 class ForecastWorker:
@@ -62,7 +59,7 @@ class ForecastWorker:
 
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
-    ) -> tuple[Forecasts, float]:
+    ) -> tuple[WaitForecasts, float]:
         """Learn from `stays` and `matured`, then compute the likely waits.
 
         Returns:
@@ -72,7 +69,7 @@ class ForecastWorker:
             CalculationEnded: the process ended or had to be killed.
             RuntimeError: the calculation failed; the message is the traceback of the process.
         """
-        found: tuple[Forecasts, float] = self._ask("answer", inputs, stays, matured, seed)
+        found: tuple[WaitForecasts, float] = self._ask("answer", inputs, stays, matured, seed)
         return found
 
     def release(self) -> None:

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from hub_extensions.adapters.store import Changes, Store, StoreUnavailable
 from hub_extensions.core.forecast.interval import limited
-from hub_extensions.core.forecast.results import FEW, ForecastInputs, Forecasts, Given, KnownEnd, LikelyWaits
+from hub_extensions.core.forecast.results import FEW, ForecastInputs, Given, KnownEnd, LikelyWaits, WaitForecasts
 from hub_extensions.core.queue.admission import Standing, standing
 from hub_extensions.core.queue.model import Lease, Ticket, TicketState
 from hub_extensions.core.usage.stays import stay_of
 from hub_extensions.hub_service.engine.forecasts.forecast_state import UNREAD
-from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded, ForecastWorker
-from hub_extensions.hub_service.engine.state.errors import Refused
+from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
+from hub_extensions.hub_service.engine.state.errors import CalculationEnded, Refused
 from hub_extensions.hub_service.engine.state.meta import POOL_SIZES
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transactions
@@ -230,7 +230,7 @@ class Forecaster:
 
     # -------------------------------------------------------------- the forecasts that users get
 
-    async def give(self, found: Forecasts) -> None:
+    async def give(self, found: WaitForecasts) -> None:
         """Keep the forecasts that users in line get at their join and after each full hour, to judge them later."""
         waits = self.state.forecasts.waits
         sizes = found.sizes if found.sizes != self._sizes else None

@@ -37,3 +37,7 @@ class Refused(Exception):
     def because(cls, status: int, why: Reason, field: str) -> Refused:
         """Create a refusal with a reason that is shown to people."""
         return cls(status, why.message, field, why.reason, why.params)
+
+
+class CalculationEnded(Exception):
+    """The calculation ended without an answer, and what was learned is lost: load the history and ask again."""

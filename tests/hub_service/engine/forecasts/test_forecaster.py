@@ -17,12 +17,12 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store import Changes, StoreUnavailable
 from hub_extensions.adapters.store.archive import Archive
-from hub_extensions.core.forecast.results import ForecastInputs, Forecasts, Given, Stay
+from hub_extensions.core.forecast.results import ForecastInputs, Given, Stay, WaitForecasts
 from hub_extensions.core.messages import Progress, Stopped, TicketStatus, UsageRecord, Wait
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.engine.forecasts import forecaster as forecasting
 from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
-from hub_extensions.hub_service.engine.forecasts.forecast_worker import CalculationEnded
+from hub_extensions.hub_service.engine.state.errors import CalculationEnded
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.usage.file_import import import_file
 from hub_extensions.tools.usage.rows import How
@@ -372,7 +372,7 @@ class EndlessCalculator(ForecastCalculator):
 
     def answer(
         self, inputs: ForecastInputs, stays: Sequence[Stay], matured: Sequence[Given], seed: int
-    ) -> tuple[Forecasts, float]:
+    ) -> tuple[WaitForecasts, float]:
         self.begun.set()
         self.closed.wait(patient(30))
         raise CalculationEnded("the service stops")
