@@ -29,6 +29,7 @@ class Stored:
         meta: small values of the service, by name.
         deliveries: notices that are being sent to users.
         forecasts: forecasts whose outcome is still open.
+        begun_stops: stops that an earlier version had begun; later ones are in `meta`.
     """
 
     tickets: tuple[Ticket, ...]
@@ -39,6 +40,7 @@ class Stored:
     meta: Mapping[str, str]
     deliveries: tuple[Delivery, ...] = ()
     forecasts: tuple[Given, ...] = ()
+    begun_stops: tuple[StopRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

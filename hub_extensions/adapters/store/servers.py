@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
 from hub_extensions.core.culling import Cause, Order, ServerFacts
+from hub_extensions.core.stops import StopRecord, StopState
 
 FACTS = sa.Table(
     "gpu_server_facts",
@@ -71,6 +72,23 @@ def facts(connection: Connection) -> tuple[ServerFacts, ...]:
     return tuple(_facts(row) for row in rows.mappings())
 
 
+def begun_stops(connection: Connection) -> tuple[StopRecord, ...]:
+    """Return the stops that an earlier version noted as begun, in the column ``stopping``. This version writes none."""
+    rows = connection.execute(sa.select(FACTS).where(FACTS.c.stopping.is_not(None))).mappings()
+    return tuple(
+        StopRecord(
+            row["user"],
+            row["server"],
+            row["lease"] or "",
+            StopState.DRAINING,
+            run=row["started"],
+            cause=None if row["cause"] is None else Cause(row["cause"]),
+            began=row["stopping"],
+        )
+        for row in rows
+    )
+
+
 def meta(connection: Connection) -> dict[str, str]:
     """Return the small values of the service, by name."""
     return {row.name: row.value for row in connection.execute(sa.select(META))}
@@ -97,7 +115,7 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
 def _facts(row: Any) -> ServerFacts:
     values = dict(row)
     at, why = values.pop("drain_at"), values.pop("drain_why")
-    del values["stopping"]  # older versions noted here that a stop had begun
+    del values["stopping"]  # see `begun_stops`
     values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
     values["reached"] = tuple(values["reached"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])

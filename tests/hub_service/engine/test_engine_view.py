@@ -96,7 +96,7 @@ async def test_a_users_servers_are_those_with_facts_or_a_lease(tmp_path: Path) -
         for user, servers in (("ada", [("", SMALL)]), ("ben", [("", CPU)]), ("cid", [("", LARGE)]), ("eve", [])):
             assert [(each.server, each.offer) for each in r.engine.servers_of(user)] == servers
         with pytest.raises(Refused) as refused:
-            r.engine._state_of("eve", "")
+            await r.engine._state_of("eve", "")
         assert (refused.value.status, refused.value.reason) == (404, "unknown-server")
 
 

@@ -209,7 +209,7 @@ class State(Inventory):
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self._take_notes(stored.meta)
         self._take_without_session(read_without_session(stored.meta.get(WITHOUT_SESSION, "")))
-        self.stops = {stop.key: stop for stop in read_stops(stored.meta.get(STOPS, "[]"))}
+        self.stops = {stop.key: stop for stop in (*stored.begun_stops, *read_stops(stored.meta.get(STOPS, "[]")))}
         self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
     # -------------------------------------------------------------- the one way to change
