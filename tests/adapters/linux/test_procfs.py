@@ -247,7 +247,7 @@ def test_a_stranger_s_processes_are_counted_as_unreadable(lease: str) -> None:
     """Asked by an unprivileged account, the environment of another person's server stays unread, and is counted."""
     child = subprocess.Popen(["sleep", "60"], env=environment(lease), user=54321)
     asker = (
-        "import os; from hub_extensions.adapters import procfs as p; os.setuid(54322);"
+        "import os; from hub_extensions.adapters.linux import procfs as p; os.setuid(54322);"
         "print(p.unreadable(), sum(x.lease == %r for x in p.marked()))"
     )
     try:
@@ -280,7 +280,7 @@ def test_a_scan_says_whose_marks_it_could_not_read(
     try:
         until(lambda: len(carrying(lease)) == 1)
         code = (
-            f"import os; from hub_extensions.adapters import procfs as p; os.setgid({asker}); os.setuid({asker});"
+            f"import os; from hub_extensions.adapters.linux import procfs as p; os.setgid({asker}); os.setuid({asker});"
             "found = p.scan(); print(54321 in found.unread, found.hidden,"
             f"p.liveness({child.pid}, {procfs.start_time(child.pid)}), p.liveness(2**22 - 3, 1))"
         )
