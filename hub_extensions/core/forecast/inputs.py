@@ -76,11 +76,11 @@ class _StateBuilder:
             if pool not in self._pools and lease.user in users
         ]  # they count against their users' own limit
         # CPU only takes a start. Without a brake its line matters to tickets that would also take a GPU
-        cpu_line = brake is not None or any(not ticket.is_cpu and _accepts_cpu(ticket) for ticket in tickets)
+        cpu_queue = brake is not None or any(not ticket.is_cpu and _accepts_cpu(ticket) for ticket in tickets)
         state = SimulationState(
             self._pools,
             tuple(held),
-            tuple(each for ticket in tickets if (each := self._waiting(ticket, cpu_line)) is not None),
+            tuple(each for ticket in tickets if (each := self._waiting(ticket, cpu_queue)) is not None),
             brake,
             limit=self._snapshot.config.gpu_leases_per_user,
         )
@@ -126,7 +126,7 @@ class _StateBuilder:
         frees = not late and self._capacity.comes_back(lease)
         return HeldShares(lease.id, holder, (share,), frees, lease.pool, lease.server if counts else None)
 
-    def _waiting(self, ticket: Ticket, cpu_line: bool) -> Waiting | None:
+    def _waiting(self, ticket: Ticket, cpu_queue: bool) -> Waiting | None:
         """Return the ticket as it is simulated, or None if it takes nothing that is simulated."""
         lifetime = self._snapshot.lifetime
         limit = None if lifetime is None else (self._snapshot.start_allowance + lifetime).total_seconds()
@@ -147,7 +147,7 @@ class _StateBuilder:
                     shown=not _accepts_cpu(ticket) and self._is_shown(offer, ticket),
                 )
             )
-        if not wishes or (not cpu_line and all(wish.pool == CPU for wish in wishes)):
+        if not wishes or (not cpu_queue and all(wish.pool == CPU for wish in wishes)):
             return None
         waited = max(0.0, (self._inputs.now - ticket.joined).total_seconds())
         return Waiting(ticket.id, tuple(wishes), waited, ticket.server)

@@ -467,9 +467,9 @@ class _Events:
         """Step of the admission, number of the wish, number of the device."""
         cpu = (Wish(CPU, 0, UseHolder("", "", 0.0)),)
         wishes = [ticket.wishes or cpu for ticket in waiting]
-        self._lines = list(dict.fromkeys([wish.pool for some in [*wishes, asks] for wish in some]))
+        self._queues = list(dict.fromkeys([wish.pool for some in [*wishes, asks] for wish in some]))
         self._name_tickets(waiting, wishes, lives)
-        self._asks = [(self._lines.index(wish.pool), wish, _can_be_given(state, wish)) for wish in asks]
+        self._asks = [(self._queues.index(wish.pool), wish, _can_be_given(state, wish)) for wish in asks]
         self._limit_users(waiting)
         self._name_devices([wish for some in [*wishes, asks] for wish in some], left)
         if self._brake is not None:
@@ -483,9 +483,9 @@ class _Events:
         self, waiting: Sequence[Waiting], wishes: Sequence[Sequence[Wish]], lives: Mapping[int, FloatArray]
     ) -> None:
         """Make the lines, and for each ticket and line what the ticket would take there."""
-        lines, tickets = len(self._lines), len(waiting)
-        number = {pool: at for at, pool in enumerate(self._lines)}
-        in_line: list[dict[int, list[int]]] = [{} for _ in self._lines]  # ticket -> its wishes in that line
+        lines, tickets = len(self._queues), len(waiting)
+        number = {pool: at for at, pool in enumerate(self._queues)}
+        in_line: list[dict[int, list[int]]] = [{} for _ in self._queues]  # ticket -> its wishes in that line
         for ticket, some in enumerate(wishes):
             for at, wish in enumerate(some):
                 in_line[number[wish.pool]].setdefault(ticket, []).append(at)
@@ -523,13 +523,13 @@ class _Events:
                         self._lives.append(lives[id(wish)])
         self._life: FloatArray = np.array(self._lives)
         self._several = any(len({wish.pool for wish in some}) > 1 for some in wishes)
-        self._choices = max(map(len, wishes), default=1)
+        self._max_wishes = max(map(len, wishes), default=1)
         most = max(map(len, self._where), default=0) or 1
-        self._lines_of = np.full((tickets + 1, most), 0)
+        self._queues_of = np.full((tickets + 1, most), 0)
         self._positions_of = np.full((tickets + 1, most), longest)  # the last position of each line is nobody's
         for ticket, where in enumerate(self._where):
             for at, (line, position) in enumerate(where):
-                self._lines_of[ticket, at], self._positions_of[ticket, at] = line, position
+                self._queues_of[ticket, at], self._positions_of[ticket, at] = line, position
 
     def _limit_users(self, waiting: Sequence[Waiting]) -> None:
         """Number the servers of users whose own limit may hold back a ticket, and their tickets for other servers."""
@@ -557,14 +557,14 @@ class _Events:
         """Number the devices line by line, with what is held of them."""
         state, number = self._state, dict[str, int]()
         lines: list[int] = []
-        for line, pool in enumerate(self._lines):
+        for line, pool in enumerate(self._queues):
             for device in state.pools.get(pool, ()):
                 number[device] = len(lines)
                 lines.append(line)
             if not state.pools.get(pool):
                 lines.append(line)  # a line needs a device for `reduceat`: CPU only asks for nothing of it
         self._names = {at: device for device, at in number.items()}
-        self._begins = np.array([lines.index(line) for line in range(len(self._lines))])
+        self._begins = np.array([lines.index(line) for line in range(len(self._queues))])
         held: list[tuple[int, int, str, int]] = []
         for each in state.held:
             server = self._server.get((each.holder.user, each.server or ""), len(self._server))
@@ -572,18 +572,18 @@ class _Events:
             here = [(number[name], share) for name, share in each.shares if name in number]
             if not here and server < len(self._server):
                 here = [(len(lines), state.whole)]  # on a device that is given to nobody: it ends all the same
-                lines.append(len(self._lines))
+                lines.append(len(self._queues))
             for at, share in here:
                 held.append((at, share, each.id, server))
                 server = len(self._server)
-        self._line_of, self._ours = np.array(lines), sum(1 for line in lines if line < len(self._lines))
+        self._queue_of, self._ours = np.array(lines), sum(1 for line in lines if line < len(self._queues))
         self._one_device = all(wish.devices == 1 for wish in wishes)
         shares = [wish.share for wish in wishes if wish.share] + [share for _, share, _, _ in held if share]
         on_device = Counter(device for device, _, _, _ in held)
         columns = max(state.whole // min(shares, default=state.whole), 1, *on_device.values())
         shape = (self._count, len(lines), columns)
         self._free = np.full(shape[:2], state.whole, dtype=np.int32)
-        for line, pool in enumerate(self._lines):
+        for line, pool in enumerate(self._queues):
             if pool != CPU and not state.pools.get(pool):
                 self._free[:, self._begins[line]] = -1
         self._ends: FloatArray = np.full(shape, NEVER)
@@ -656,7 +656,7 @@ class _Events:
     def _admit(self, rows: Places, room: Flags) -> Flags:
         """Admit one ticket in each world where one can start; return in which worlds."""
         waiting = self._waiting if len(rows) == self._count and not self._splits else self._waiting[rows]
-        lines = np.arange(len(self._lines))
+        lines = np.arange(len(self._queues))
         head = waiting.argmax(axis=2)
         head = np.where(np.take_along_axis(waiting, head[:, :, None], 2)[:, :, 0], head, waiting.shape[2] - 1)
         ticket, first = self._ticket[lines, head], self._place[lines, head]
@@ -674,7 +674,7 @@ class _Events:
             if self._splits:
                 can &= self._wish_place[ticket, lines, column] < next_place
             can &= self._fits(rows, self._share[ticket, lines, column], self._devices[ticket, lines, column])
-            order = np.where(can, first, 0) * self._choices + self._preference[ticket, lines, column]
+            order = np.where(can, first, 0) * self._max_wishes + self._preference[ticket, lines, column]
             keys.append(np.where(can, order, LAST))
         key = keys[0] if len(keys) == 1 else np.stack(keys, axis=2).reshape(len(rows), -1)
         best = key.argmin(axis=1)
@@ -691,25 +691,25 @@ class _Events:
         if self._one_device:
             found = np.maximum.reduceat(free, self._begins, axis=1) >= share
         else:
-            enough = free >= share[:, self._line_of[: self._ours]]
+            enough = free >= share[:, self._queue_of[: self._ours]]
             found = np.add.reduceat(enough, self._begins, axis=1, dtype=np.int64) >= devices
         return found
 
-    def _start(self, rows: Places, ticket: Places, line: Places, column: Places) -> None:
+    def _start(self, rows: Places, ticket: Places, queue: Places, column: Places) -> None:
         self.starts[rows, ticket] = now = self._now[rows]
         self._started[rows, ticket] = True
         self._left[rows] -= 1
         self._granted[rows, ticket, 0] = self._step
-        self._granted[rows, ticket, 1] = self._preference[ticket, line, column]
-        self._waiting[rows[:, None], self._lines_of[ticket], self._positions_of[ticket]] = False
+        self._granted[rows, ticket, 1] = self._preference[ticket, queue, column]
+        self._waiting[rows[:, None], self._queues_of[ticket], self._positions_of[ticket]] = False
         if self._brake is not None:
             self._ready[rows, self._ready[rows].argmin(axis=1)] = now + self._brake.takes
-        share, devices = self._share[ticket, line, column], self._devices[ticket, line, column]
-        until = now + self._life[self._life_of[ticket, line, column], rows]
+        share, devices = self._share[ticket, queue, column], self._devices[ticket, queue, column]
+        until = now + self._life[self._life_of[ticket, queue, column], rows]
         some = share > 0
         server = np.where(some, self._server_of[ticket], len(self._server))
         free = self._free[rows]
-        fitting = np.where((self._line_of == line[:, None]) & (free >= share[:, None]), free, FULL)
+        fitting = np.where((self._queue_of == queue[:, None]) & (free >= share[:, None]), free, FULL)
         for number in range(devices.max()):
             again = np.flatnonzero(some & (devices > number))
             place = fitting[again].argmin(axis=1)
@@ -726,7 +726,7 @@ class _Events:
             if can:
                 still = room & ~np.isfinite(self.asked[rows, number]) & ~self._waiting[rows, line].any(axis=1)
                 here = rows[still]
-                free = (self._free[here][:, self._line_of == line] >= wish.share).sum(axis=1) >= wish.devices
+                free = (self._free[here][:, self._queue_of == line] >= wish.share).sum(axis=1) >= wish.devices
                 self.asked[here[free], number] = self._now[here[free]]
 
     # ------------------------------------------------------------------ what it takes
@@ -764,5 +764,5 @@ class _Events:
                 self._others[row, ticket] += change
                 can = bool(self._others[row, ticket] < limit and not self._started[row, ticket])
                 for line, position in self._where[ticket]:
-                    if self._lines[line] != CPU:
+                    if self._queues[line] != CPU:
                         self._waiting[row, line, position] = can

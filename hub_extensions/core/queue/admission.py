@@ -17,7 +17,15 @@ from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.bounds import bounds_of, bounds_on_nodes, brake_of
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.discipline import Candidate, Choice, Head, Shares, limit_left, next_grant, starts_left
+from hub_extensions.core.queue.discipline import (
+    Candidate,
+    Head,
+    QueuedOffer,
+    Shares,
+    limit_left,
+    next_grant,
+    starts_left,
+)
 from hub_extensions.core.queue.heads import PoolQueues, held_by, offer_in
 from hub_extensions.core.queue.model import (
     Admission,
@@ -136,20 +144,20 @@ def _next_admission(queues: PoolQueues, capacity: Capacity) -> Admission | None:
         for ticket, head in queues.heads(pool):
             heads.setdefault(ticket.id, (ticket, {}))[1][pool] = head
 
-    def fit(candidate: Candidate, choice: Choice) -> Shares | None:
-        offer, (ticket, own) = capacity.offers[choice.offer], heads[candidate.ticket]
-        return capacity.fit(offer, ticket, own[choice.line].ahead)
+    def fit(candidate: Candidate, wanted: QueuedOffer) -> Shares | None:
+        offer, (ticket, own) = capacity.offers[wanted.offer], heads[candidate.ticket]
+        return capacity.fit(offer, ticket, own[wanted.queue].ahead)
 
     def reserves(pool: str) -> frozenset[str]:
         if pool not in capacity.cut or capacity.total.get(pool, 0) <= capacity.foreign.get(pool, 0):
             return frozenset()  # if others' pods are in the way, nothing becomes free by waiting
         return capacity.costing(pool)
 
-    candidates = (Candidate(ticket.id, queues.choices(ticket), own) for ticket, own in heads.values())
+    candidates = (Candidate(ticket.id, queues.wanted_offers(ticket), own) for ticket, own in heads.values())
     found = next_grant(candidates, fit, reserves)
     if found is None:
         return None
-    return Admission(found.ticket, found.choice.offer, found.shares[0][0] if found.shares else None)
+    return Admission(found.ticket, found.wanted.offer, found.shares[0][0] if found.shares else None)
 
 
 # ------------------------------------------------------------------ verdicts

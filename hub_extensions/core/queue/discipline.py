@@ -72,11 +72,11 @@ def starts_left(most: int, starting: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class QueuedOffer:
     """One offer that a ticket accepts: in which line, and with which place there."""
 
     offer: OfferId
-    line: str
+    queue: str
     place: int
 
 
@@ -100,14 +100,14 @@ class Candidate:
     """A ticket that heads at least one line.
 
     Attributes:
-        choices: in the user's order of preference.
+        wanted_offers: in the user's order of preference.
         heads: line -> position at its head.
         claim: class of the claim; a lower class is served first.
         over_ratio: how far its owner is above the guaranteed share; within a class the lowest is served first.
     """
 
     ticket: str
-    choices: tuple[Choice, ...]
+    wanted_offers: tuple[QueuedOffer, ...]
     heads: Mapping[str, Head]
     claim: int = 0
     over_ratio: float = 0.0
@@ -123,13 +123,13 @@ class Grant:
     """The next admission."""
 
     ticket: str
-    choice: Choice
+    wanted: QueuedOffer
     shares: Shares
 
 
 def next_grant(
     candidates: Iterable[Candidate],
-    fit: Callable[[Candidate, Choice], Shares | None],
+    fit: Callable[[Candidate, QueuedOffer], Shares | None],
     reserves: Callable[[str], Set[str]],
 ) -> Grant | None:
     """Return the first candidate that can be given something, with the first of its choices that it can have.
@@ -145,14 +145,14 @@ def next_grant(
     reserved: set[str] = set()
     for candidate in sorted(candidates, key=lambda each: each.order):
         waits_in: list[str] = []
-        for choice in candidate.choices:
-            head = candidate.heads.get(choice.line)
-            if head is None or choice.place >= head.next_place:
+        for wanted in candidate.wanted_offers:
+            head = candidate.heads.get(wanted.queue)
+            if head is None or wanted.place >= head.next_place:
                 continue
-            shares = fit(candidate, choice)
-            if shares is not None and choice.line not in reserved:
-                return Grant(candidate.ticket, choice, shares)
-            waits_in.append(choice.line)
+            shares = fit(candidate, wanted)
+            if shares is not None and wanted.queue not in reserved:
+                return Grant(candidate.ticket, wanted, shares)
+            waits_in.append(wanted.queue)
         for line in waits_in:
             reserved |= reserves(line)
     return None

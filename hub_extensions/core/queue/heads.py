@@ -10,7 +10,7 @@ from operator import attrgetter
 from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.capacity import Capacity
-from hub_extensions.core.queue.discipline import Choice, Head, limit_left
+from hub_extensions.core.queue.discipline import Head, QueuedOffer, limit_left
 from hub_extensions.core.queue.model import Admission, LeaseState, PoolQueue, QueueSnapshot, Ticket, TicketState
 from hub_extensions.core.queue.node_sets import NodeWish
 from hub_extensions.core.queue.pool_queue import pool_queues_of
@@ -115,10 +115,10 @@ class PoolQueues:
     def has(self, pool: str, ticket: Ticket) -> bool:
         return pool in self.pools_of(ticket)
 
-    def choices(self, ticket: Ticket) -> tuple[Choice, ...]:
+    def wanted_offers(self, ticket: Ticket) -> tuple[QueuedOffer, ...]:
         """Return the offers that the ticket accepts, in the user's order; offers that are not known are left out."""
         return tuple(
-            Choice(each.offer, self._pool_of[each.offer], each.place)
+            QueuedOffer(each.offer, self._pool_of[each.offer], each.place)
             for each in ticket.wanted_offers
             if each.offer in self._pool_of
         )

@@ -15,7 +15,7 @@ from itertools import accumulate
 from hub_extensions.core.gpu.devices import WHOLE
 
 OF_A_USE = ("pool", "num_gpu", "slices", "asked", "admitted", "ready", "ended")
-Use = tuple[str, int, int, str | None, str | None, str | None, str]
+UseRow = tuple[str, int, int, str | None, str | None, str | None, str]
 """These columns of a use. Moments are texts of one form, which stand in their order."""
 
 
@@ -27,7 +27,7 @@ class PoolSizes:
         self._known = known
         self._pools: defaultdict[str, _Held] = defaultdict(_Held)
 
-    def add(self, uses: Iterable[Use]) -> None:
+    def add(self, uses: Iterable[UseRow]) -> None:
         """Uses in the order in which they began, none of them before those that were added."""
         began = ""
         for pool, devices, share, asked, admitted, ready, ended in uses:

@@ -26,6 +26,7 @@ from hub_extensions.adapters.hub.jupyterhub_api import HubApi
 from hub_extensions.adapters.store import Store
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.hub_service.engine.engine import Engine
+from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 from hub_extensions.hub_service.http import doorway, limits
 from hub_extensions.hub_service.http.app import make_server
 from hub_extensions.hub_service.http.auth import cookie_secret
@@ -89,7 +90,7 @@ class RealService:
             hub_api_url=hub.url,
         )
         store, api, gpus = Store.open(settings_.store_url), HubApi(hub.url, SERVICE_TOKEN), open_gpus(settings_)
-        engine = await Engine.open(settings_, store, api, gpus)
+        engine = await Engine.open(settings_, store, api, gpus, calculator=ForecastCalculator())
         engine.start()
         parts = make_parts(settings_, engine, api)
         server = make_server(parts)

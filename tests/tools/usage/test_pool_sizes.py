@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub_extensions.tools.usage.pool_sizes import PoolSizes, Use
+from hub_extensions.tools.usage.pool_sizes import PoolSizes, UseRow
 from tests.examples import many
 
 DAY = datetime(2026, 11, 20, tzinfo=timezone.utc)
@@ -23,7 +23,9 @@ def at(minute: int) -> str:
     return Text((DAY + timedelta(minutes=minute)).isoformat(timespec="microseconds"))
 
 
-def use(begin: int, end: int, *, share: int = 1000, devices: int = 1, asked: int | None = None, pool: str = "p") -> Use:
+def use(
+    begin: int, end: int, *, share: int = 1000, devices: int = 1, asked: int | None = None, pool: str = "p"
+) -> UseRow:
     """Asked at its begin where nothing else is said."""
     return (pool, devices, share, at(begin if asked is None else asked), at(begin), None, at(end))
 
@@ -41,7 +43,7 @@ def use(begin: int, end: int, *, share: int = 1000, devices: int = 1, asked: int
         ([use(0, 0)], 1),
     ],
 )  # fmt: skip
-def test_a_pool_that_the_service_never_saw_has_what_was_held_at_once(uses: list[Use], size: int) -> None:
+def test_a_pool_that_the_service_never_saw_has_what_was_held_at_once(uses: list[UseRow], size: int) -> None:
     at_once, one_by_one = PoolSizes({}), PoolSizes({})
     at_once.add(uses)
     for each in uses:
@@ -69,7 +71,7 @@ uses_of_any_kind = st.lists(
 
 @many(60)
 @given(uses_of_any_kind, st.integers(1, 9))
-def test_pieces_say_the_same_as_every_moment_counted_by_itself(uses: list[Use], piece: int) -> None:
+def test_pieces_say_the_same_as_every_moment_counted_by_itself(uses: list[UseRow], piece: int) -> None:
     in_order = sorted(uses, key=lambda each: str(each[3]))
     pools = PoolSizes({})
     for begin in range(0, len(in_order), piece):

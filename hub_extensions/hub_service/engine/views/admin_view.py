@@ -77,14 +77,14 @@ async def admin_overview(
     asked: Asked,
     offers: tuple[OfferState, ...],
     health: Health,
-    line: PageRows[TicketInfo],
+    queue: PageRows[TicketInfo],
 ) -> Overview:
     """Return the administrators' page. Of a thousand cards, only the requested page is described in full.
 
     Args:
         cluster: `None` on one machine.
         offers: as an administrator sees them.
-        line: the requested page of the tickets.
+        queue: the requested page of the tickets.
     """
     found = [_holder(state, evidence, lease) async for lease in in_batches(state.leases.values())]
     holders = [holder for holder in found if holder.lease in state.leases]  # the others have ended meanwhile
@@ -117,7 +117,7 @@ async def admin_overview(
         emptying={
             place: emptying(h for card in cards if card.place == place for h in card.holders) for place in places
         },
-        people=line,
+        people=queue,
         longest_seconds=max(0.0, (state.clock.now() - min(joined)).total_seconds()) if joined else None,
         failed=failed_starts(state),
         cordons=state.cordons if cluster is None else cluster.drains.standing(),
