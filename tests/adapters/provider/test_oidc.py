@@ -319,7 +319,8 @@ def changed(token: str) -> str:
 async def test_each_algorithm_of_the_list_is_taken(algorithm: str) -> None:
     with OidcProvider(algorithm=algorithm, key=f"of-{algorithm}") as op:
         provider = Provider(op.issuer, CLIENT, [SECRET])
-        await verified(provider, op.logout_token(sub="u-1"))
+        header, claims = await verified(provider, op.logout_token(sub="u-1"))
+        assert (header["alg"], claims["sub"]) == (algorithm, "u-1")
         provider.close()
 
 
@@ -415,10 +416,10 @@ async def test_a_key_that_was_taken_back_is_worth_nothing_after_an_hour(
 
 async def test_while_it_is_away_the_last_keys_are_good(op: OidcProvider, asked: Provider, clock: Clock) -> None:
     token = op.logout_token(sub="u-1")
-    await verified(asked, token)
+    before = await verified(asked, token)
     op.fault = ThatFails()
     clock.now += KEYS_SECONDS + 1
-    await verified(asked, token)
+    assert await verified(asked, token) == before
 
 
 @pytest.mark.parametrize(
