@@ -136,7 +136,7 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
         settings.base_url,
         settings.hub_secret,
         gpu_service_url=settings.url,
-        gpu_servers_url=settings.servers_url,
+        gpu_service_connect_url=settings.servers_url,
         namespace=os.environ.get("POD_NAMESPACE", ""),
         hub_api_url=local_hub_api(c, settings.base_url),
         environment=inherited_variables(),
@@ -205,7 +205,12 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         offers = replace(offers, simulate=place, fractions={**layout.fractions, **offers.fractions})
     service, notices = _with_secrets(sections.service), _with_secrets(sections.notices)
     public_url = str(value_of(c, "JupyterHub", "public_url") or value_of(c, "JupyterHub", "subdomain_host") or "")
-    check_notices(notices, public_url, whole=_dry_run_notes.get() is None, notify_url=sections.culling.notify_url)
+    check_notices(
+        notices,
+        public_url,
+        whole=_dry_run_notes.get() is None,
+        warning_webhook_url=sections.culling.warning_webhook_url,
+    )
     NoticeTexts.of(notices)  # the service would end with this error too; here the text stands in the hub's log
     path = value_of(c, "JupyterHub", "base_url") or urlsplit(str(value_of(c, "JupyterHub", "bind_url") or "")).path
     inner = str(path).strip("/")
@@ -439,16 +444,16 @@ def _add_spawner(c: Any, settings: Settings, notes: list[str]) -> None:
                 f"c.GpuSpawnerMixin.{key} is left alone: it has to fit the GPU service, else no server with a GPU "
                 "starts."
             )
-    if settings.servers_url != settings.url and not value_of(c, "GpuSpawnerMixin", "gpu_servers_url"):
-        c.GpuSpawnerMixin.gpu_servers_url = settings.servers_url
+    if settings.servers_url != settings.url and not value_of(c, "GpuSpawnerMixin", "gpu_service_connect_url"):
+        c.GpuSpawnerMixin.gpu_service_connect_url = settings.servers_url
     culling, cluster = settings.culling, settings.cluster
-    defaults: dict[tuple[str, str], Any] = {("GpuSpawnerMixin", "gpu_notice_hint"): notice_hint(settings)}
+    defaults: dict[tuple[str, str], Any] = {("GpuSpawnerMixin", "gpu_notice_channel_text"): notice_hint(settings)}
     if settings.started_by_hub and cluster is None and sys.platform == "linux":
-        defaults["GpuSpawnerMixin", "gpu_service_account"] = os.geteuid()
+        defaults["GpuSpawnerMixin", "gpu_service_uid"] = os.geteuid()
     if culling.enabled and culling.unopened:
         defaults["GpuSpawnerMixin", "gpu_unopened_minutes"] = culling.unopened.total_seconds() / 60
     if cluster is not None:
-        defaults["GpuKubeSpawner", "gpu_outside_seconds"] = cluster.outside_after.total_seconds()
+        defaults["GpuKubeSpawner", "gpu_unschedulable_seconds"] = cluster.outside_after.total_seconds()
         defaults["GpuKubeSpawner", "gpu_max_wait_hours"] = settings.queue.max_wait.total_seconds() / 3600
     for (section, key), value in defaults.items():
         if value_of(c, section, key) is None:

@@ -71,14 +71,14 @@ FITTING: dict[str, Any] = {
     "c.GpuOffers.resources": {"nvidia.com/a100": "gpu"},
     "c.GpuOffers.simulate": "two-whole",
     "c.GpuCulling.idle_minutes_by_offer": {"gpu": 15.5},
-    **{f"c.GpuCulling.{limit}_minutes": 12.5 for limit in ("holds_memory", "never_used", "wanted")},
-    "c.GpuCulling.notify_url": "https://chat.example/stops",
+    **{f"c.GpuCulling.{limit}_minutes": 12.5 for limit in ("holds_memory", "never_used", "contended_idle")},
+    "c.GpuCulling.warning_webhook_url": "https://chat.example/stops",
     "c.SignOn.enabled": False,  # of the hub alone, and it would load the authenticator
     "c.SignOnGate.enabled": False,  # of hub and gate alone: tests/gate/test_hub_setup.py
     "c.SignOnGate.trusted_proxies": ["10.0.0.0/8"],
     "c.GpuCluster.capacity": {"gpu": 3},
     "c.GpuService.url": "http://gpu.example:8192",
-    "c.GpuService.public_metrics_token": "metrics-word-long-enough",
+    "c.GpuService.metrics_token": "metrics-word-long-enough",
     "c.GpuService.shared_secret": "secret-word-long-enough",
     "c.GpuService.prometheus_url": "http://prometheus:9090",
     "c.GpuNotices.webhook_url": "https://chat.example/hook",
@@ -97,7 +97,7 @@ def test_every_setting_reaches_a_service_apart_from_the_hub(c: Config) -> None:
     c.JupyterHub.public_url = "https://hub.example/"
     c.JupyterHub.services = [{"name": "gpu", "api_token": "0123456789abcdef"}]
     configure(c)
-    assert c.GpuSpawnerMixin.gpu_notice_hint == "other"
+    assert c.GpuSpawnerMixin.gpu_notice_channel_text == "other"
     [service] = c.JupyterHub.services
     environment = {
         "JUPYTERHUB_API_URL": "http://hub:8081/hub/api",
@@ -287,17 +287,17 @@ def test_a_pod_that_starts_while_the_service_is_away_is_told_the_way_through_the
         monkeypatch.setenv(name, value)
     c.JupyterHub.spawner_class = "gpu"
     configure(c)
-    assert c.GpuSpawnerMixin.gpu_servers_url == f"http://{reached}/services/gpu"
-    assert settings(c).servers_url == c.GpuSpawnerMixin.gpu_servers_url
+    assert c.GpuSpawnerMixin.gpu_service_connect_url == f"http://{reached}/services/gpu"
+    assert settings(c).servers_url == c.GpuSpawnerMixin.gpu_service_connect_url
 
 
 def test_the_admins_own_way_to_the_service_wins(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in WITH_HTTPS.items():
         monkeypatch.setenv(name, value)
     c.JupyterHub.spawner_class = "gpu"
-    c.GpuCluster.servers_url = "https://hub.example.org/services/gpu"
+    c.GpuCluster.service_connect_url = "https://hub.example.org/services/gpu"
     configure(c)
-    assert c.GpuSpawnerMixin.gpu_servers_url == "https://hub.example.org/services/gpu"
+    assert c.GpuSpawnerMixin.gpu_service_connect_url == "https://hub.example.org/services/gpu"
 
 
 @pytest.mark.parametrize(
@@ -598,7 +598,7 @@ def test_looking_at_a_configuration_with_such_a_token_finds_nothing_wrong(c: Con
         ("GpuOffers", "fractions", {"gpu": [0.5, 0.5]}, "two offers would have one id"),
         ("GpuOffers", "fractions", {"gpu": [0.3333]}, "at most three decimals"),
         ("GpuOffers", "fractions", {"cpu": [0.5]}, "a fraction is of a device"),
-        ("GpuOffers", "memory_gib", {"gpu": [8]}, "needs c.GpuCluster.fractions_by = 'kai'"),
+        ("GpuOffers", "memory_gib", {"gpu": [8]}, "needs c.GpuCluster.fraction_scheduler = 'kai'"),
         ("GpuOffers", "memory_gib", {"gpu": [8.5]}, "a dict from an offer's id to a list"),
         ("GpuOffers", "memory_gib", {"gpu": [0]}, "a whole number of GiB above 0"),
         ("GpuOffers", "memory_gib", {"mig-1g.5gb": [2]}, "parts by memory are of whole GPUs"),
@@ -607,9 +607,9 @@ def test_looking_at_a_configuration_with_such_a_token_finds_nothing_wrong(c: Con
         ("GpuOffers", "hidden", "cpu", "a list of texts"),
         ("GpuOffers", "simulate", 3, "a text or None"),
         ("GpuService", "port", 0, "a whole number from 1 to 65535"),
-        ("GpuService", "public_metrics_token", "short", "at least 16 characters"),
-        ("GpuService", "public_metrics_token", "with a space in it", "without a space"),
-        ("GpuService", "public_metrics_token", "a-line-break-at-its-end\n", "also at its end"),
+        ("GpuService", "metrics_token", "short", "at least 16 characters"),
+        ("GpuService", "metrics_token", "with a space in it", "without a space"),
+        ("GpuService", "metrics_token", "a-line-break-at-its-end\n", "also at its end"),
         ("GpuService", "prometheus_url", "prometheus:9090", "an address such as http://prometheus:9090"),
         ("GpuService", "prometheus_url", "http://me:word@prometheus:9090", "without a user, a password"),
         ("GpuService", "prometheus_url", "http://prometheus:port", "an address such as"),

@@ -193,8 +193,8 @@ def test_a_command_beside_it_and_subdomains_are_notes(apart: Config, capsys: pyt
         ("gpu", "GpuKubeSpawner", "mem_limt", "mem_limit"),
         ("gpu", "GpuKubeSpawner", "gpu_shm_sise", "gpu_shm_size"),
         ("hub_extensions.spawner.kube.GpuKubeSpawner", "GpuKubeSpawner", "start_timeoutt", "start_timeout"),
-        ("gpu", "GpuSpawnerMixin", "gpu_patience_second", "gpu_patience_seconds"),
-        ("our.own.Spawner", "GpuSpawnerMixin", "gpu_patience_second", "gpu_patience_seconds"),
+        ("gpu", "GpuSpawnerMixin", "gpu_service_timeout_second", "gpu_service_timeout_seconds"),
+        ("our.own.Spawner", "GpuSpawnerMixin", "gpu_service_timeout_second", "gpu_service_timeout_seconds"),
         (None, "GpuLocalSpawner", "http_timeot", "http_timeout"),
         ("gpu-demo", "GpuDemoSpawner", "home_dir_templat", "home_dir_template"),
         ("gpu", "GpuKubeSpawner", "xyzzy", ""),
@@ -220,7 +220,7 @@ def test_right_keys_of_a_spawner_and_of_its_parents_pass(c: Config) -> None:
     c.GpuKubeSpawner.mem_limit = "4G"
     c.GpuKubeSpawner.extra_resource_limits.update({"example.com/nic": "1"})
     c.GpuSpawnerMixin.storage_class = "fast"
-    c.GpuSpawnerMixin.gpu_patience_seconds = 20.0
+    c.GpuSpawnerMixin.gpu_service_timeout_seconds = 20.0
     configure(c)
     assert (c.GpuKubeSpawner.mem_limit, c.GpuSpawnerMixin.storage_class) == ("4G", "fast")
 

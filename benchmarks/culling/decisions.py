@@ -119,7 +119,7 @@ async def main() -> None:
     shipped = CullPolicy(enabled=True)
     rule = CullRule("class", groups=frozenset({"class"}), limits={"idle": timedelta(minutes=20)})
     await figures("as shipped", shipped)
-    await figures("with a rule and `wanted`", replace(shipped, wanted=timedelta(minutes=10)), (rule,))
+    await figures("with a rule and `contended_idle`", replace(shipped, contended_idle=timedelta(minutes=10)), (rule,))
 
 
 if __name__ == "__main__":

@@ -102,7 +102,7 @@ def events(keycloak: Keycloak, place: Place) -> dict[str, Callable[[Person], obj
     def on_our_page(person: Person) -> None:
         keycloak.add("root-admin")
         admin = signed_in(hub, keycloak, "root-admin")
-        form = {"user": person.name, "lost_right": "yes", "_xsrf": admin.headers["X-XSRFToken"]}
+        form = {"user": person.name, "access_revoked": "yes", "_xsrf": admin.headers["X-XSRFToken"]}
         person.begins()
         admin.post(f"{hub.url}/hub/sso/admin", form, timeout=patient(30)).raise_for_status()
 

@@ -57,8 +57,8 @@ def add_sign_on(
     _add_scopes(c)
     _add_templates(c)
     _add_server_key(c)
-    if config.server_cache_seconds is not None:
-        _add_cache_age(c, config.server_cache_seconds)
+    if config.token_cache_seconds is not None:
+        _add_cache_age(c, config.token_cache_seconds)
     notes += remarks(c, config)
 
 

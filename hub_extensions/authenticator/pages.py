@@ -120,7 +120,7 @@ class AdminPage(FormPage):
             [each for each in sessions if not wanted or each.id == wanted],
             EndCause.BY_ADMIN,
             by=requester_name(self),
-            lost_right=bool(self.get_argument("lost_right", "")),
+            lost_right=bool(self.get_argument("access_revoked", "")),
         )
         if sign_on.session_of(self) is None:  # the admin ended this very session
             self.redirect(self.settings["login_url"], status=303)
@@ -203,8 +203,8 @@ def ends_too(config: SignOnConfig, t: Catalogue = ENGLISH) -> list[str]:
         "stop-gpu": [t("servers with a GPU")],
         "drain": [t("servers after %1", duration(config.drain, t))],
     }
-    tokens = [t("API tokens")] if config.tokens_at_lost_right == "all" else []
-    return [*tokens, t("places in line"), *servers[config.servers_at_lost_right]]
+    tokens = [t("API tokens")] if config.tokens_at_revocation == "all" else []
+    return [*tokens, t("places in line"), *servers[config.servers_at_revocation]]
 
 
 def _number(text: str) -> int | None:

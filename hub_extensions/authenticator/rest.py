@@ -18,7 +18,7 @@ MAX_EVENTS = 1000
 
 
 class SessionsOfUser(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub has no types
-    """GET: a user's sessions. DELETE: end all of them; ``?lost_right=true``: the user may no longer sign in."""
+    """GET: a user's sessions. DELETE: end all of them; ``?access_revoked=true``: the user may no longer sign in."""
 
     def get(self, name: str) -> None:
         user = user_named(self, name, LIST_SCOPE)
@@ -58,9 +58,9 @@ class Events(BoundedBody, APIHandler):  # type: ignore[misc]
 
 async def _end(handler: Any, user: Any, sessions: list[SignOnSession]) -> None:
     own = is_own(handler, user.name)
-    lost_right = handler.get_argument("lost_right", "false") == "true"
+    lost_right = handler.get_argument("access_revoked", "false") == "true"
     if lost_right and not has_scope(handler, END_SCOPE):
-        raise web.HTTPError(403, f"lost_right needs the scope {END_SCOPE}.")
+        raise web.HTTPError(403, f"access_revoked needs the scope {END_SCOPE}.")
     report = await sign_on_of(handler).ender.end(
         user.id,
         sessions,

@@ -1,7 +1,7 @@
 """The end of a session at the user's servers: find their tokens, make them check their users again, stop them.
 
 A server is only ordered to check with the hub again the tokens that it has seen. A server without our extension finds
-out by itself after ``server_cache_seconds``.
+out by itself after ``token_cache_seconds``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class UserServers:
         lease = _lease(spawner)
         if not lease or not getattr(spawner, "gpu_service_url", ""):
             return None
-        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_uid)
         message = SignedOut(spawner.user.name, spawner.name, lease, max(0.0, left.total_seconds()), cause)
         try:
             state = await service.signed_out(message)
@@ -156,7 +156,7 @@ class UserServers:
         """
         if not _lease(spawner) or not getattr(spawner, "gpu_service_url", ""):
             return None
-        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_uid)
         message = Stopped(spawner.user.name, spawner.name, reason=Cause.SIGNED_OUT.value, asked=True)
 
         async def report() -> None:
@@ -189,7 +189,7 @@ class UserServers:
         )
         if spawner is None:
             return False
-        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+        service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_uid)
         seconds = None if drain_after is None else drain_after.total_seconds()
         rows = tuple(WithoutSession(name, since) for name, since in sorted(people.items()))
         try:

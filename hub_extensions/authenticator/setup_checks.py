@@ -13,6 +13,7 @@ from traitlets import TraitError
 
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.adapters.provider.provider_address import issuer_setting_problem
+from hub_extensions.core.settings import RENAMED
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.provider_settings import (
     CLASS,
@@ -36,6 +37,8 @@ def check_settings(c: Any) -> None:
     for name in sorted(set(c.get(CLASS, {})) - NAMES):
         if isinstance(named, type) and named.__name__ != CLASS:
             break  # a class of the admin's own, which may have more settings
+        if f"{CLASS}.{name}" in RENAMED:
+            raise ProviderSettingsWrong(f"c.{CLASS}.{name} is called c.{RENAMED[f'{CLASS}.{name}']} now.")
         close = difflib.get_close_matches(name, NAMES, n=1)
         raise ProviderSettingsWrong(
             f"c.{CLASS}.{name} is not a setting.{f' Did you mean {close[0]}?' if close else ''}"
@@ -75,7 +78,7 @@ def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
         yield (
             "c.JupyterHub.shutdown_on_logout stops servers at every sign-out, whatever c.SignOn.servers_at_sign_out is."
         )
-    yield from _cache_ages(c, config.server_cache_seconds)
+    yield from _cache_ages(c, config.token_cache_seconds)
 
 
 def _own_refresh(c: Any) -> Iterator[str]:
@@ -96,8 +99,8 @@ def _left_over(c: Any) -> Iterator[str]:
 
 
 def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
-    """Yield groups that other settings name but that ``groups_kept`` does not include."""
-    kept = provider_value(c, "groups_kept")[1]
+    """Yield groups that other settings name but that ``synced_groups`` does not include."""
+    kept = provider_value(c, "synced_groups")[1]
     if not kept or not _has_groups(c):
         return
     offers = value_of(c, "GpuOffers", "groups", {})
@@ -108,7 +111,7 @@ def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
     for setting, names in named.items():
         if lacking := sorted(set(names) - set(kept)):
             yield (
-                f"c.{CLASS}.groups_kept lacks {', '.join(lacking)}, which {setting} names: nobody is in it by the "
+                f"c.{CLASS}.synced_groups lacks {', '.join(lacking)}, which {setting} names: nobody is in it by the "
                 "provider."
             )
 
@@ -120,7 +123,7 @@ def _claim_that_may_be_omitted(c: Any) -> Iterator[str]:
     if not names or not _has_groups(c) or not claim or provider_value(c, "missing_groups")[1] is not None:
         return
     section, claim = provider_value(c, names[0])[0], f"the claim {claim!r}" if isinstance(claim, str) else "a function"
-    hours = provider_value(c, "groups_keep_hours", 24)[1]
+    hours = provider_value(c, "unknown_groups_hours", 24)[1]
     yield (
         f"c.{section}.{names[0]} rests on {claim}, which Entra ID, Okta and Keycloak leave out for people in no group: "
         f"whoever left the last one keeps it for up to {hours:g} h. Set missing_groups: 'none' if your provider does "

@@ -186,7 +186,7 @@ class HubSignOn:
         if clean:
             self.registry.forget_ended()
             with self.registry.store.transaction():
-                self.registry.store.clean_events(self.now() - timedelta(days=self.config.events_days))
+                self.registry.store.clean_events(self.now() - timedelta(days=self.config.audit_retention_days))
 
     def _tries(self, work: Callable[[], object]) -> bool:
         """Do a part of the work. If it fails, as with a locked database, nobody is signed out and the next minute tries
@@ -208,4 +208,4 @@ def _service_caller(app: Any) -> ServiceCaller | None:
     url, secret = known.get("gpu_service_url", ""), known.get("gpu_hub_secret", "")
     if not url or not secret:
         return None
-    return ServiceCaller(gpu_service(url, secret, known.get("gpu_service_account")), app.log)
+    return ServiceCaller(gpu_service(url, secret, known.get("gpu_service_uid")), app.log)

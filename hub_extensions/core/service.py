@@ -57,7 +57,7 @@ class ServiceConfig:
         "",
         "A token for your Prometheus: it opens /services/gpu/metrics and nothing else; at least 16 characters. Empty: "
         "only admins of the hub read them.",
-        name="public_metrics_token",
+        name="metrics_token",
         variable="JUPYTERHUB_GPU_METRICS_TOKEN",
         token=SHORTEST_TOKEN,
         secret=True,

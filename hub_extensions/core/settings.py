@@ -17,6 +17,44 @@ from typing import Any, TypeVar, cast
 UNITS = {"hours": timedelta(hours=1), "minutes": timedelta(minutes=1), "seconds": timedelta(seconds=1)}
 """Part of a setting's name -> the unit of its duration in the configuration."""
 
+RENAMED: Mapping[str, str] = {
+    "GpuLine": "GpuQueue",
+    "GpuQueue.max_line": "GpuQueue.max_waiting",
+    "GpuCulling.extend_lifetime_times": "GpuCulling.max_lifetime_extensions",
+    "GpuCulling.notify_url": "GpuCulling.warning_webhook_url",
+    "GpuCulling.soft": "GpuCulling.restart_on_cpu",
+    "GpuCulling.stops_at_once": "GpuCulling.concurrent_stop_limit",
+    "GpuCulling.wanted_minutes": "GpuCulling.contended_idle_minutes",
+    "GpuService.public_metrics_token": "GpuService.metrics_token",
+    "GpuNotices.after_seconds": "GpuNotices.delay_seconds",
+    "GpuNotices.hint": "GpuNotices.channel_text",
+    "GpuCluster.drain_nodes": "GpuCluster.allow_node_drain",
+    "GpuCluster.forgotten_minutes": "GpuCluster.orphaned_pod_minutes",
+    "GpuCluster.fractions_by": "GpuCluster.fraction_scheduler",
+    "GpuCluster.outside_seconds": "GpuCluster.unschedulable_seconds",
+    "GpuCluster.remove_forgotten": "GpuCluster.delete_orphaned_pods",
+    "GpuCluster.servers_url": "GpuCluster.service_connect_url",
+    "SignOn.events_days": "SignOn.audit_retention_days",
+    "SignOn.orphan_hours": "SignOn.unknown_account_hours",
+    "SignOn.server_cache_seconds": "SignOn.token_cache_seconds",
+    "SignOn.servers_at_lost_right": "SignOn.servers_at_revocation",
+    "SignOn.tokens_at_lost_right": "SignOn.tokens_at_revocation",
+    "SingleSignOnOIDCAuthenticator.ask_userinfo": "SingleSignOnOIDCAuthenticator.request_userinfo",
+    "SingleSignOnOIDCAuthenticator.group_names": "SingleSignOnOIDCAuthenticator.group_map",
+    "SingleSignOnOIDCAuthenticator.groups_keep_hours": "SingleSignOnOIDCAuthenticator.unknown_groups_hours",
+    "SingleSignOnOIDCAuthenticator.groups_kept": "SingleSignOnOIDCAuthenticator.synced_groups",
+    "SingleSignOnOIDCAuthenticator.reached_at": "SingleSignOnOIDCAuthenticator.issuer_connect_url",
+    "GpuSpawnerMixin.gpu_cpu_ask_seconds": "GpuSpawnerMixin.gpu_cpu_service_timeout_seconds",
+    "GpuSpawnerMixin.gpu_notice_hint": "GpuSpawnerMixin.gpu_notice_channel_text",
+    "GpuSpawnerMixin.gpu_other_options": "GpuSpawnerMixin.gpu_extra_user_options",
+    "GpuSpawnerMixin.gpu_patience_seconds": "GpuSpawnerMixin.gpu_service_timeout_seconds",
+    "GpuSpawnerMixin.gpu_servers_url": "GpuSpawnerMixin.gpu_service_connect_url",
+    "GpuSpawnerMixin.gpu_service_account": "GpuSpawnerMixin.gpu_service_uid",
+    "GpuKubeSpawner.gpu_describe_first": "GpuKubeSpawner.gpu_build_pod_before_queueing",
+    "GpuKubeSpawner.gpu_outside_seconds": "GpuKubeSpawner.gpu_unschedulable_seconds",
+}
+"""Earlier names of sections and settings -> their names now. An earlier name is refused with the name of now."""
+
 Value = TypeVar("Value")
 _KEY = "setting"
 
@@ -93,3 +131,14 @@ def spelled(value: type[Any], name: str) -> str:
         each for each in value.__mro__ if is_dataclass(each) and name in {field.name for field in fields(each)}
     )
     return f"c.{cast(Any, owner).section}.{about.name}"
+
+
+def check_name(section: str, key: str = "") -> None:
+    """Refuse an earlier name of a section, or of a setting in it.
+
+    Raises:
+        ValueError: the name is an earlier one; the text has the name of now.
+    """
+    name = f"{section}.{key}" if key else section
+    if name in RENAMED:
+        raise ValueError(f"c.{name} is called c.{RENAMED[name]} now.")

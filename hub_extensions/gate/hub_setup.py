@@ -52,9 +52,8 @@ class GateContext:
         state_dir: the GPU service's folder, to which the gate's settings are written.
         hub_secret: the gate's secrets are derived from it, so that they stay the same as long as it does.
         gpu_service_url: address of the GPU service for processes beside the hub.
-        gpu_servers_url: address of the GPU service for users' servers and for a gate in its own pod, which cannot reach
-            the
-            hub's pod by its changing address.
+        gpu_service_connect_url: address of the GPU service for users' servers and for a gate in its own pod, which
+            cannot reach the hub's pod by its changing address.
         hub_api_url: the hub's API for a process beside the hub; "" takes it from the hub's configuration.
         namespace: Kubernetes namespace of the hub's pod; "" if the hub does not run in a pod.
         environment: variables of the hub's environment that a process beside it needs.
@@ -64,7 +63,7 @@ class GateContext:
     base_url: str
     hub_secret: str = field(repr=False)
     gpu_service_url: str = ""
-    gpu_servers_url: str = ""
+    gpu_service_connect_url: str = ""
     hub_api_url: str = ""
     namespace: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -227,7 +226,7 @@ def _settings(
         )
     key = context.hub_secret
     apps = str(Path(config.apps).expanduser().absolute()) if isinstance(config.apps, str) else config.apps
-    reached = _reached_at(config, context.namespace)
+    reached = _connect_url(config, context.namespace)
     return GateSettings(
         **{**vars(config), "apps": apps, "url": config.url.rstrip("/"), "connect_url": reached},
         state_dir="/srv/gate" if apart else str(context.state_dir / "gate"),
@@ -237,12 +236,12 @@ def _settings(
         proxy_secret=_derived(key, "proxy"),
         ended_secret=_derived(key, "ended") if sign_on.enabled else "",
         client_id=CLIENT_ID,
-        gpu_service_url=context.gpu_servers_url if apart else context.gpu_service_url,
+        gpu_service_url=context.gpu_service_connect_url if apart else context.gpu_service_url,
         subdomain_host=str(value_of(c, "JupyterHub", "subdomain_host") or ""),
     )
 
 
-def _reached_at(config: GateConfig, namespace: str) -> str:
+def _connect_url(config: GateConfig, namespace: str) -> str:
     """Return the gate's address. A Service's name gets its namespace, because it is used in other namespaces too."""
     if config.connect_url:
         url = config.connect_url.rstrip("/")

@@ -65,7 +65,7 @@ def address_in(environ: Mapping[str, str]) -> ServiceAddress | None:
     token = environ.get("JUPYTERHUB_API_TOKEN", "")
     if not url or not token:
         return None
-    account = environ.get("JUPYTERHUB_GPU_SERVICE_ACCOUNT", "")
+    account = environ.get("JUPYTERHUB_GPU_SERVICE_UID", "")
     return ServiceAddress(url.rstrip("/"), token, int(account) if account.isdecimal() else None)
 
 

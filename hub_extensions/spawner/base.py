@@ -68,11 +68,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     gpu_service_url = Unicode(
         help="Address at which the hub reaches the GPU service, ending in /services/gpu. Set by configure(c)."
     ).tag(config=True)
-    gpu_servers_url = Unicode(
+    gpu_service_connect_url = Unicode(
         help="Address at which users' servers reach the GPU service. Empty: the one at which the hub does. Set by "
         "configure(c)."
     ).tag(config=True)
-    gpu_service_account = Integer(
+    gpu_service_uid = Integer(
         None,
         allow_none=True,
         help="The uid under which the GPU service listens on this machine: hub and users' servers say nothing to a "
@@ -93,19 +93,19 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         help="What the waiting page promises: how long a started server waits for its user, in minutes; 0: nothing. "
         "Set by configure(c) to what the culling enforces.",
     ).tag(config=True)
-    gpu_notice_hint = Unicode(
+    gpu_notice_channel_text = Unicode(
         help="How users can have themselves told that their GPU is ready, in the form's words; empty: the form does "
         "not ask. Set by configure(c) to what c.GpuNotices can do."
     ).tag(config=True)
-    gpu_patience_seconds = Float(
+    gpu_service_timeout_seconds = Float(
         600.0,
         help="How long a GPU choice waits for a GPU service that does not answer before it is refused, in seconds.",
     ).tag(config=True)
-    gpu_cpu_ask_seconds = Float(
+    gpu_cpu_service_timeout_seconds = Float(
         3.0,
         help="How long a CPU-only start waits for the answer of the GPU service before it starts without, in seconds.",
     ).tag(config=True)
-    gpu_other_options = List(
+    gpu_extra_user_options = List(
         Unicode(),
         help="Names of further user options that your own hooks read; every other unknown name is refused.",
     ).tag(config=True)
@@ -248,16 +248,16 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             for name in CPU_ENVIRONMENT:
                 env.pop(name, None)  # the cluster determines which devices the pod sees
         env.update(grant.environment if grant is not None else {})
-        env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_servers_url or self.gpu_service_url)
-        if self.gpu_service_account is not None:
-            env["JUPYTERHUB_GPU_SERVICE_ACCOUNT"] = str(self.gpu_service_account)
+        env.setdefault("JUPYTERHUB_GPU_SERVICE_URL", self.gpu_service_connect_url or self.gpu_service_url)
+        if self.gpu_service_uid is not None:
+            env["JUPYTERHUB_GPU_SERVICE_UID"] = str(self.gpu_service_uid)
         return env
 
     # ---------------------------------------------------------------- the line
 
     @property
     def _gpu_service(self) -> GpuServiceClient:
-        return gpu_service(self.gpu_service_url, self.gpu_hub_secret, self.gpu_service_account)
+        return gpu_service(self.gpu_service_url, self.gpu_hub_secret, self.gpu_service_uid)
 
     @property
     def gpu_groups(self) -> tuple[str, ...]:
@@ -328,17 +328,17 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             The status. ServiceAway if the service does not answer and the start is CPU only, which needs no service.
 
         Raises:
-            web.HTTPError: a refusal, also if the service has not answered for `gpu_patience_seconds`.
+            web.HTTPError: a refusal, also if the service has not answered for `gpu_service_timeout_seconds`.
         """
         asked = self._gpu_service.ask(
             replace(ask, ticket=start.ticket or ""),
             on_unanswered=functools.partial(report_unanswered, start),
-            patience=self.gpu_patience_seconds if start.wants_gpu else 0,
+            patience=self.gpu_service_timeout_seconds if start.wants_gpu else 0,
         )
         # if this is cancelled meanwhile, the ticket is still remembered and its end can be reported
         asked.add_done_callback(functools.partial(self._gpu_answered, start))
         try:
-            await asyncio.wait({asked}, timeout=None if start.wants_gpu else self.gpu_cpu_ask_seconds)
+            await asyncio.wait({asked}, timeout=None if start.wants_gpu else self.gpu_cpu_service_timeout_seconds)
         finally:
             self._gpu_service.withdraw(asked)
         if not asked.done():
@@ -503,7 +503,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             "now": utc(datetime.now(timezone.utc)),
             "unopened_minutes": f"{self.gpu_unopened_minutes:g}" if self.gpu_unopened_minutes else "",
             "notify": NOTIFY if options.notify_when_ready else "",
-            "notice_hint": self.gpu_notice_hint if options.notify_when_ready else "",
+            "notice_hint": self.gpu_notice_channel_text if options.notify_when_ready else "",
             "options": dict(options.others),
             "cpu_server": self.gpu_cpu_server_name
             if self.gpu_allow_cpu_meanwhile and self.user.allow_named_servers and self.name != self.gpu_cpu_server_name

@@ -72,13 +72,13 @@ class GpuKubeSpawner(PodSpawner):
         help="How long a server that was let in may wait for its place in the cluster: for Kueue or KAI where the line "
         "is theirs, or for a GPU that something outside this hub took. Unit: hours.",
     ).tag(config=True)
-    gpu_outside_seconds = Float(
+    gpu_unschedulable_seconds = Float(
         30.0,
         min=0.0,
         help="After this long without a place, the waiting page says that something outside this hub took the GPU, "
         "unless a machine that has such a GPU does not answer. Unit: seconds.",
     ).tag(config=True)
-    gpu_describe_first = Bool(
+    gpu_build_pod_before_queueing = Bool(
         True,
         help="Describe a server's pod before it stands in line (its profile, the overrides of its groups, "
         "modify_pod_hook), so that it waits for a GPU on the nodes that it may use and for no other. False: the hook "
@@ -114,7 +114,7 @@ class GpuKubeSpawner(PodSpawner):
 
     def _gpu_check_profile(self, profiles: list[Profile], options: UserOptions) -> None:
         try:
-            check_profile(profiles, options.others, also=tuple(self.gpu_other_options))
+            check_profile(profiles, options.others, also=tuple(self.gpu_extra_user_options))
         except UserOptionsError as error:
             raise self._gpu_bad_options(error) from error
 
@@ -152,7 +152,7 @@ class GpuKubeSpawner(PodSpawner):
             plain: dict[str, Any] = self._options_from_form(fields)
             return plain
         ours = {key: fields[key] for key in FORM_KEYS if key in fields}
-        others = {key: fields[key] for key in self.gpu_other_options if key in fields}
+        others = {key: fields[key] for key in self.gpu_extra_user_options if key in fields}
         rest = {key: v for key, v in fields.items() if key not in (*FORM_KEYS, *others, "_xsrf") and list(v)}
         theirs = {foreign(key, LONGEST_KEY): v for key, v in rest.items()}  # KubeSpawner logs those it does not know
         others = {**self._options_from_form(theirs), **others}
@@ -196,14 +196,17 @@ class GpuKubeSpawner(PodSpawner):
 
     async def _gpu_demands(self, start: Start) -> PodDemands | None:
         gpus = [offer for offer in start.offers if offer != CPU]
-        return await pod_demands(self, gpus[0]) if self.gpu_describe_first and gpus else None
+        return await pod_demands(self, gpus[0]) if self.gpu_build_pod_before_queueing and gpus else None
 
     async def _gpu_timed(self, start: Start, limit: float) -> Any:
         self._gpu_ran = True
         grant = start.grant
         self._gpu_lease = grant.lease if grant is not None else ""
         await shielded(self.gpu_start_watch())
-        max_wait, outside_after = timedelta(hours=self.gpu_max_wait_hours), timedelta(seconds=self.gpu_outside_seconds)
+        max_wait, outside_after = (
+            timedelta(hours=self.gpu_max_wait_hours),
+            timedelta(seconds=self.gpu_unschedulable_seconds),
+        )
         before = self._gpu_token
         try:
             address = await Launch(self, start, limit, max_wait, outside_after).run()

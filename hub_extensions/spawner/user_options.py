@@ -32,7 +32,7 @@ class UserOptionsMixin(LoggingConfigurable):
     _log_name: str
 
     gpu_service_url: str
-    gpu_other_options: list[str]
+    gpu_extra_user_options: list[str]
     """Settings; see the class that inherits from this one."""
 
     gpu_linked: UserOptions | None = None
@@ -126,7 +126,7 @@ class UserOptionsMixin(LoggingConfigurable):
     @property
     def gpu_other_keys(self) -> Collection[str] | None:
         """Keys of ``user_options`` that are accepted beside our own. None if they are checked later."""
-        return tuple(self.gpu_other_options)
+        return tuple(self.gpu_extra_user_options)
 
     async def _gpu_check_others(self, options: UserOptions) -> None:
         """Check options of the real spawner that take time to check. Raises a refusal."""

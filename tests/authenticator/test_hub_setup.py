@@ -14,7 +14,7 @@ from hub_extensions.core.sign_on.server_key import VARIABLE
 from hub_extensions.spawner.config.loader import read_section, read_sections
 
 pytestmark = pytest.mark.programs  # JupyterHub starts one while it is imported
-ON = SignOnConfig(enabled=True, server_cache_seconds=7)
+ON = SignOnConfig(enabled=True, token_cache_seconds=7)
 
 
 def added(c: Config, config: SignOnConfig = ON) -> list[str]:
@@ -90,7 +90,7 @@ def test_scopes_roles_templates_and_the_servers_cache_are_added_to_what_is_there
     keys = {c.Spawner.environment[VARIABLE](SimpleNamespace(user=user, name=name)) for name in ("", "train")}
     assert len(keys) == 2, "each server has another key"
     other = Config()
-    added(other, SignOnConfig(enabled=True, server_cache_seconds=None))
+    added(other, SignOnConfig(enabled=True, token_cache_seconds=None))
     assert "args" not in other.Spawner
 
 
@@ -118,8 +118,8 @@ def test_what_works_against_sessions_is_noted(section: str, key: str, value: obj
         ("idle_hours", 0, "at least 0.1"),
         ("max_sessions", 0, "at least 1 or None"),
         ("servers_at_sign_out", "kill", "'keep', 'stop', 'stop-gpu' or 'drain'"),
-        ("server_cache_seconds", 3600, "from 1 to 300"),
-        ("server_cache_seconds", 0, "from 1 to 300"),
+        ("token_cache_seconds", 3600, "from 1 to 300"),
+        ("token_cache_seconds", 0, "from 1 to 300"),
     ],
 )
 def test_a_wrong_setting_is_a_sentence_that_names_it(key: str, value: object, said: str) -> None:

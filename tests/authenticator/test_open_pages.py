@@ -28,7 +28,7 @@ pytestmark = pytest.mark.hub
 
 CONFIG = """
 c.SignOn.enabled = True
-c.SignOn.server_cache_seconds = 300
+c.SignOn.token_cache_seconds = 300
 c.Spawner.debug = True
 """
 

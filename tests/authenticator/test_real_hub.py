@@ -133,7 +133,7 @@ def test_an_admin_ends_anybodys_sessions_and_nobody_else_does(tmp_path: Path) ->
             assert rest(hub, ben, method, path).status_code == 404
         assert rest(hub, ben, "GET", "events").status_code == 403
         assert ben.get(f"{hub.url}/hub/sso/admin", timeout=patient(20)).status_code == 403
-        assert rest(hub, ben, "DELETE", "users/ben/sessions?lost_right=true").status_code == 403
+        assert rest(hub, ben, "DELETE", "users/ben/sessions?access_revoked=true").status_code == 403
         # an admin's request about ada, and one by a token, end nothing
         token = hub.token_of("ada")
         headers = {"Sec-Fetch-Mode": "same-origin"}
@@ -158,7 +158,7 @@ def test_an_admin_ends_anybodys_sessions_and_nobody_else_does(tmp_path: Path) ->
         number = re.search(r"Number for an administrator:\s*<code>(\w{8})</code>", page)
         assert number and re.search(rf'"ended","user":"ada","session":"{number[1]}","by":"root-admin"', hub.log())
         assert hub.api("GET", "user", token=token).ok
-        report = rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true").json()
+        report = rest(hub, admin, "DELETE", "users/ada/sessions?access_revoked=true").json()
         assert (report["tokens"], report["tokens_kept"]) == (2, 0)
         assert hub.api("GET", "user", token=token).status_code == 403
         events = rest(hub, admin, "GET", "events?user=ada").json()["events"]

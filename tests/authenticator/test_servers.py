@@ -18,7 +18,7 @@ pytestmark = pytest.mark.hub
 ONE = "mig-1g.5gb"
 POLICIES = """
 c.SignOn.servers_at_sign_out = "stop-gpu"
-c.SignOn.servers_at_lost_right = "drain"
+c.SignOn.servers_at_revocation = "drain"
 c.SignOn.drain_minutes = 0.1
 c.JupyterHub.load_roles.append(
     {"name": "server", "scopes": ["users:activity!user", "access:servers!server", "read:users:name!user"]}
@@ -59,10 +59,10 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         assert hub.ready("ada", "desk")
         hub.wait_ready("cem")
         # the right is lost: a place in line ends at once, a server at its promised time; also by a hub that is killed
-        report = rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true").json()
+        report = rest(hub, admin, "DELETE", "users/ada/sessions?access_revoked=true").json()
         assert report["servers_stopped"] == ["desk"]
         assert hub.pending("ben") == "spawn"
-        report = rest(hub, admin, "DELETE", "users/ben/sessions?lost_right=true").json()
+        report = rest(hub, admin, "DELETE", "users/ben/sessions?access_revoked=true").json()
         assert (report["sessions"], report["servers_stopped"]) == ([], [""])
         hub.spawn("dora", {"offer": "cpu"})
         hub.wait_ready("dora")
@@ -75,7 +75,7 @@ def test_servers_follow_the_settings_and_a_killed_hub_goes_on_with_them(
         assert hub.api("POST", "users/dora/tokens", forged).ok
         assert hub.api("POST", "users/dora/tokens", {**forged, "scopes": ["tokens!user=dora"]}).ok
         dora = hub.login("dora")
-        rest(hub, admin, "DELETE", "users/dora/sessions?lost_right=true")
+        rest(hub, admin, "DELETE", "users/dora/sessions?access_revoked=true")
         assert "Your default server:" in dora.get(f"{hub.url}/hub/home", timeout=patient(20)).text
         assert [each["note"] for each in hub.api("GET", "users/dora/tokens").json()["api_tokens"]] == [
             "Server at /user/dora/"

@@ -103,7 +103,7 @@ def place(
 ) -> Iterator[OthersLine]:
     config = """
 c.GpuCluster.kai_queue = "lab"
-c.GpuCluster.fractions_by = "kai"
+c.GpuCluster.fraction_scheduler = "kai"
 c.GpuOffers.fractions = {"gpu": [0.5]}
 c.GpuOffers.memory_gib = {"gpu": [8, 48]}
 """

@@ -56,8 +56,8 @@ def place(
 c.KubeSpawner.port = {responder.port}
 c.KubeSpawner.node_selector = {HERE!r}
 c.KubeSpawner.profile_list = {PROFILES!r}
-c.GpuCluster.outside_seconds = {OUTSIDE_SECONDS}
-c.GpuKubeSpawner.gpu_outside_seconds = {OUTSIDE_SECONDS}
+c.GpuCluster.unschedulable_seconds = {OUTSIDE_SECONDS}
+c.GpuKubeSpawner.gpu_unschedulable_seconds = {OUTSIDE_SECONDS}
 """
         folder = tmp_path_factory.mktemp("node-sets")
         with ClusterPlace(control_plane, namespace, folder, config=config).open() as place:

@@ -59,11 +59,11 @@ def place(
     config = f"""
 c.KubeSpawner.port = {responder.port}
 c.KubeSpawner.node_selector = {HERE!r}
-c.GpuCluster.outside_seconds = {OUTSIDE_SECONDS}
-c.GpuKubeSpawner.gpu_outside_seconds = {OUTSIDE_SECONDS}
-c.GpuCluster.remove_forgotten = True
-c.GpuCluster.drain_nodes = True
-c.GpuCluster.forgotten_minutes = {FORGOTTEN_SECONDS / 60}
+c.GpuCluster.unschedulable_seconds = {OUTSIDE_SECONDS}
+c.GpuKubeSpawner.gpu_unschedulable_seconds = {OUTSIDE_SECONDS}
+c.GpuCluster.delete_orphaned_pods = True
+c.GpuCluster.allow_node_drain = True
+c.GpuCluster.orphaned_pod_minutes = {FORGOTTEN_SECONDS / 60}
 """
     with (
         fresh_namespace(control_plane, "outside") as namespace,

@@ -75,18 +75,18 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
         lifetime=12 * hour,
         grace=10 * minute,
         extend_lifetime=hour,
-        extend_lifetime_times=0,
+        max_lifetime_extensions=0,
         unopened=15 * minute,
         holds_memory=None,
         never_used=None,
         after_run=0 * minute,
-        wanted=None,
+        contended_idle=None,
         cpu_idle=12 * hour,
         trust_reports=False,
         drain=minute,
         stop_deadline=5 * minute,
-        soft=False,
-        notify_url="",
+        restart_on_cpu=False,
+        warning_webhook_url="",
     )
     assert (ClusterConfig().forgotten_after, ClusterConfig().outside_after) == (5 * minute, 30 * timedelta(seconds=1))
 
@@ -109,19 +109,20 @@ def test_what_holds_where_an_admin_says_nothing() -> None:
                     (
                         "idle_minutes", "idle_minutes_by_offer", "warn_minutes", "keep_minutes", "keeps_per_day",
                         "lifetime_hours", "grace_minutes", "unopened_minutes", "cpu_idle_minutes", "cpu_lifetime_hours",
-                        "extend_lifetime_hours", "extend_lifetime_times", "holds_memory_minutes", "never_used_minutes",
-                        "after_run_minutes", "wanted_minutes", "drain_seconds", "stop_deadline_minutes",
+                        "extend_lifetime_hours", "max_lifetime_extensions", "holds_memory_minutes",
+                        "never_used_minutes", "after_run_minutes", "contended_idle_minutes", "drain_seconds",
+                        "stop_deadline_minutes",
                     ),
                     (0, None),
                 ),
                 "idle_below_percent": (0, 100),
-                **dict.fromkeys(("stops_at_once", "stops_per_minute"), (1, None)),
+                **dict.fromkeys(("concurrent_stop_limit", "stops_per_minute"), (1, None)),
             },
         ),
         (OfferConfig, {}),
-        (ClusterConfig, dict.fromkeys(("capacity", "forgotten_minutes", "outside_seconds"), (0, None))),
+        (ClusterConfig, dict.fromkeys(("capacity", "orphaned_pod_minutes", "unschedulable_seconds"), (0, None))),
         (ServiceConfig, {"port": (1, 65535)}),
-        (NoticeConfig, {"smtp_port": (1, 65535), "after_seconds": (0, 3600)}),
+        (NoticeConfig, {"smtp_port": (1, 65535), "delay_seconds": (0, 3600)}),
     ],
 )  # fmt: skip
 def test_a_setting_takes_what_its_unit_allows_and_no_less(
@@ -194,7 +195,7 @@ def test_the_wait_forecast_has_the_figures_that_it_was_measured_with(figure: obj
         (NoticeConfig, {"webhook_url", "webhook_token", "smtp_password"}),
         (ServiceConfig, {"database_url", "shared_secret", "metrics_token", "prometheus_token"}),
         *((section, set[str]()) for section in (QueueLimits, OfferConfig, ClusterConfig, SignOnConfig)),
-        (CullPolicy, {"notify_url"}),
+        (CullPolicy, {"warning_webhook_url"}),
     ],
 )
 def test_a_secret_is_in_no_log(section: type, secrets: set[str]) -> None:

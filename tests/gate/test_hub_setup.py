@@ -284,13 +284,13 @@ def test_a_gate_in_its_own_pod_asks_the_gpu_service_where_users_servers_do(
         c.GpuService.url = "http://jupyterhub-gpu:8191"
         c.JupyterHub.services += [{"name": "gpu", "api_token": "0123456789abcdef"}]
     configure(c)
-    assert written(c).gpu_service_url == c.GpuSpawnerMixin.gpu_servers_url == BY_THE_PROXY
+    assert written(c).gpu_service_url == c.GpuSpawnerMixin.gpu_service_connect_url == BY_THE_PROXY
     assert written(c).hub_api_url == "http://hub:8081/hub/api"
 
 
 def test_so_it_does_where_the_admin_names_the_way(c: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     in_the_chart(c, monkeypatch)
-    c.GpuCluster.servers_url = "https://hub.example.org/services/gpu"
+    c.GpuCluster.service_connect_url = "https://hub.example.org/services/gpu"
     configure(c)
     assert written(c).gpu_service_url == "https://hub.example.org/services/gpu"
 

@@ -159,7 +159,12 @@ def _to_others(release: Release, service: str) -> Iterator[Call]:
         (own.get("prometheus_url"), "prometheus", 80, "the use of MIG devices is not known"),
         (mail, "mail", 587, "no user is told by e-mail"),
         (notices.get("webhook_url"), "webhook", 80, "no user is told by the webhook"),
-        (release.tree("hub.config.GpuCulling").get("notify_url"), "webhook", 80, "nobody is warned of a stop by it"),
+        (
+            release.tree("hub.config.GpuCulling").get("warning_webhook_url"),
+            "webhook",
+            80,
+            "nobody is warned of a stop by it",
+        ),
     ):
         url = str(given or "")
         host, port = _host_and_port(url)
@@ -189,7 +194,7 @@ def _is_outside(release: Release) -> bool:
 def _from_servers(release: Release, service: str, port: int) -> Iterator[Call]:
     """The panel asks through the proxy, or at an address that the admin gives."""
     why = "JupyterLab's GPU panel shows no line and no countdown"
-    host = _host_and_port(release.tree("hub.config.GpuCluster").get("servers_url"))[0].split(".")[0]
+    host = _host_and_port(release.tree("hub.config.GpuCluster").get("service_connect_url"))[0].split(".")[0]
     if not host or "proxy-public" in host:
         yield Call("server", "proxy", 8000, why)
     elif host in ("jupyterhub-gpu", "hub"):

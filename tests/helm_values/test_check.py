@@ -299,7 +299,7 @@ def test_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_secret_in_values_is_not_repeated(tmp_path: Path) -> None:
-    text = "hub: {config: {GpuService: {public_metrics_token: [never-a-real-one], prometheus_token: 7}}}\n"
+    text = "hub: {config: {GpuService: {metrics_token: [never-a-real-one], prometheus_token: 7}}}\n"
     result = run(*OURS, "-f", write(tmp_path, text))
     assert result.exit_code == 1
     assert "never-a-real-one" not in result.output

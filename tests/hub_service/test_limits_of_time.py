@@ -116,7 +116,7 @@ async def test_an_offer_is_held_up_after_30_s_without_a_place_and_not_at_them(
 async def test_a_forgotten_pod_is_removed_at_its_time_and_again_a_minute_after_a_refusal(
     tmp_path: Path, seconds: float, asked: int
 ) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(minutes=5)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(minutes=5)) as r:
         r.cluster.refuses = (403, "pods is forbidden")
         r.cluster.put(pod("jupyter-eve", "a", asks=SMALL, namespace=HOME, user="eve", lease="of-another-time"))
         await r.engine.reconciler.reconcile()

@@ -28,7 +28,7 @@ def is_full(spawner):
 
 c.Spawner.post_stop_hook = is_full
 c.GpuCulling.enabled = True
-c.GpuCulling.soft = True
+c.GpuCulling.restart_on_cpu = True
 c.GpuCulling.idle_minutes = 1
 c.GpuCulling.warn_minutes = 0.8
 c.GpuCulling.grace_minutes = 0
@@ -43,7 +43,7 @@ def test_who_asked_for_it_is_told_over_a_kill_of_the_service(tmp_path: Path) -> 
     config = f"""
 c.JupyterHub.public_url = "https://hub.example.org/"
 c.GpuNotices.webhook_url = {receiver.url!r}
-c.GpuNotices.after_seconds = 5
+c.GpuNotices.delay_seconds = 5
 """
     place = Place(tmp_path, layout=THREE_SMALL, config=config, lab=False)
     with place.open():
@@ -66,7 +66,7 @@ def test_a_stop_nobody_heard_of_is_counted_down_again_once_and_the_server_comes_
     tmp_path: Path,
 ) -> None:
     receiver = WebhookThatFails()
-    config = f"{SOFT}c.GpuCulling.notify_url = {receiver.url!r}\n"
+    config = f"{SOFT}c.GpuCulling.warning_webhook_url = {receiver.url!r}\n"
     place = Place(tmp_path, layout=THREE_SMALL, config=config, lab=False)
     with place.open():
         hub = place.hub

@@ -55,7 +55,7 @@ def test_a_drain_is_shown_is_never_shortened_and_ends_as_a_cull_does(tmp_path: P
         until(lambda: place.waiting() == ["ben"], what="ben is in line")
 
         def end_adas_right() -> dict[str, object]:
-            found: dict[str, object] = rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true").json()
+            found: dict[str, object] = rest(hub, admin, "DELETE", "users/ada/sessions?access_revoked=true").json()
             return found
 
         def countdown() -> dict[str, str]:
@@ -109,12 +109,12 @@ def test_a_service_that_is_killed_at_each_step_of_a_stop_stops_that_server_and_n
         armed = place.state / NAME
         for name, step in steps.items():
             armed.write_text(step)
-            assert rest(hub, admin, "DELETE", f"users/{name}/sessions?lost_right=true").ok
+            assert rest(hub, admin, "DELETE", f"users/{name}/sessions?access_revoked=true").ok
             until(lambda: not armed.exists(), 30, f"the service dies: {step}")
             until(lambda: hub.server(name) is None, 60, f"{step}: the server stops")  # noqa: B023
         dies_before(hub, *TAKES_OVER)
         with suppress(requests.ConnectionError):
-            rest(hub, admin, "DELETE", "users/ada/sessions?lost_right=true")
+            rest(hub, admin, "DELETE", "users/ada/sessions?access_revoked=true")
         again(hub)
         place.wait_service()
         until(lambda: hub.server("ada") is None, 60, "ada's server stops")

@@ -133,7 +133,7 @@ c.GpuCulling.keep_minutes = {WARN / 60}
 c.GpuCulling.grace_minutes = 0
 c.GpuCulling.lifetime_hours = 3
 c.SignOn.enabled = True
-c.SignOn.server_cache_seconds = 1
+c.SignOn.token_cache_seconds = 1
 """,
     )
     home = tmp_path / "home" / "ada"

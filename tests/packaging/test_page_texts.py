@@ -203,7 +203,7 @@ ROW = {"id": "1", "browser": "⟦%1 on %2⟧", "address": "", "begun": "2026-11-
 ROWS = [{**ROW, "last_use": ROW["begun"], "this_one": mine} for mine in (True, False)]
 PENDING = [PendingStop(1, name, None, NOW) for name in ("", "42")]
 REPORT = EndReport(("1", "2"), 1, 2, ("1",), NOW, ("2", "3"), ("4",), 5)
-ENDS_TOO = [ends_too(SignOnConfig(servers_at_lost_right=each), MARKED) for each in ("stop", "stop-gpu", "drain")]
+ENDS_TOO = [ends_too(SignOnConfig(servers_at_revocation=each), MARKED) for each in ("stop", "stop-gpu", "drain")]
 LIMITS = [
     limits_in_words(SignOnConfig(idle=idle, lifetime=lifetime), MARKED)
     for idle in (None, timedelta(hours=24))

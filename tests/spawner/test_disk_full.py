@@ -15,7 +15,7 @@ from tests.spawner.real_hub import ours
 pytestmark = pytest.mark.hub
 ONE = "mig-1g.5gb"
 FULL = "The GPU service cannot write its records now: its disk is full."
-SHORT, LONG = (f"c.GpuSpawnerMixin.gpu_patience_seconds = {seconds}" for seconds in (0.5, 60))
+SHORT, LONG = (f"c.GpuSpawnerMixin.gpu_service_timeout_seconds = {seconds}" for seconds in (0.5, 60))
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 1}}
 c.KubeSpawner.namespace = "hub"
 c.KubeSpawner.start_timeout = {int(patient(20))}
 c.KubeSpawner.image = "lab:1"
-c.GpuKubeSpawner.gpu_outside_seconds = 2
+c.GpuKubeSpawner.gpu_unschedulable_seconds = 2
 {more}
 """
     return Hub(tmp_path / "hub", config, env=cluster.env)

@@ -378,7 +378,7 @@ def test_cpu_only_starts_and_a_gpu_waits_while_the_service_is_away(tmp_path: Pat
 
 
 def test_a_gpu_choice_is_refused_when_patience_ends_and_is_not_counted(tmp_path: Path) -> None:
-    more = "c.GpuSpawnerMixin.gpu_patience_seconds = 1.5\nc.Spawner.consecutive_failure_limit = 1"
+    more = "c.GpuSpawnerMixin.gpu_service_timeout_seconds = 1.5\nc.Spawner.consecutive_failure_limit = 1"
     with AwayService({ONE: 1}) as service, hub_with(tmp_path, service, more) as hub:
         hub.spawn("ben", {"offer": ONE})
         last = list(hub.progress("ben"))[-1]

@@ -112,7 +112,7 @@ rules:
     idle: 2 h
   - name: while others wait
     pools: [gpu]
-    wanted: 15 min
+    contended_idle: 15 min
 """
 
 

@@ -173,6 +173,13 @@ def _kind(hint: Any) -> Any:
     return hint
 
 
+RENAMED = {
+    "extend_lifetime_times": "max_lifetime_extensions",
+    "soft": "restart_on_cpu",
+    "wanted": "contended_idle",
+}
+"""Earlier names of limits -> their names now."""
+
 _HINTS = get_type_hints(CullPolicy)
 _LimitedRule: Any = create_model(
     "_LimitedRule", __base__=_RuleShape, **cast(Any, {name: (_kind(_HINTS[name]), None) for name in LIMITS})
@@ -218,6 +225,8 @@ def _problem(error: Any, lines: Mapping[YamlPath, int], raw: Any) -> RuleProblem
     place = tuple(error["loc"])
     line = find_line(place, lines)
     field = next((str(part) for part in reversed(place) if isinstance(part, str)), "the file")
+    if error["type"] == "extra_forbidden" and field in RENAMED:
+        return RuleProblem(line, field, f"it is called {RENAMED[field]} now")
     if error["type"] == "extra_forbidden":
         known = [*_known(place)]
         nearest = difflib.get_close_matches(field, known, n=1)

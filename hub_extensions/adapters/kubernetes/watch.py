@@ -74,7 +74,7 @@ RIGHTS = (
 )
 """Permissions that every hub needs. ``rbac.yaml`` and ``dra.yaml`` in ``helm-values/manifests`` grant exactly these."""
 DRAIN_RIGHT = AccessRight("", "nodes", frozenset({"patch"}))
-"""Additional permission for ``c.GpuCluster.drain_nodes``, granted by ``drain-nodes.yaml``."""
+"""Additional permission for ``c.GpuCluster.allow_node_drain``, granted by ``drain-nodes.yaml``."""
 
 
 class ClusterWatch:

@@ -126,7 +126,7 @@ class Provider:
         *,
         algorithms: tuple[str, ...] = SIGNING_ALGORITHMS,
         ca_file: str = "",
-        reached_at: str = "",
+        issuer_connect_url: str = "",
         seconds: float = SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -135,10 +135,11 @@ class Provider:
         Args:
             secrets: the client's secret; two while it is being changed.
             ca_file: certificates of the authorities to trust; if empty, those of the system.
-            reached_at: address at which the hub reaches what browsers reach at `issuer`; if empty, the same address.
+            issuer_connect_url: address at which the hub reaches what browsers reach at `issuer`; if empty, the same
+                address.
         """
         self.issuer = issuer
-        self._reached_at = reached_at.rstrip("/")
+        self._connect_url = issuer_connect_url.rstrip("/")
         self.client_id = client_id
         self._secrets = list(secrets)
         self._algorithms = algorithms
@@ -167,7 +168,7 @@ class Provider:
             return self._metadata
         # a trailing slash of the issuer is not doubled, and remains part of the issuer (OpenID Connect Discovery, 4.1)
         try:
-            document = await self._document((self._reached_at or self.issuer.rstrip("/")) + DISCOVERY)
+            document = await self._document((self._connect_url or self.issuer.rstrip("/")) + DISCOVERY)
             self._metadata = self._read_metadata(document)
             self._metadata_at = self._clock()
         except ProviderAway:
@@ -203,7 +204,7 @@ class Provider:
             return ""
         if asked_by_hub and isinstance(value, str):
             value = self.inner_address(value)
-            if self._reached_at and origin_of(value) == origin_of(self._reached_at):
+            if self._connect_url and origin_of(value) == origin_of(self._connect_url):
                 return value  # chosen by the admin, even without TLS
         problem = address_problem(value) if isinstance(value, str) else "is not there"
         if problem:
@@ -211,10 +212,10 @@ class Provider:
         return str(value)
 
     def inner_address(self, address: str) -> str:
-        """Return the address that the hub uses: for addresses on the issuer's host it is the one at `reached_at`."""
-        if not self._reached_at or origin_of(address) != origin_of(self.issuer):
+        """Return the address that the hub uses: on the issuer's host it is the one at `issuer_connect_url`."""
+        if not self._connect_url or origin_of(address) != origin_of(self.issuer):
             return address
-        public, inner = urlsplit(self.issuer).path.rstrip("/"), urlsplit(self._reached_at)
+        public, inner = urlsplit(self.issuer).path.rstrip("/"), urlsplit(self._connect_url)
         path = urlsplit(address).path
         if path == public or path.startswith(f"{public}/"):
             path = inner.path + path[len(public) :]

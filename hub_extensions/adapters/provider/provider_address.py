@@ -32,8 +32,8 @@ def issuer_setting_problem(issuer: object) -> str:
     return "has a query, as no issuer has" if "?" in issuer else ""
 
 
-def reached_at_problem(address: str) -> str:
-    """Return what is wrong with an address, to follow ``reached_at``; "" if it is usable.
+def connect_url_problem(address: str) -> str:
+    """Return what is wrong with an address, to follow ``issuer_connect_url``; "" if it is usable.
 
     Plain http is allowed, because the admin decides about connections between two pods of a cluster.
     """

@@ -30,8 +30,8 @@ from hub_extensions.adapters.provider.oidc import (
 )
 from hub_extensions.adapters.provider.provider_address import (
     account_url_problem,
+    connect_url_problem,
     issuer_setting_problem,
-    reached_at_problem,
 )
 from hub_extensions.adapters.store.sign_on_provider import ProviderStore
 from hub_extensions.authenticator.openid.backchannel import BackchannelLogout, LogoutTokens
@@ -123,23 +123,23 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         allow_none=True,
         config=True,
         help="Meaning of a missing groups claim. none: no groups, for providers that omit an empty claim. unknown: the "
-        "groups are unknown and stay for groups_keep_hours. None: no groups at a sign-in, unknown at a re-check. A "
+        "groups are unknown and stay for unknown_groups_hours. None: no groups at a sign-in, unknown at a re-check. A "
         "claim that was omitted as too large is always unknown.",
     )
-    groups_keep_hours = Float(
+    unknown_groups_hours = Float(
         24.0,
         min=0.0,
         config=True,
         help="Unknown groups end this long after the provider last reported them. Administrator rights by a group end "
         "at once.",
     )
-    ask_userinfo = Bool(
+    request_userinfo = Bool(
         True,
         config=True,
         help="False: the userinfo endpoint is never called, for providers where it refuses or adds nothing. Then the "
         "id token has to contain all claims.",
     )
-    reached_at = Unicode(
+    issuer_connect_url = Unicode(
         config=True,
         help="Address at which the hub itself reaches the provider, if not at issuer: "
         'http://keycloak.auth.svc:8080/realms/uni. Browsers and tokens keep using issuer. "": issuer.',
@@ -151,13 +151,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         'token of the hub\'s own client (client_credentials), which needs the right to read it. "": not called.',
     )
     account_scope = Unicode(config=True, help="Scope of that token, if the provider requires one.")
-    group_names = Dict(
+    group_map = Dict(
         key_trait=Unicode(),
         value_trait=Unicode(),
         config=True,
         help="The provider's name of a group -> the hub's. Other groups keep their names.",
     )
-    groups_kept = List(
+    synced_groups = List(
         Unicode(), config=True, help="The hub's names of the groups to use. Empty: all groups in the claim."
     )
     adopt_existing_users = Enum(
@@ -205,7 +205,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             secrets or [""],
             algorithms=tuple(self.signing_algorithms),
             ca_file=self.ca_file,
-            reached_at=self.reached_at,
+            issuer_connect_url=self.issuer_connect_url,
         )
         self.used_logins = UsedLogins()
         self._places = SignInPlaces()
@@ -247,8 +247,8 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             path = getattr(self, name)
             if isinstance(path, str) and (path or name == "username_claim") and not all(path.split(".")):
                 return f"{name} is {path!r}, which is no claim's name and no path to one"
-        if wrong := reached_at_problem(self.reached_at):
-            return f"reached_at {wrong}"
+        if wrong := connect_url_problem(self.issuer_connect_url):
+            return f"issuer_connect_url {wrong}"
         if wrong := account_url_problem(self.account_url):
             return f"account_url {wrong}"
         if whole and (wrong := ca_file_problem(self.ca_file)):
@@ -442,7 +442,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
 
     async def _userinfo_claims(self, tokens: ProviderTokens, token: IdToken) -> Claims:
         """Return the claims of the userinfo endpoint. Its failure is ignored if the id token has all that is needed."""
-        if not self.ask_userinfo:
+        if not self.request_userinfo:
             return {}
         try:
             return await self.userinfo_claims(tokens, token.sub)
@@ -469,7 +469,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         return not (self.manage_groups and self.groups_claim) or self._claimed(claims).names is not None
 
     def _claimed(self, claims: Claims) -> ClaimedGroups:
-        return claimed_groups(claims, self.groups_claim, names=self.group_names, kept=self.groups_kept)
+        return claimed_groups(claims, self.groups_claim, names=self.group_map, kept=self.synced_groups)
 
     async def userinfo_claims(self, tokens: ProviderTokens, sub: str) -> Claims:
         """Return the claims of the userinfo endpoint; {} if the provider lacks one. Raises as `claims_of`."""
@@ -525,7 +525,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
             now,
             at_sign_in=at_sign_in,
             missing=None if self.missing_groups is None else MissingGroups(self.missing_groups),
-            keep=timedelta(hours=self.groups_keep_hours),
+            keep=timedelta(hours=self.unknown_groups_hours),
         )
         admin = model["admin"]
         if self.admin_groups and not admin:
@@ -538,7 +538,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         problem = "" if claimed.problem is None else claimed.problem.value
         if words and self._groups_unknown.get(name) != words:
             claim = self.groups_claim if isinstance(self.groups_claim, str) else "by a function"
-            stay = f"they stay for at most {self.groups_keep_hours:g} h after they were last named"
+            stay = f"they stay for at most {self.unknown_groups_hours:g} h after they were last named"
             self.log.warning("sign-on: the groups of %s are unknown (%s: %s): %s", name, claim, words, stay)
             self.record("groups-unknown", name, problem)
         if has_ended:

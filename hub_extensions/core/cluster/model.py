@@ -291,13 +291,13 @@ class ClusterConfig:
         "", "Name of a queue of KAI-Scheduler: its scheduler places the servers and decides who is next."
     )
     kai_scheduler: str = setting("kai-scheduler", "Name of KAI's scheduler.")
-    fractions_by: Literal["kai", "hami", ""] = setting(
+    fraction_scheduler: Literal["kai", "hami", ""] = setting(
         "",
         "Who shares a GPU out for c.GpuOffers.fractions: 'kai', 'hami', or empty for nobody. Time-slicing and MPS of "
         "NVIDIA's device plugin need no word here.",
     )
     runtime_class: str = setting("", "RuntimeClass of servers with a GPU. Empty: the cluster's default.")
-    remove_forgotten: bool = setting(
+    delete_orphaned_pods: bool = setting(
         False,
         "True deletes a server's pod that the hub has forgotten; its user's files stay. False only shows it to admins: "
         "it goes on and keeps its GPU. Leave it off where two hubs have one namespace: they cannot tell their pods "
@@ -306,10 +306,10 @@ class ClusterConfig:
     forgotten_after: timedelta = setting(
         timedelta(minutes=5),
         "A forgotten pod is deleted after this long, where that is allowed.",
-        name="forgotten_minutes",
+        name="orphaned_pod_minutes",
         least=0,
     )
-    drain_nodes: bool = setting(
+    allow_node_drain: bool = setting(
         False,
         "Admins may drain a node on their page: the service cordons it, as kubectl cordon does, and uncordons it. "
         "Nothing new is placed there then, of no other program either. Needs the right to patch nodes "
@@ -319,7 +319,7 @@ class ClusterConfig:
         timedelta(seconds=30),
         "An admitted server that finds no GPU for this long: something outside this hub took it. Nobody else is let "
         "past, and the waiting page says so.",
-        name="outside_seconds",
+        name="unschedulable_seconds",
         least=0,
     )
     servers_url: str = setting(
@@ -328,4 +328,5 @@ class ClusterConfig:
         "proxy by plain HTTP where the chart's service is there, else the service's own address. With the chart's "
         "proxy.https of the type manual or secret the proxy sends plain HTTP away: set https://your-host/services/gpu "
         "then.",
+        name="service_connect_url",
     )

@@ -175,9 +175,9 @@ def _sizes_not_offered(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) 
 
 def _sharing_mechanism(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
     """Return the mechanism that shares these devices, or None. HAMi shares only the cards that it lists."""
-    if pool.mechanism is Mechanism.HAMI and cluster.fractions_by == "hami":
+    if pool.mechanism is Mechanism.HAMI and cluster.fraction_scheduler == "hami":
         return Mechanism.HAMI
-    kai = cluster.fractions_by == "kai" and pool.base == "gpu" and pool.mechanism is Mechanism.WHOLE
+    kai = cluster.fraction_scheduler == "kai" and pool.base == "gpu" and pool.mechanism is Mechanism.WHOLE
     return Mechanism.KAI_FRACTION if kai else None
 
 
@@ -323,22 +323,26 @@ def _notes(
     found: Mapping[OfferId, tuple[GpuOffer, PodAsk]], offers: OfferConfig, cluster: ClusterConfig
 ) -> tuple[str, ...]:
     notes = []
-    if offers.fractions and not cluster.fractions_by:
+    if offers.fractions and not cluster.fraction_scheduler:
         notes.append(
-            "fractions: nobody shares a GPU out here. Set c.GpuCluster.fractions_by to 'kai' or 'hami', or use "
+            "fractions: nobody shares a GPU out here. Set c.GpuCluster.fraction_scheduler to 'kai' or 'hami', or use "
             "time-slicing or MPS of NVIDIA's device plugin, which are found by themselves."
         )
-    if offers.memory_gib and cluster.fractions_by != "kai":
-        notes.append("memory_gib: only KAI shares a GPU out by its memory. Set c.GpuCluster.fractions_by to 'kai'.")
+    if offers.memory_gib and cluster.fraction_scheduler != "kai":
+        notes.append(
+            "memory_gib: only KAI shares a GPU out by its memory. Set c.GpuCluster.fraction_scheduler to 'kai'."
+        )
     elif offers.memory_gib:
         cards = [each for each, (offer, _) in found.items() if offer.kind is OfferKind.WHOLE]
         here = {each.pool for each in cards} | {each.base for each in cards}
         away = [key for key in offers.memory_gib if key not in here]
         notes.extend(f"memory_gib[{key!r}]: kai shares out no such device here." for key in away)
     parted = {each.base for each, (offer, _) in found.items() if offer.share != WHOLE}
-    if offers.fractions and cluster.fractions_by:
+    if offers.fractions and cluster.fraction_scheduler:
         away = [key for key in offers.fractions if OfferId(key).base not in parted]
-        notes.extend(f"fractions[{key!r}]: {cluster.fractions_by} shares out no such device here." for key in away)
+        notes.extend(
+            f"fractions[{key!r}]: {cluster.fraction_scheduler} shares out no such device here." for key in away
+        )
     if cluster.kai_queue:
         notes.extend(
             f"hidden: KAI does not know {key}, so a server that asks for it may never be placed. Hide it."

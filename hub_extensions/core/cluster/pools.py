@@ -490,7 +490,7 @@ def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, st
         others = sum(pod.requests.get(resource, 0) for pod in holders.pods if not holders.ours(pod))
         mechanism = Mechanism.TIME_SLICING if base.endswith(SHARED) else Mechanism.MIG
         if base == "gpu":
-            mechanism = Mechanism.HAMI if config.fractions_by == "hami" else Mechanism.WHOLE
+            mechanism = Mechanism.HAMI if config.fraction_scheduler == "hami" else Mechanism.WHOLE
         room = {WHOLE: max(0, total - used)}
         pools[pool_id] = Pool(pool_id, base, "", resource, mechanism, total, room, min(others, total))
     return PoolSurvey(

@@ -159,7 +159,7 @@ def _idle_end(evidence: Evidence, policy: CullPolicy, now: datetime) -> StopCaus
         at = max(at, evidence.kept_until)
     idle = now - evidence.idle_since
     # a countdown is a promise: with `wanted`, one that is shown too early would hold the GPU for the longer limit
-    shown = idle >= min(SHOWN_AFTER, limit / 4) and (policy.wanted is None or evidence.wanted)
+    shown = idle >= min(SHOWN_AFTER, limit / 4) and (policy.contended_idle is None or evidence.wanted)
     params = {"idle": _so_far(idle)}
     if code == "idle" and counted == evidence.started + policy.grace > evidence.idle_since:
         code, params["grace"] = "idle-at-first", policy.grace  # else its user could not understand why it stops so late
@@ -174,8 +174,8 @@ def idle_limit(evidence: Evidence, policy: CullPolicy) -> tuple[timedelta, str]:
         limit, code = held, "idle" if evidence.memory_held is None else "idle-memory"
     if policy.never_used is not None and policy.never_used < limit and _is_untouched(evidence, policy):
         limit, code = policy.never_used, "idle-never-used"
-    if policy.wanted is not None and policy.wanted < limit and evidence.wanted:
-        limit, code = policy.wanted, "idle-wanted"
+    if policy.contended_idle is not None and policy.contended_idle < limit and evidence.wanted:
+        limit, code = policy.contended_idle, "idle-wanted"
     return limit, code
 
 
@@ -315,7 +315,7 @@ def _moved(stop: Stop, evidence: Evidence, policy: CullPolicy, now: datetime) ->
 def _can_extend(evidence: Evidence, policy: CullPolicy) -> bool:
     """Whether the GPU is known to compute at this moment and the user has an extension left."""
     at_work = evidence.offer != CPU and evidence.use_known and evidence.idle_since is None
-    return at_work and evidence.extensions < policy.extend_lifetime_times
+    return at_work and evidence.extensions < policy.max_lifetime_extensions
 
 
 def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
@@ -331,7 +331,7 @@ def _why_kept(evidence: Evidence, policy: CullPolicy) -> Reason:
         return explain("use-not-known")
     if evidence.idle_since is None:
         return explain("gpu-in-use")
-    waits = policy.wanted is not None and not evidence.wanted
+    waits = policy.contended_idle is not None and not evidence.wanted
     return explain("idle-not-wanted" if waits else "gpu-used-just-now")
 
 

@@ -89,11 +89,11 @@ def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision)
     """Return why *keep* does not move this end now; `None` if it does, or if it never can."""
     if decision.in_vain:
         return explain("keep-in-vain")
-    if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.extend_lifetime_times == 0:
+    if decision.cause is not Cause.LIFETIME or decision.can_keep or policy.max_lifetime_extensions == 0:
         return None
     if facts.offer == CPU:
         return None
-    left = facts.extensions < policy.extend_lifetime_times
+    left = facts.extensions < policy.max_lifetime_extensions
     return explain("extend-idle") if left else explain("extend-none-left")
 
 

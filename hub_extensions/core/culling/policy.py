@@ -58,7 +58,7 @@ class CullPolicy:
         name="extend_lifetime_hours",
         least=0,
     )
-    extend_lifetime_times: int = setting(
+    max_lifetime_extensions: int = setting(
         0, "How often the end of one server's lifetime may be put off; the longest waits are counted with it.", least=0
     )
     grace: timedelta = setting(
@@ -94,11 +94,11 @@ class CullPolicy:
         name="after_run_minutes",
         least=0,
     )
-    wanted: timedelta | None = setting(
+    contended_idle: timedelta | None = setting(
         None,
         "The idle limit while somebody waits for such a GPU. It counts where it is shorter. With it a countdown is "
         "shown only while somebody waits, or in the time of the warning. None: the usual one.",
-        name="wanted_minutes",
+        name="contended_idle_minutes",
         least=0,
     )
     cpu_idle: timedelta | None = setting(
@@ -124,12 +124,12 @@ class CullPolicy:
         "A YAML file with rules: other limits by group, user, offer, pool and time, as the service finds it. It is "
         "read again when it changes. Empty: the limits here are everybody's.",
     )
-    soft: bool = setting(
+    restart_on_cpu: bool = setting(
         False,
         "True: a server whose GPU is taken back comes back at once as CPU only, with the same name and home, and its "
         "user is told. Variables are lost all the same.",
     )
-    notify_url: str = setting(
+    warning_webhook_url: str = setting(
         "",
         "Address that both warnings of a stop are sent to, as JSON, with POST, where no page of the server has shown "
         "them. Empty: none is. By e-mail they go where c.GpuNotices has a mail server.",
@@ -142,7 +142,7 @@ class CullPolicy:
         name="drain_seconds",
         least=0,
     )
-    stops_at_once: int = setting(10, "So many servers are being stopped at the same time at most.", least=1)
+    concurrent_stop_limit: int = setting(10, "So many servers are being stopped at the same time at most.", least=1)
     stops_per_minute: int = setting(
         30,
         "So many stops begin in a minute at most, as a mean of two: after a quiet minute twice as many may. Those "
@@ -178,7 +178,7 @@ def longest_use(policy: CullPolicy) -> timedelta | None:
     """Return how long a GPU server runs at most, with all extensions; `None` if no lifetime is enforced."""
     if not policy.enabled or policy.never or policy.lifetime is None:
         return None
-    return policy.lifetime + policy.extend_lifetime * policy.extend_lifetime_times
+    return policy.lifetime + policy.extend_lifetime * policy.max_lifetime_extensions
 
 
 def culling_rule(*policies: CullPolicy) -> Reason | None:
@@ -192,7 +192,11 @@ def culling_rule(*policies: CullPolicy) -> Reason | None:
         return None
     limits = [limit for policy in stopping for limit in (policy.idle, *policy.idle_by_offer.values())]
     code, lengths = "rule", dict[str, Any](idle=min(limits), warn=min(policy.warn for policy in stopping))
-    wanted = [policy.wanted for policy in stopping if policy.wanted is not None and policy.wanted < min(limits)]
+    wanted = [
+        policy.contended_idle
+        for policy in stopping
+        if policy.contended_idle is not None and policy.contended_idle < min(limits)
+    ]
     if min(limits) != max(limits):
         code, lengths["longest"] = f"{code}-by-offer", max(limits)
     elif wanted:
@@ -223,11 +227,14 @@ def check_policy(policy: CullPolicy) -> None:
         raise PolicyError("idle_below_percent", text)
     for name, number in (
         ("keeps_per_day", policy.keeps_per_day),
-        ("extend_lifetime_times", policy.extend_lifetime_times),
+        ("max_lifetime_extensions", policy.max_lifetime_extensions),
     ):
         if number < 0:
             raise PolicyError(name, f"it has to be 0 or more, not {number}")
-    for name, number in (("stops_at_once", policy.stops_at_once), ("stops_per_minute", policy.stops_per_minute)):
+    for name, number in (
+        ("concurrent_stop_limit", policy.concurrent_stop_limit),
+        ("stops_per_minute", policy.stops_per_minute),
+    ):
         if number < 1:
             raise PolicyError(name, f"it has to be 1 or more, not {number}")
     for name, value in (("grace", policy.grace), ("after_run", policy.after_run)):
@@ -256,7 +263,7 @@ def _check_limits(policy: CullPolicy) -> None:
         "cpu_lifetime": policy.cpu_lifetime,
         "holds_memory": policy.holds_memory,
         "never_used": policy.never_used,
-        "wanted": policy.wanted,
+        "contended_idle": policy.contended_idle,
     }
     for name, limit in limits.items():
         if limit is not None and limit <= timedelta(0):

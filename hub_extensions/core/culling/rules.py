@@ -18,12 +18,12 @@ OF_THE_SERVICE = frozenset(
     {
         "enabled",
         "idle_by_offer",
-        "stops_at_once",
+        "concurrent_stop_limit",
         "stops_per_minute",
         "stop_deadline",
         "trust_reports",
         "policy_file",
-        "notify_url",
+        "warning_webhook_url",
     }
 )
 """Settings of culling that no rule sets: they are the same for all servers, or a rule has another key for them."""

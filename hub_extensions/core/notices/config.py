@@ -15,7 +15,7 @@ from hub_extensions.core.culling import CullPolicy
 from hub_extensions.core.settings import setting
 
 WEBHOOK, MAIL = "webhook", "mail"
-STOPS = "stop-webhook"  # the channel of ``c.GpuCulling.notify_url``, for warnings of stops only
+STOPS = "stop-webhook"  # the channel of ``c.GpuCulling.warning_webhook_url``, for warnings of stops only
 
 TEXT = """\
 Your server{% if server %} {{ server }}{% endif %} runs on {{ title }}:
@@ -78,14 +78,14 @@ class NoticeConfig:
     notice_after: timedelta = setting(
         timedelta(seconds=30),
         "A notice is sent this long after the server was ready, unless its user has opened it by then.",
-        name="after_seconds",
+        name="delay_seconds",
         least=0,
         most=3600,
     )
     notice_hint: str = setting(
         "",
         'How users are told, in the form\'s words: "in Mattermost". Empty: by e-mail, where a mail server is set.',
-        name="hint",
+        name="channel_text",
     )
     notice_subject: str = setting(
         "Your GPU is ready: {{ title }}",
@@ -103,7 +103,7 @@ def channels_of(config: NoticeConfig) -> tuple[str, ...]:
 
 def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
     """Return the channels for warnings of a stop."""
-    return tuple(name for name, place in ((STOPS, policy.notify_url), (MAIL, config.smtp_host)) if place)
+    return tuple(name for name, place in ((STOPS, policy.warning_webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def notice_hint(config: NoticeConfig) -> str:

@@ -113,8 +113,9 @@ class OfferConfig:
     )
     memory_gib: Mapping[str, tuple[int, ...]] = setting(
         {},
-        "Parts of a whole GPU by memory, on a cluster where KAI shares GPUs out (c.GpuCluster.fractions_by is 'kai'): "
-        'the id of the GPU\'s offer, and the sizes to offer of it. {"gpu": [8, 16]} offers 8 GiB and 16 GiB of a GPU, '
+        "Parts of a whole GPU by memory, on a cluster where KAI shares GPUs out (c.GpuCluster.fraction_scheduler is "
+        "'kai'): the id of the GPU's offer, and the sizes to offer of it. "
+        '{"gpu": [8, 16]} offers 8 GiB and 16 GiB of a GPU, '
         "as gpu-8gib and gpu-16gib. A size that is not less than the card's memory is not offered. Unit: GiB.",
     )
     titles: Mapping[str, str] = setting({}, 'Your own title of an offer, by its id: {"mig-1g.5gb": "Small GPU"}.')

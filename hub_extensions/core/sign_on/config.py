@@ -56,7 +56,7 @@ class SignOnConfig:
     servers_at_sign_out: ServerPolicy = setting(
         "keep", f"Servers of a person who signed out of the last session. {_POLICIES}"
     )
-    servers_at_lost_right: ServerPolicy = setting(
+    servers_at_revocation: ServerPolicy = setting(
         "drain", f"Servers of a person who may not sign in any more. {_POLICIES}"
     )
     drain: timedelta = setting(
@@ -67,16 +67,16 @@ class SignOnConfig:
         "If the provider refuses to renew a person's last session and it is unknown whether the account still exists, "
         "the person's servers stop after this time, once their GPU, kernels and terminals are idle. None: they run "
         "until something else stops them.",
-        name="orphan_hours",
+        name="unknown_account_hours",
         least=0,
     )
     tokens_at_sign_out: TokenPolicy = setting("session", f"Tokens that end at a sign-out. {_TOKENS}")
-    tokens_at_lost_right: TokenPolicy = setting(
+    tokens_at_revocation: TokenPolicy = setting(
         "all",
         f"Tokens that end with the right to sign in, or while it is unknown whether the account exists. {_TOKENS}",
     )
-    events_days: int = setting(90, "Number of days that the audit log keeps an event.", least=1)
-    server_cache_seconds: int | None = setting(
+    audit_retention_days: int = setting(90, "Number of days that the audit log keeps an event.", least=1)
+    token_cache_seconds: int | None = setting(
         10,
         "Time in seconds for which a server caches the hub's answer about a token (HubOAuth.cache_max_age); "
         "JupyterHub's own default is 300. Servers with our extension check again at once. Never 0, which a server "

@@ -25,7 +25,7 @@ was omitted as too large, or cannot be  unknown: the groups stay for a  unknown:
 read                                    while
 ======================================  ==============================  =========================================
 
-Unknown groups stay until `groups_keep_hours` after the provider last reported them, and never give admin rights.
+Unknown groups stay until `unknown_groups_hours` after the provider last reported them, and never give admin rights.
 ``missing_groups`` overrides the second row.
 """
 

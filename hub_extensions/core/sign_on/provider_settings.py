@@ -17,9 +17,9 @@ CALLBACK = "hub/oauth_callback"
 """Path below the hub's base URL to which the provider redirects a browser after the login."""
 
 OWN = frozenset({
-    "issuer", "client_secret", "username_claim", "groups_claim", "group_names", "groups_kept",
+    "issuer", "client_secret", "username_claim", "groups_claim", "group_map", "synced_groups",
     "adopt_existing_users", "signing_algorithms", "leeway_seconds", "ca_file", "manage_groups", "missing_groups",
-    "groups_keep_hours", "ask_userinfo", "reached_at", "account_url", "account_scope",
+    "unknown_groups_hours", "request_userinfo", "issuer_connect_url", "account_url", "account_scope",
 })  # fmt: skip
 GO_ON = frozenset({
     "admin_groups", "admin_users", "allow_all", "allow_existing_users", "allowed_groups", "allowed_users",
@@ -42,7 +42,7 @@ LEFT_OVER: Mapping[str, str] = {
     "userdata_url": _DOCUMENT,
     "basic_auth": _DOCUMENT,
     "enable_pkce": _ALWAYS,
-    "userdata_from_id_token": "the id token is always read, its signature checked; see ask_userinfo",
+    "userdata_from_id_token": "the id token is always read, its signature checked; see request_userinfo",
     "auth_state_groups_key": _GROUPS,
     "claim_groups_key": _GROUPS,
     "username_key": "username_claim takes its place",

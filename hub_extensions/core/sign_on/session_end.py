@@ -142,7 +142,7 @@ def plan_end(
     gone = {each.id for each in ending}
     is_last = all(each.id in gone for each in living)
     if lost_right:
-        stops = _stops(servers, config.servers_at_lost_right, config, now, waiting_too=True)
+        stops = _stops(servers, config.servers_at_revocation, config, now, waiting_too=True)
     elif cause in OWN and is_last:
         stops = _stops(servers, config.servers_at_sign_out, config, now, waiting_too=False)
     else:
@@ -171,5 +171,5 @@ def _stops(
 
 def _tokens(config: SignOnConfig, cause: EndCause, *, is_last: bool, lost_right: bool) -> TokenPolicy:
     if lost_right:
-        return config.tokens_at_lost_right
+        return config.tokens_at_revocation
     return config.tokens_at_sign_out if cause in OWN and is_last else "session"

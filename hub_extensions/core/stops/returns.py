@@ -94,7 +94,7 @@ def comes_back(orders: Collection[Order], cause: Cause | None, *, soft: bool, on
     No server comes back after a sign-out.
 
     Args:
-        soft: `CullPolicy.soft`.
+        soft: `CullPolicy.restart_on_cpu`.
     """
     if orders:
         whys, causes = {each.why for each in orders}, {each.cause for each in orders}

@@ -74,7 +74,7 @@ def stops_to_begin(
 
     Args:
         under_way: stops that are not over yet. begun: when the last ones began.
-        at_once, per_minute: `CullPolicy.stops_at_once`, `CullPolicy.stops_per_minute`.
+        at_once, per_minute: `CullPolicy.concurrent_stop_limit`, `CullPolicy.stops_per_minute`.
     """
     lately = sum(1 for at in begun if now - at < COUNTED)
     most = MINUTES_COUNTED * per_minute

@@ -21,18 +21,15 @@ from hub_extensions.core.offers.model import OfferConfig, check_config
 from hub_extensions.core.offers.offer_id import OfferId, OfferIdError
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
-from hub_extensions.core.settings import settings_in, spelled
+from hub_extensions.core.settings import check_name, settings_in, spelled
 from hub_extensions.core.sign_on import SignOnConfig
 from hub_extensions.core.sign_on.gate_config import GateConfig
 from hub_extensions.core.tokens import token_problem
-from hub_extensions.spawner.config.spawner_classes import near_miss, spawner_traits
+from hub_extensions.spawner.config.spawner_classes import FILES, near_miss, spawner_traits
 from hub_extensions.spawner.config.traits import SECTIONS, section_of
 
 SECRET = ("token", "secret", "password", "key", "url")
 """Endings of the names of settings whose value is never repeated in an error, because errors go into the hub's log."""
-
-RENAMED = {"GpuLine": "GpuQueue", "GpuQueue.max_line": "GpuQueue.max_waiting"}
-"""Earlier names of sections and settings -> their names now."""
 
 Value = TypeVar("Value")
 
@@ -59,8 +56,7 @@ def read_sections(c: Any) -> Sections:
     """
     known = {section.__name__ for section in SECTIONS}
     for name in c:
-        if name in RENAMED:
-            raise ValueError(f"c.{name} is called c.{RENAMED[name]} now.")
+        check_name(name)
         if name.startswith(("Gpu", "SignOn")) and name not in known and not name.endswith(("Spawner", "Mixin")):
             raise ValueError(
                 f"c.{name} is not a section of this product.{_nearest(name, known)} Known: {_listed(known)}."
@@ -73,6 +69,8 @@ def read_sections(c: Any) -> Sections:
         for key in c[section]:
             if key in traits or isinstance(c[section][key], Config):
                 continue
+            for each in FILES:  # a subclass reads the settings of its bases, also by their earlier names
+                check_name(each, key)
             nearest = _nearest(key, traits)
             if not is_complete and not nearest:
                 continue  # a setting of the administrator's own class, which is not known here
@@ -139,9 +137,10 @@ def check_together(sections: Sections) -> None:
             "c.GpuService.prometheus_url cannot be used: it has to be an address such as http://prometheus:9090, "
             "without a user, a password, a ? or a #."
         )
-    if offers.memory_gib and sections.cluster.fractions_by != "kai":
+    if offers.memory_gib and sections.cluster.fraction_scheduler != "kai":
         raise ValueError(
-            "c.GpuOffers.memory_gib needs c.GpuCluster.fractions_by = 'kai': only KAI shares a GPU out by its memory."
+            "c.GpuOffers.memory_gib needs c.GpuCluster.fraction_scheduler = 'kai': only KAI shares a GPU out by its "
+            "memory."
         )
 
 
@@ -152,29 +151,34 @@ def check_cluster(cluster: ClusterConfig) -> None:
         ValueError: the text names the setting and what would be right.
     """
     _check_ids("c.GpuCluster.capacity", cluster.capacity)
-    if cluster.fractions_by == "kai" and not cluster.kai_queue:
-        raise ValueError("c.GpuCluster.fractions_by is 'kai', which needs kai_queue: KAI refuses pods without a queue.")
+    if cluster.fraction_scheduler == "kai" and not cluster.kai_queue:
+        raise ValueError(
+            "c.GpuCluster.fraction_scheduler is 'kai', which needs kai_queue: KAI refuses pods without a queue."
+        )
 
 
-def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, notify_url: str = "") -> None:
+def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, warning_webhook_url: str = "") -> None:
     """Check whether notices can be sent, and would not send a password in clear text.
 
     Args:
         public_url: the hub's own; "" if it is not set.
         whole: the values that only the environment has are known too.
-        notify_url: ``c.GpuCulling.notify_url``.
+        warning_webhook_url: ``c.GpuCulling.warning_webhook_url``.
 
     Raises:
         ValueError: the text names the setting and what would be right.
     """
     channels = channels_of(notices)
-    if (channels or notify_url) and not public_url:
-        section = "c.GpuNotices" if channels else "c.GpuCulling.notify_url"
+    if (channels or warning_webhook_url) and not public_url:
+        section = "c.GpuNotices" if channels else "c.GpuCulling.warning_webhook_url"
         raise ValueError(
             f"{section} is to tell users where their server is, and c.JupyterHub.public_url is empty: set it to the "
             "address at which they open the hub, such as https://hub.example.org/."
         )
-    for name, url in (("GpuNotices.webhook_url", notices.webhook_url), ("GpuCulling.notify_url", notify_url)):
+    for name, url in (
+        ("GpuNotices.webhook_url", notices.webhook_url),
+        ("GpuCulling.warning_webhook_url", warning_webhook_url),
+    ):
         if url and not _is_address(url, query=True):
             raise ValueError(
                 f"c.{name} cannot be used: it has to be an address such as https://chat.example.org/hook, without a "
@@ -237,8 +241,7 @@ def read_section(c: Any, value: type[Value]) -> Value:
     result = section()
     for key, written in c.get(name, {}).items():
         full = f"c.{name}.{key}"
-        if f"{name}.{key}" in RENAMED:
-            raise ValueError(f"{full} is called c.{RENAMED[f'{name}.{key}']} now.")
+        check_name(name, key)
         if key not in traits:
             raise ValueError(f"{full} is not a setting.{_nearest(key, traits)} Known in c.{name}: {_listed(traits)}.")
         trait = traits[key]

@@ -121,7 +121,7 @@ async def render_form(spawner: Any) -> str:
     """Return the HTML of the form for a spawner's user. This is the default of ``Spawner.options_form``."""
     handler = getattr(spawner, "handler", None)
     t = catalogue_of(handler)
-    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_account)
+    service = gpu_service(spawner.gpu_service_url, spawner.gpu_hub_secret, spawner.gpu_service_uid)
     away = ""
     state: FormState | None
     try:
@@ -144,7 +144,7 @@ async def render_form(spawner: Any) -> str:
         saved=() if chosen is None else chosen.offers,
         linked=linked is not None,
         away_since=away,
-        notice_hint=spawner.gpu_notice_hint,
+        notice_hint=spawner.gpu_notice_channel_text,
         notify=any(each.notify_when_ready for each in (linked, last) if each is not None),
         help_url=f"{urlsplit(spawner.gpu_service_url).path}/help",
         server=spawner.name,

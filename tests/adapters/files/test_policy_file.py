@@ -51,7 +51,7 @@ rules:
   - name: small ones
     offers: [mig-1g.5gb]
     idle: 20 min
-    wanted: 600 s
+    contended_idle: 600 s
     lifetime: none
     cpu_idle: 1.5 d
     keeps_per_day: 1
@@ -67,7 +67,7 @@ rules:
     assert (short.offers, short.never) == ({"mig-1g.5gb"}, False)
     assert short.limits == {
         "idle": 20 * MINUTE,
-        "wanted": 10 * MINUTE,
+        "contended_idle": 10 * MINUTE,
         "lifetime": None,
         "cpu_idle": 36 * 60 * MINUTE,
         "keeps_per_day": 1,
@@ -76,10 +76,14 @@ rules:
 
 
 def test_every_limit_of_culling_can_be_set_by_a_rule(tmp_path: Path) -> None:
-    value = {"keeps_per_day": "3", "extend_lifetime_times": "3", "idle_below_percent": "3", "soft": "true"}
+    value = {"keeps_per_day": "3", "max_lifetime_extensions": "3", "idle_below_percent": "3", "restart_on_cpu": "true"}
     text = "".join(f"    {name}: {value.get(name, '20 min')}\n" for name in LIMITS)
     (every,) = read(tmp_path, f"rules:\n  - name: every\n{text}")
-    assert set(every.limits) == set(LIMITS) >= {"holds_memory", "never_used", "after_run", "wanted", "extend_lifetime"}
+    assert (
+        set(every.limits)
+        == set(LIMITS)
+        >= {"holds_memory", "never_used", "after_run", "contended_idle", "extend_lifetime"}
+    )
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "rules: []\n"])
@@ -96,6 +100,9 @@ def rule(*lines: str) -> str:
     ("text", "said"),
     [
         (rule("idel: 20 min"), "line 3: idel: it is not known here; did you mean idle? Known: name, groups"),
+        (rule("soft: true"), "line 3: soft: it is called restart_on_cpu now"),
+        (rule("wanted: 20 min"), "line 3: wanted: it is called contended_idle now"),
+        (rule("extend_lifetime_times: 2"), "line 3: extend_lifetime_times: it is called max_lifetime_extensions now"),
         ("ruels: []\n", "line 1: ruels: it is not known here; did you mean rules? Known: version, zone, rules"),
         (rule("windows: [{form: 10:00}]", "idle: 1 h"), "line 3: form: it is not known here; did you mean from?"),
         (rule("idle: -20 min"), "line 3: idle: it has to be 0 or more"),

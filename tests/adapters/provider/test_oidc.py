@@ -479,7 +479,7 @@ async def test_a_provider_is_asked_where_the_hub_reaches_it_and_keeps_its_name()
     with OidcProvider("/realms/uni") as op:
         op.add("ada")
         inner, op.issuer = op.issuer, "https://login.site.example/realms/uni"
-        provider = Provider(op.issuer, CLIENT, [SECRET], reached_at=inner)
+        provider = Provider(op.issuer, CLIENT, [SECRET], issuer_connect_url=inner)
         metadata = await provider.metadata()
         assert metadata.authorization == "https://login.site.example/realms/uni/authorize"
         assert metadata.end_session == "https://login.site.example/realms/uni/end_session"
@@ -490,7 +490,7 @@ async def test_a_provider_is_asked_where_the_hub_reaches_it_and_keeps_its_name()
         assert (await provider.userinfo(tokens.access))["sub"] == op.who
         # another issuer at that address is still another issuer
         op.issuer = "https://login.other.example/realms/uni"
-        other = Provider("https://login.site.example/realms/uni", CLIENT, [SECRET], reached_at=inner)
+        other = Provider("https://login.site.example/realms/uni", CLIENT, [SECRET], issuer_connect_url=inner)
         with pytest.raises(ProviderUnusable, match="names the issuer"):
             await other.metadata()
         provider.close()

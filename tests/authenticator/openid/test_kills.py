@@ -26,7 +26,7 @@ c.Authenticator.allow_all = True
 c.Authenticator.admin_users = {{"root-admin"}}
 c.SignOn.max_sessions = 30
 c.SignOn.recheck_seconds = 2
-c.SignOn.servers_at_lost_right = "stop"
+c.SignOn.servers_at_revocation = "stop"
 c.JupyterHub.services.append({{
     "name": "app", "api_token": {APP["client_secret"]!r}, "oauth_client_id": "service-app", "oauth_no_confirm": True,
     "oauth_redirect_uri": {BACK!r},
@@ -118,7 +118,7 @@ def a_right_is_lost(hub: Hub, op: OidcProvider, ada: Signed, ben: Signed) -> Non
         run_of(hub, "ada")
         dies_before(hub, step)
         with suppress(requests.ConnectionError):
-            rest(hub, admin.browser, "DELETE", "users/ada/sessions?lost_right=true")
+            rest(hub, admin.browser, "DELETE", "users/ada/sessions?access_revoked=true")
         again(hub)
         assert (step, ada.is_in(), ben.is_in(), admin.is_in()) == (step, OUT, IN, IN)
         until(lambda: hub.server("ada") is None and not orders(hub), 30, f"{step}: the server stops")

@@ -31,7 +31,7 @@ from tests.patience import patient
 pytestmark = pytest.mark.hub
 ROLES = """
 c.SingleSignOnOIDCAuthenticator.groups_claim = "roles"
-c.SingleSignOnOIDCAuthenticator.groups_kept = ["thesis", "staff", "hub-admins"]
+c.SingleSignOnOIDCAuthenticator.synced_groups = ["thesis", "staff", "hub-admins"]
 c.OAuthenticator.allowed_groups = {"thesis", "staff"}
 c.OAuthenticator.admin_groups = {"hub-admins"}
 c.SignOn.recheck_seconds = 1
@@ -188,7 +188,7 @@ def test_a_session_that_is_not_renewed_ends_with_its_tokens_and_its_server_runs_
     """Nobody knows whether the account was deleted; the one next to it is known to be."""
     with OidcProvider() as op, GpuServiceInATest({ONE: 4}) as service:
         records = f'\nc.SingleSignOnOIDCAuthenticator.account_url = "{op.issuer}/admin/users/{{sub}}"\n'
-        more = ROLES + EVERYBODY + ours(service) + records + "c.SignOn.orphan_hours = 72\n"
+        more = ROLES + EVERYBODY + ours(service) + records + "c.SignOn.unknown_account_hours = 72\n"
         with provider_hub(tmp_path / "hub", op, more) as hub:
             people = {name: op.add(name) for name in ("ada", "ben", "dan")}
             browsers = {name: sign_in_as(hub, op, sub) for name, sub in people.items()}

@@ -136,15 +136,15 @@ def test_what_an_oauthenticator_left_over_is_remarked_on(section: str, name: str
 
 
 def test_groups_that_are_not_taken_over_and_are_named_elsewhere_are_remarked_on() -> None:
-    c = config(groups_kept=["thesis", "staff"], missing_groups="none")
+    c = config(synced_groups=["thesis", "staff"], missing_groups="none")
     c.GpuOffers.groups = {"gpu-a100": ["thesis", "labs"]}
     c.OAuthenticator.allowed_groups = {"staff"}
     c.OAuthenticator.admin_groups = {"admins"}
     notes: list[str] = []
     add_sign_on(c, SignOnConfig(), notes)
     assert [note.partition(", which")[0] for note in notes] == [
-        "c.SingleSignOnOIDCAuthenticator.groups_kept lacks labs",
-        "c.SingleSignOnOIDCAuthenticator.groups_kept lacks admins",
+        "c.SingleSignOnOIDCAuthenticator.synced_groups lacks labs",
+        "c.SingleSignOnOIDCAuthenticator.synced_groups lacks admins",
     ]
 
 

@@ -35,8 +35,8 @@ GPU = Pool(
 SLICED = Pool(OfferId("gpu.shared"), "gpu.shared", A100, "nvidia.com/gpu.shared", Mechanism.TIME_SLICING, 8, replicas=4)
 MPS = replace(SLICED, mechanism=Mechanism.MPS)
 HAMI = replace(GPU, mechanism=Mechanism.HAMI, memory_bytes=40 << 30)
-KAI = ClusterConfig(kai_queue="team-a", fractions_by="kai")
-CLUSTERS = (ClusterConfig(), KAI, ClusterConfig(kueue_queue="q"), ClusterConfig(fractions_by="hami"))
+KAI = ClusterConfig(kai_queue="team-a", fraction_scheduler="kai")
+CLUSTERS = (ClusterConfig(), KAI, ClusterConfig(kueue_queue="q"), ClusterConfig(fraction_scheduler="hami"))
 HALVES = OfferConfig(fractions={"gpu": (0.5, 0.25)})
 
 
@@ -124,7 +124,7 @@ def test_parts_under_kai_are_an_annotation_and_no_limit() -> None:
 
 
 def test_parts_under_hami_are_percents_of_a_cards_memory_with_hamis_scheduler() -> None:
-    found = derive(HAMI, offers=HALVES, cluster=ClusterConfig(fractions_by="hami"))
+    found = derive(HAMI, offers=HALVES, cluster=ClusterConfig(fraction_scheduler="hami"))
     ask = found.asks["gpu-0.25"]
     assert ask.limits == {"nvidia.com/gpu": "1", "nvidia.com/gpumem-percentage": "25"}
     assert ask.scheduler == "hami-scheduler"
@@ -133,7 +133,7 @@ def test_parts_under_hami_are_percents_of_a_cards_memory_with_hamis_scheduler() 
 
 
 def test_hami_parts_are_offered_on_cards_that_hami_shares_out_only() -> None:
-    found = derive(GPU, offers=HALVES, cluster=ClusterConfig(fractions_by="hami"))
+    found = derive(GPU, offers=HALVES, cluster=ClusterConfig(fraction_scheduler="hami"))
     assert ids(found) == ["gpu", "cpu"]
     assert found.notes == ("fractions['gpu']: hami shares out no such device here.",)
 
@@ -141,12 +141,12 @@ def test_hami_parts_are_offered_on_cards_that_hami_shares_out_only() -> None:
 def test_parts_that_nobody_shares_out_are_a_note_for_the_admin() -> None:
     found = derive(GPU, offers=HALVES)
     assert ids(found) == ["gpu", "cpu"]
-    assert "c.GpuCluster.fractions_by" in found.notes[0]
+    assert "c.GpuCluster.fraction_scheduler" in found.notes[0]
 
 
 @pytest.mark.parametrize(("pool", "by"), [(GPU, "kai"), (HAMI, "hami")])
 def test_a_part_that_the_cluster_would_refuse_is_left_out_and_the_others_stay(pool: Pool, by: str) -> None:
-    cluster = ClusterConfig(kai_queue="team-a" if by == "kai" else "", fractions_by=by)
+    cluster = ClusterConfig(kai_queue="team-a" if by == "kai" else "", fraction_scheduler=by)
     found = derive(pool, offers=OfferConfig(fractions={"gpu": (0.5, 0.125)}), cluster=cluster)
     assert ids(found) == ["gpu-0.5", "gpu", "cpu"]
     assert "gpu-0.125 is not offered" in found.notes[0]
@@ -198,12 +198,12 @@ def test_no_part_by_memory_is_offered_on_a_mig_node(pool: Pool) -> None:
     assert found.notes == ("memory_gib['gpu']: kai shares out no such device here.",)
 
 
-@pytest.mark.parametrize("cluster", [ClusterConfig(), ClusterConfig(fractions_by="hami")])
+@pytest.mark.parametrize("cluster", [ClusterConfig(), ClusterConfig(fraction_scheduler="hami")])
 def test_parts_by_memory_that_kai_does_not_share_out_are_a_note_for_the_admin(cluster: ClusterConfig) -> None:
-    pool = replace(HAMI if cluster.fractions_by else GPU, memory_bytes=40 << 30)
+    pool = replace(HAMI if cluster.fraction_scheduler else GPU, memory_bytes=40 << 30)
     found = derive(pool, offers=OfferConfig(memory_gib={"gpu": (8,)}), cluster=cluster)
     assert ids(found) == ["gpu", "cpu"]
-    assert "Set c.GpuCluster.fractions_by to 'kai'" in found.notes[0]
+    assert "Set c.GpuCluster.fraction_scheduler to 'kai'" in found.notes[0]
 
 
 def test_no_part_of_a_mig_device_is_offered_under_kai() -> None:
@@ -302,7 +302,8 @@ def test_titles_of_pieces_that_no_card_is_cut_into_are_not_noted_and_their_group
 
 @many(150)
 @given(
-    views(), st.sampled_from((ClusterConfig(), KAI, ClusterConfig(kueue_queue="q"), ClusterConfig(fractions_by="hami")))
+    views(),
+    st.sampled_from((ClusterConfig(), KAI, ClusterConfig(kueue_queue="q"), ClusterConfig(fraction_scheduler="hami"))),
 )
 def test_whatever_a_cluster_has_every_offer_has_one_ask_that_is_right(
     view: ClusterView, cluster: ClusterConfig
@@ -430,7 +431,7 @@ def test_what_is_offered_of_kais_parts_says_whose_they_are_and_how_large() -> No
 
 
 def test_hami_keeps_a_part_softly_and_a_whole_card_is_nobody_elses() -> None:
-    found = derive(HAMI, offers=HALVES, cluster=ClusterConfig(fractions_by="hami"))
+    found = derive(HAMI, offers=HALVES, cluster=ClusterConfig(fraction_scheduler="hami"))
     half = next(offer for offer in found.offers if offer.id == "gpu-0.5")
     assert half.memory_enforced and half.isolation.memory is Separation.SOFT
     assert half.description.startswith("Shared. A program is kept to its part of the memory, softly")
@@ -477,7 +478,7 @@ def test_sizes_for_this_kind_of_card_and_for_all_are_offered_once() -> None:
         ((MIG,), KAI, OfferConfig(memory_gib={"gpu": (8,)}), 1),
         ((GPU,), ClusterConfig(), HALVES, 1),
         ((GPU,), ClusterConfig(), OfferConfig(), 0),
-        ((GPU,), ClusterConfig(fractions_by="hami"), OfferConfig(), 0),
+        ((GPU,), ClusterConfig(fraction_scheduler="hami"), OfferConfig(), 0),
         ((T4,), KAI, OfferConfig(memory_gib={"gpu": (4,)}), 0),
         (
             (T4,),

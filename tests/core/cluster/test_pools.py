@@ -324,7 +324,7 @@ def test_where_nodes_may_not_be_read_the_configured_capacity_counts_and_is_said_
 
 
 @pytest.mark.parametrize(
-    ("name", "fractions_by", "mechanism"),
+    ("name", "fraction_scheduler", "mechanism"),
     [
         ("gpu", "", Mechanism.WHOLE),
         ("gpu", "hami", Mechanism.HAMI),
@@ -334,9 +334,9 @@ def test_where_nodes_may_not_be_read_the_configured_capacity_counts_and_is_said_
     ],
 )
 def test_a_configured_capacity_is_asked_for_by_the_mechanism_of_its_name(
-    name: str, fractions_by: str, mechanism: Mechanism
+    name: str, fraction_scheduler: str, mechanism: Mechanism
 ) -> None:
-    config = ClusterConfig(capacity={name: 2}, fractions_by=fractions_by)
+    config = ClusterConfig(capacity={name: 2}, fraction_scheduler=fraction_scheduler)
     found = survey_pools(ClusterView(None, {}), OfferConfig(), config, names={}, leases=())
     assert found.pools[OfferId(name)].mechanism is mechanism
 

@@ -25,7 +25,7 @@ CARD = {
     "mode": "hami-core",
     "health": True,
 }
-KAI = ClusterConfig(kai_queue="team-a", fractions_by="kai")
+KAI = ClusterConfig(kai_queue="team-a", fraction_scheduler="kai")
 
 
 def registered(*changes: dict[str, object]) -> str:

@@ -679,7 +679,7 @@ def test_a_cpu_only_server_that_nobody_is_signed_in_for_is_drained_once_it_is_qu
 
 @pytest.mark.parametrize("end", ["idle", "lifetime"])
 def test_nobody_keeps_a_server_on_whose_account_is_in_doubt(end: str) -> None:
-    policy = replace(ON, extend_lifetime_times=3)
+    policy = replace(ON, max_lifetime_extensions=3)
     evidence = replace(GPU, no_session=True)
     if end == "lifetime":
         evidence = replace(evidence, idle_since=None, started=minute(-600))

@@ -83,7 +83,7 @@ def test_in_a_gap_the_countdown_goes_on_and_nothing_is_stopped() -> None:
 
 def test_of_a_shorter_limit_nine_tenths_are_known_too() -> None:
     facts = watched(IDLE, (61, None), (63, 0.0))
-    wanted = replace(ON, wanted=12 * MINUTE)
+    wanted = replace(ON, contended_idle=12 * MINUTE)
     decision = decide(evidence_of(facts, use_known=True, wanted=True), wanted, minute(70), minute(60))
     assert decision.stops_at == minute(80), "2 min of 20 are not known; of 12 it were too many"
 
@@ -123,10 +123,15 @@ def test_a_run_is_work_of_ten_minutes(samples: list[tuple[float, float]], run_en
         ({"never_used": 15 * MINUTE}, {}, 90, "idle"),  # before that it is not known
         ({"after_run": 20 * MINUTE}, {"run_ended": minute(60)}, 110, "idle"),
         ({"after_run": 20 * MINUTE}, {"run_ended": minute(30)}, 90, "idle"),
-        ({"wanted": 15 * MINUTE}, {"wanted": True}, 75, "idle-wanted"),
-        ({"wanted": 15 * MINUTE}, {}, 90, "idle"),
-        ({"wanted": 45 * MINUTE}, {"wanted": True}, 90, "idle"),
-        ({"wanted": 15 * MINUTE, "holds_memory": HOUR}, {"wanted": True, "memory_held": True}, 75, "idle-wanted"),
+        ({"contended_idle": 15 * MINUTE}, {"wanted": True}, 75, "idle-wanted"),
+        ({"contended_idle": 15 * MINUTE}, {}, 90, "idle"),
+        ({"contended_idle": 45 * MINUTE}, {"wanted": True}, 90, "idle"),
+        (
+            {"contended_idle": 15 * MINUTE, "holds_memory": HOUR},
+            {"wanted": True, "memory_held": True},
+            75,
+            "idle-wanted",
+        ),
     ],
 )
 def test_how_long_a_gpu_may_be_idle(
@@ -138,7 +143,7 @@ def test_how_long_a_gpu_may_be_idle(
     assert decision.reason is not None and decision.reason.reason == code
 
 
-WANTED = replace(ON, wanted=15 * MINUTE)
+WANTED = replace(ON, contended_idle=15 * MINUTE)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +167,7 @@ def test_the_shorter_limit_ends_with_the_wait_and_takes_no_promise_back() -> Non
     assert again.stops_at == minute(91), "the promise of the longer limit"
 
 
-EXTENDS = replace(ON, extend_lifetime_times=2, extend_lifetime=3 * HOUR)
+EXTENDS = replace(ON, max_lifetime_extensions=2, extend_lifetime=3 * HOUR)
 LAST_MINUTES = replace(FACTS, warned=minute(710), cause=Cause.LIFETIME, promised=minute(720), ends_at=minute(720))
 
 
@@ -224,7 +229,7 @@ def test_the_form_says_that_a_wait_shortens_the_limit() -> None:
     assert culling_sentence(never) == ""
 
 
-@pytest.mark.parametrize("field", ["holds_memory", "never_used", "wanted"])
+@pytest.mark.parametrize("field", ["holds_memory", "never_used", "contended_idle"])
 def test_each_limit_is_as_long_as_its_warning(field: str) -> None:
     check_policy(replace(ON, **{field: 10 * MINUTE}))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{field}: it has to be as long as the warning at least"):

@@ -143,7 +143,7 @@ def test_of_a_cpu_only_servers_two_limits_the_sooner_ends_it(
 @pytest.mark.parametrize("extensions", [0, 1])
 def test_no_keep_moves_the_lifetime_of_a_cpu_only_server(extensions: int) -> None:
     """Its user is not offered to put it off either, as there is no GPU that could work."""
-    policy = replace(DAY_LONG, extend_lifetime_times=extensions)
+    policy = replace(DAY_LONG, max_lifetime_extensions=extensions)
     now = START + 86000 * SECOND
     facts = replace(FACTS, offer=OfferId("cpu"), lease=None)
     decision = decide(AT_WORK, policy, now)
@@ -173,7 +173,7 @@ def test_no_keep_moves_the_lifetime_of_a_cpu_only_server(extensions: int) -> Non
         (replace(GPU, idle_since=None), {}, "Its GPU is in use."),
         (replace(CPU, busy_terminals=1), {}, "A program runs in a terminal."),
         (replace(GPU, idle_since=None), {"never": True}, "A rule of the admins keeps it running."),
-        (GPU, {"wanted": 15 * MINUTE}, "Its GPU is idle, and nobody waits for one."),
+        (GPU, {"contended_idle": 15 * MINUTE}, "Its GPU is idle, and nobody waits for one."),
     ],
 )
 def test_why_a_server_is_kept_is_said(evidence: object, changes: dict[str, object], reason: str) -> None:
@@ -255,7 +255,9 @@ def test_an_end_that_is_later_than_its_limit_because_it_was_shown_so_says_that(
     shown = None if promised is None else minute(promised)
     found = decide(just_opened, DEMO, minute(now), promised=shown)
     assert (found.stops_at, found.cause, message(found)) == (minute(stops), Cause.IDLE, told)
-    wanted = decide(replace(just_opened, wanted=True), replace(DEMO, wanted=2 * MINUTE), minute(now), promised=shown)
+    wanted = decide(
+        replace(just_opened, wanted=True), replace(DEMO, contended_idle=2 * MINUTE), minute(now), promised=shown
+    )
     assert message(wanted).endswith(", and somebody waits for such a GPU."), "that somebody waits is said first"
 
 

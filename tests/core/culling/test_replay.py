@@ -97,8 +97,13 @@ SHORT = {"idle": 10 * MINUTE, "warn": 5 * MINUTE}
         (CullRule("r", pools=frozenset({"gpu"}), never=True), {"pool": "gpu"}, None, False),
         (CullRule("r", windows=(NIGHT,), never=True), {}, 21, False),
         (CullRule("r", windows=(replace(NIGHT, begins=12 * 60 + 5, ends=13 * 60),), never=True), {}, None, False),
-        (CullRule("r", limits={"wanted": 10 * MINUTE}), {"pool": "gpu"}, 15, False),  # somebody waits from minute 10 on
-        (CullRule("r", limits={"wanted": 10 * MINUTE}), {"pool": "mig-1g.5gb"}, 21, False),
+        (
+            CullRule("r", limits={"contended_idle": 10 * MINUTE}),
+            {"pool": "gpu"},
+            15,
+            False,
+        ),  # somebody waits from minute 10 on
+        (CullRule("r", limits={"contended_idle": 10 * MINUTE}), {"pool": "mig-1g.5gb"}, 21, False),
         (CullRule("r", limits={"holds_memory": 40 * MINUTE}), {}, 41, False),  # what is not known may be held
         (CullRule("r", limits={"holds_memory": 40 * MINUTE}), {"memory": 0}, 21, False),
         (CullRule("r", limits={"holds_memory": 40 * MINUTE}), {"memory": 2**30}, 41, False),

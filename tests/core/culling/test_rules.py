@@ -116,7 +116,7 @@ def test_a_window_is_on_the_clock_of_its_zone(window: RuleWindow, at: str, holds
         ([CullRule("r", windows=(CLASS,), never=True)], None),
         ([CullRule("r", limits={"lifetime": None})], None),
         ([CullRule("r", users=frozenset({"ben"}), never=True)], 12),
-        ([CullRule("r", limits={"extend_lifetime_times": 2, "extend_lifetime": 3 * HOUR})], 18),
+        ([CullRule("r", limits={"max_lifetime_extensions": 2, "extend_lifetime": 3 * HOUR})], 18),
     ],
 )
 def test_others_count_with_the_longest_that_a_server_may_come_to_run(rules: list[CullRule], hours: int | None) -> None:

@@ -41,7 +41,7 @@ SETTINGS = {
     "on": ON,
     "demo": DEMO,
     "short": replace(ON, lifetime=40 * MINUTE, idle=10 * MINUTE, warn=2 * MINUTE),
-    "extend": replace(ON, lifetime=60 * MINUTE, extend_lifetime=30 * MINUTE, extend_lifetime_times=2),
+    "extend": replace(ON, lifetime=60 * MINUTE, extend_lifetime=30 * MINUTE, max_lifetime_extensions=2),
     "dry": CullPolicy(),
     "cpu": replace(ON, cpu_idle=15 * MINUTE, warn=5 * MINUTE),
 }
@@ -52,7 +52,7 @@ RULES = {
         CullRule(
             "tight",
             users=frozenset({"ada"}),
-            limits={"idle": 12 * MINUTE, "wanted": 6 * MINUTE, "warn": 5 * MINUTE, "never_used": 8 * MINUTE},
+            limits={"idle": 12 * MINUTE, "contended_idle": 6 * MINUTE, "warn": 5 * MINUTE, "never_used": 8 * MINUTE},
         ),
     ),
     "wide": (CullRule("wide", limits={"holds_memory": 90 * MINUTE, "after_run": 15 * MINUTE, "lifetime": None}),),
@@ -140,7 +140,9 @@ class Story:
         A sample says what was from then until the next one; so it is counted where it is known, and the first that
         reaches the limit may begin before it. A gap near the end is a tenth of all the idle time, not of the limit.
         """
-        limit = min(each for each in (self.policy.idle, self.policy.wanted, self.policy.never_used) if each is not None)
+        limit = min(
+            each for each in (self.policy.idle, self.policy.contended_idle, self.policy.never_used) if each is not None
+        )
         known, reached = timedelta(0), False
         spans = list(zip(self.samples, [*self.samples[1:], (self.now, None)], strict=True))
         for (at, percent), (until, _) in reversed(spans):

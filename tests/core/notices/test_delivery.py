@@ -138,7 +138,7 @@ def test_a_warning_is_for_who_has_no_page_open_and_as_long_as_it_is_true(
 def test_warnings_have_a_webhook_of_their_own_and_the_mail_server_of_all() -> None:
     assert warning_channels(NoticeConfig(webhook_url="http://a"), LIMITS) == ()
     assert warning_channels(NoticeConfig(smtp_host="mail"), LIMITS) == (MAIL,)
-    both = warning_channels(NoticeConfig(smtp_host="mail"), replace(LIMITS, notify_url="http://b"))
+    both = warning_channels(NoticeConfig(smtp_host="mail"), replace(LIMITS, warning_webhook_url="http://b"))
     assert both == (STOPS, MAIL)
 
 

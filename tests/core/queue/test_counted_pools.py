@@ -38,7 +38,7 @@ from tests.fakes.cluster_table import HOME, node, pod
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 LATER = NOW + timedelta(hours=1)
 PARTS = OfferConfig(fractions={"gpu": (0.6, 0.5, 0.4, 0.3, 0.2)})
-HAMI = ClusterConfig(fractions_by="hami")
+HAMI = ClusterConfig(fraction_scheduler="hami")
 
 
 def small(total: int, free: int | None = None, **changes: object) -> Pool:

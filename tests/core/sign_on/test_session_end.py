@@ -64,7 +64,7 @@ def test_at_the_sign_out_from_the_last_session_servers_follow_the_setting_and_pl
 def test_with_a_lost_right_the_place_in_line_ends_too_and_one_session_is_enough(
     policy: str, stops: list[tuple[str, datetime]]
 ) -> None:
-    config = SignOnConfig(servers_at_lost_right=policy)  # type: ignore[arg-type]
+    config = SignOnConfig(servers_at_revocation=policy)  # type: ignore[arg-type]
     plan = plan_end([A], [A, B], SERVERS, config, EndCause.BY_ADMIN, NOW, lost_right=True)
     assert plan.stops == tuple(StopOrder(name, at) for name, at in stops)
     assert plan.tokens == "all"

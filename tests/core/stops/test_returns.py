@@ -58,7 +58,7 @@ def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | N
 
 @pytest.mark.parametrize("soft", [True, False])
 def test_who_gives_the_gpu_back_says_whether_the_server_comes_back(soft: bool) -> None:
-    policy = CullPolicy(enabled=False, soft=soft)
+    policy = CullPolicy(enabled=False, restart_on_cpu=soft)
     for cpu in (True, False):
         given = give_back(FACTS, cpu, NOON)
         assert isinstance(given, ServerFacts)

@@ -14,7 +14,7 @@ from hub_extensions.core.stops import DueStop, StopPause, pause_after, stops_to_
 NOW = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 SECOND = timedelta(seconds=1)
 POLICY = (3, 2)
-SHIPPED = (CullPolicy().stops_at_once, CullPolicy().stops_per_minute)
+SHIPPED = (CullPolicy().concurrent_stop_limit, CullPolicy().stops_per_minute)
 FOUR = [DueStop((name, ""), NOW - n * SECOND) for n, name in enumerate(("ada", "ben", "eve", "kim"))]
 
 
@@ -85,5 +85,5 @@ def test_there_are_never_more_than_allowed(begun: list[int], under_way: int, due
     moments = [NOW - ago * SECOND for ago in begun]
     chosen = stops_to_begin(stops, under_way, moments, {}, *SHIPPED, NOW)
     lately = sum(1 for ago in begun if ago < 120)
-    assert not chosen or under_way + len(chosen) <= policy.stops_at_once
+    assert not chosen or under_way + len(chosen) <= policy.concurrent_stop_limit
     assert not chosen or lately + len(chosen) <= 2 * policy.stops_per_minute

@@ -181,7 +181,7 @@ async def test_a_lease_that_is_lost_comes_back_and_ends_says_what_was_seen(tmp_p
 
 
 async def test_a_forgotten_pod_that_is_removed_has_a_row(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(seconds=90)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(seconds=90)) as r:
         r.cluster.put(pod("jupyter-eve", "a", namespace=HOME, lease="l9", user="eve"))
         await r.engine.reconciler.reconcile()
         await r.refresh()

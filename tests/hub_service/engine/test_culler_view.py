@@ -147,7 +147,7 @@ async def test_stops_begin_that_are_due_and_not_under_way(
         for user in changes.get("saving", ()):  # type: ignore[attr-defined]
             lease_of = state.facts[user, ""].lease if (user, "") in state.facts else None
             culler._tries[user, "", lease_of or ""] = asyncio.ensure_future(asyncio.sleep(0))
-        state.policies.base = replace(state.policy, stops_per_minute=1, stops_at_once=changes.get("at_once", 9))  # type: ignore[arg-type]
+        state.policies.base = replace(state.policy, stops_per_minute=1, concurrent_stop_limit=changes.get("at_once", 9))  # type: ignore[arg-type]
         back = now - changes["back"] if "back" in changes else None  # type: ignore[operator]
         state.hub_view = replace(state.hub_view, back=back)
         if "begun" in changes:

@@ -446,7 +446,7 @@ FORGOTTEN = pod("jupyter-eve", "a", asks=SMALL, namespace=HOME, lease="old", off
 
 async def test_a_forgotten_pod_is_removed_after_5_min_and_tried_again_a_minute_after_a_refusal(tmp_path: Path) -> None:
     cluster = ClusterTable(node("a", (SMALL, 2)))
-    async with pod_room(tmp_path, cluster, remove_forgotten=True) as r:
+    async with pod_room(tmp_path, cluster, delete_orphaned_pods=True) as r:
         await r.engine.reconciler.reconcile()
         cluster.put(FORGOTTEN)
         cluster.refuses = (403, "no")
@@ -469,7 +469,7 @@ async def test_a_forgotten_pod_that_takes_long_to_end_is_shown_as_being_removed_
     tmp_path: Path,
 ) -> None:
     cluster = ClusterTable(node("a", (SMALL, 2)))
-    async with pod_room(tmp_path, cluster, remove_forgotten=True) as r:
+    async with pod_room(tmp_path, cluster, delete_orphaned_pods=True) as r:
         await r.engine.reconciler.reconcile()
         cluster.put(FORGOTTEN)
         cluster.lingers = True

@@ -47,7 +47,7 @@ def hooks(path: Path, webhook: WebhookAsTold | None = None, mail: MailServerAsTo
         "mail_to": "{{ user }}@example.org",
         "public_url": "https://hub.example.org/",
     }
-    culling = replace(settings(path).culling, notify_url=webhook.url if webhook else "")
+    culling = replace(settings(path).culling, warning_webhook_url=webhook.url if webhook else "")
     return {"culling": culling, **(by_mail if mail else {"public_url": "https://hub.example.org/"})}
 
 

@@ -71,13 +71,15 @@ def test_what_cannot_work_is_named_without_its_secret(
 
 @pytest.mark.parametrize("url", ["chat.example.org", "https://me:secret@chat/", "file:///etc/passwd"])
 def test_the_webhook_of_stops_is_checked_as_the_other_one(tmp_path: Path, url: str) -> None:
-    c = Config(GpuService={"state_dir": str(tmp_path)}, GpuCulling={"notify_url": url})
+    c = Config(GpuService={"state_dir": str(tmp_path)}, GpuCulling={"warning_webhook_url": url})
     c.JupyterHub.public_url = "https://hub.example.org/"
-    with pytest.raises(ValueError, match=r"c\.GpuCulling\.notify_url cannot be used: .* such as https") as wrong:
+    with pytest.raises(
+        ValueError, match=r"c\.GpuCulling\.warning_webhook_url cannot be used: .* such as https"
+    ) as wrong:
         configure(c)
     assert "secret" not in str(wrong.value)
-    c.JupyterHub.public_url, c.GpuCulling.notify_url = "", "https://chat.example.org/stops"
-    with pytest.raises(ValueError, match=r"notify_url is to tell users .*public_url is empty"):
+    c.JupyterHub.public_url, c.GpuCulling.warning_webhook_url = "", "https://chat.example.org/stops"
+    with pytest.raises(ValueError, match=r"warning_webhook_url is to tell users .*public_url is empty"):
         configure(c)
 
 
@@ -131,7 +133,7 @@ def test_the_forms_box_and_the_service_know_what_is_set_and_no_log_does(
 ) -> None:
     monkeypatch.setenv("JUPYTERHUB_GPU_SMTP_PASSWORD", "secret of the mail server")
     c = configured(tmp_path, **MAIL, smtp_user="gpu")
-    assert c.GpuSpawnerMixin.gpu_notice_hint == "by e-mail"
+    assert c.GpuSpawnerMixin.gpu_notice_channel_text == "by e-mail"
     settings = Settings.load(tmp_path / "service.json")
     assert settings.smtp_password == "secret of the mail server"
     assert "secret of the mail server" not in repr(settings)

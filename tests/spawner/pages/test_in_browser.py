@@ -28,7 +28,10 @@ def service() -> Iterator[GpuServiceInATest]:
 
 @pytest.fixture
 def hub(tmp_path: Path, service: GpuServiceInATest) -> Iterator[Hub]:
-    told = 'c.GpuSpawnerMixin.gpu_notice_hint = "by e-mail"; c.GpuSpawnerMixin.gpu_other_options = ["profile"]'
+    told = (
+        'c.GpuSpawnerMixin.gpu_notice_channel_text = "by e-mail"\n'
+        'c.GpuSpawnerMixin.gpu_extra_user_options = ["profile"]'
+    )
     with Hub(tmp_path / "hub", f"{ours(service)}\n{told}\n") as running:
         running.add_users("ada", "ben", "cem")
         yield running

@@ -91,5 +91,5 @@ async def test_what_cannot_be_known_before_the_start_is_not_known_and_is_logged(
 
 async def test_an_admin_can_keep_the_hook_for_the_start_alone() -> None:
     spawner = a_spawner(modify_pod_hook=failing)
-    spawner.gpu_describe_first = False
+    spawner.gpu_build_pod_before_queueing = False
     assert await demands(spawner) is None

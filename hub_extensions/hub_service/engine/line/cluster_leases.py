@@ -80,7 +80,7 @@ class ClusterLeases:
         self.trespassers: dict[str, bool] = {}
         self.unproved: dict[str, Reason] = {}
         self.forgotten = ForgottenPods(state, transaction, cluster, config)
-        self.drains = NodeDrains(state, transaction, cluster, config.drain_nodes)
+        self.drains = NodeDrains(state, transaction, cluster, config.allow_node_drain)
         self.problem = ""
         self.sampled = asyncio.Event()
         self._seen: set[str] = set()

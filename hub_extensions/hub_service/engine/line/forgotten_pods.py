@@ -94,7 +94,7 @@ class ForgottenPods:
 
     async def remove(self) -> None:
         """Delete those that were forgotten for long enough, where the admin allows it; each is noted in the journal."""
-        if not self.config.remove_forgotten or not self.state.hub_view.is_up:
+        if not self.config.delete_orphaned_pods or not self.state.hub_view.is_up:
             return
         now = self.state.clock.elapsed()
         for uid, item in tuple(self.pods.items()):

@@ -172,7 +172,7 @@ class Culler(ServerEvidence):
         if not due or (back is not None and now - back < REPORTS_LAST):
             return set()  # after an outage first everybody's newest figures and reports
         policy = self.state.policy
-        at_once, per_minute = policy.stops_at_once, policy.stops_per_minute
+        at_once, per_minute = policy.concurrent_stop_limit, policy.stops_per_minute
         chosen = stops.stops_to_begin(due, len(self._tries), self._begun, pauses, at_once, per_minute, now)
         self._begun.extend(now for _ in chosen)
         return set(chosen)
@@ -294,7 +294,7 @@ class Culler(ServerEvidence):
             decision = self.decision(seen, known)
             if decision.action is not Action.STOP or stop is None or not stop.begun:
                 return None
-            soft, cause, back = known.policy.soft, decision.cause, None
+            soft, cause, back = known.policy.restart_on_cpu, decision.cause, None
             if stops.comes_back(seen.orders, cause, soft=soft, on_gpu=seen.lease is not None):
                 options = stops.cpu_options(server.user_options)
                 back = ServerReturn(seen.user, seen.server, options, now, ended=seen.started)

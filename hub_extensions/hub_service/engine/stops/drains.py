@@ -67,7 +67,7 @@ async def without_session(state: State, transaction: Transactions, reported: Wit
 def _takes(state: State, facts: ServerFacts) -> timedelta:
     """Return how long a drain may take, including the turns of other servers with orders before it."""
     drained = sum(1 for each in state.facts.values() if each.orders)
-    turns = 1 + drained // max(1, state.policy.stops_at_once)
+    turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
 
 

@@ -1,4 +1,4 @@
-"""Servers that come back without a GPU after their own was taken back (``c.GpuCulling.soft``).
+"""Servers that come back without a GPU after their own was taken back (``c.GpuCulling.restart_on_cpu``).
 
 A return is part of the stop's record, written before the hub is asked for the stop, so that a kill, a silent hub or a
 failed write loses nothing. The request for the start is written before it is sent, too. A stop that is not carried out

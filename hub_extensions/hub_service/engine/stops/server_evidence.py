@@ -234,7 +234,7 @@ class ServerEvidence:
             busy_terminals=report.busy_terminals if report else None,
             used=lease is not None and self._used(lease, known),
             memory_held=None if sample is None else culling.holds_memory(sample),
-            wanted=lease is not None and known.policy.wanted is not None and self.waiting(facts.offer) > 0,
+            wanted=lease is not None and known.policy.contended_idle is not None and self.waiting(facts.offer) > 0,
             saves_for=stops.begins_before(report, known.policy.drain),
             no_session=since is not None,
             orphaned_at=orphaned_at,

@@ -113,7 +113,7 @@ class Notifier:
         self.texts = NoticeTexts.of(settings)
         self.webhooks = {
             WEBHOOK: Webhook(settings.webhook_url, settings.webhook_token, ca_file=settings.ca_file),
-            STOPS: Webhook(settings.culling.notify_url, ca_file=settings.ca_file),
+            STOPS: Webhook(settings.culling.warning_webhook_url, ca_file=settings.ca_file),
         }
         self.mail = MailServer(
             settings.smtp_host,

@@ -143,10 +143,10 @@ class ServerView:
         policy = self.state.policy_of(facts.user, facts.offer)
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
             return None
-        if decision.cause is Cause.LIFETIME and policy.extend_lifetime_times and facts.offer != CPU:
-            left = policy.extend_lifetime_times - facts.extensions
+        if decision.cause is Cause.LIFETIME and policy.max_lifetime_extensions and facts.offer != CPU:
+            left = policy.max_lifetime_extensions - facts.extensions
             minutes = policy.extend_lifetime.total_seconds() / 60
-            return messages.Keep(minutes, max(0, left), policy.extend_lifetime_times, of_server=True)
+            return messages.Keep(minutes, max(0, left), policy.max_lifetime_extensions, of_server=True)
         if policy.keeps_per_day == 0:
             return None
         left = culling.keeps_left(policy, self.state.clock.now(), self.state.keeps.get(facts.user, ()))

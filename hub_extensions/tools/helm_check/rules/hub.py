@@ -393,12 +393,13 @@ def _address(release: Release) -> Iterator[Finding]:
     redirect = list(_redirect(release))
     yield from redirect
     name = release.values.get("fullnameOverride")
-    if name != "" and not redirect and not release.at("hub.config.GpuCluster.servers_url"):
+    if name != "" and not redirect and not release.at("hub.config.GpuCluster.service_connect_url"):
         names = f"{name}-proxy-public" if name else "RELEASE-jupyterhub-proxy-public"
         text = (
             f"The chart's names begin with {name or 'the release name'}, so servers do not find the proxy by its name."
         )
-        fix = f"Set hub.config.GpuCluster.servers_url: http://{names}/services/gpu, your hub.baseUrl before /services."
+        key_to_set = "hub.config.GpuCluster.service_connect_url"
+        fix = f"Set {key_to_set}: http://{names}/services/gpu, your hub.baseUrl before /services."
         yield found(release, "names", "fullnameOverride", text, fix)
 
 
@@ -407,10 +408,10 @@ def _redirect(release: Release) -> Iterator[Finding]:
     kind = release.at("proxy.https.type")
     if release.at("proxy.https.enabled") is not True or kind not in ("manual", "secret"):
         return
-    given = str(release.at("hub.config.GpuCluster.servers_url") or "")
+    given = str(release.at("hub.config.GpuCluster.service_connect_url") or "")
     if given and not (given.startswith("http:") and "proxy-public" in given):
         return
-    key = "hub.config.GpuCluster.servers_url" if given else "proxy.https.type"
+    key = "hub.config.GpuCluster.service_connect_url" if given else "proxy.https.type"
     text = f"With {kind} the proxy sends http on to https, so users' servers do not reach the GPU service at its name."
-    fix = f"Set hub.config.GpuCluster.servers_url: https://YOUR-HOST{release.base_url}services/gpu."
+    fix = f"Set hub.config.GpuCluster.service_connect_url: https://YOUR-HOST{release.base_url}services/gpu."
     yield found(release, "https-redirect", key, text, fix)

@@ -15,7 +15,7 @@ OURS = "jupyterhub-gpu"
 """Prefix of the names of our own manifests."""
 ANYWHERE = {"ServiceMonitor", "PodMonitor"}
 """Kinds that may be in any namespace: a Prometheus finds them by its own settings."""
-ADDRESSES = ("hub.config.GpuService.url", "hub.config.GpuCluster.servers_url")
+ADDRESSES = ("hub.config.GpuService.url", "hub.config.GpuCluster.service_connect_url")
 
 Manifest = Mapping[str, Any]
 

@@ -235,7 +235,7 @@ def _way_of_servers(release: Release) -> Iterator[Finding]:
         fix = f"Keep the label {HUB_ACCESS} in singleuser.extraLabels."
         yield found(release, "network", ("singleuser", "extraLabels", HUB_ACCESS), text, fix)
     section = "proxy.chp.networkPolicy"
-    host = host_and_port(release.at("hub.config.GpuCluster.servers_url"))[0].split(".")[0]
+    host = host_and_port(release.at("hub.config.GpuCluster.service_connect_url"))[0].split(".")[0]
     is_shut = _is_on(release, section) and not opens(_given_rules(release, section, "ingress"), 8000, "http")
     if is_shut and (not host or "proxy-public" in host):
         text = (
@@ -301,7 +301,12 @@ def _calls_out(release: Release) -> Iterator[tuple[str, int, str, bool]]:
         (own.get("prometheus_url"), "your Prometheus", 80, "the use of MIG devices is not known"),
         (mail, "your mail server", 587, "no user is told by e-mail"),
         (notices.get("webhook_url"), "the receiver of the webhook", 80, "no user is told by the webhook"),
-        (release.at("hub.config.GpuCulling.notify_url"), "the receiver of the webhook", 80, "nobody is warned by it"),
+        (
+            release.at("hub.config.GpuCulling.warning_webhook_url"),
+            "the receiver of the webhook",
+            80,
+            "nobody is warned by it",
+        ),
         (issuer, "the provider where people sign in", 443, "nobody can sign in"),
     ):
         url = str(given or "")

@@ -25,7 +25,7 @@ def check_rights(release: Release) -> Iterator[Finding]:
 
 
 def _check_draining(release: Release) -> Iterator[Finding]:
-    key = "hub.config.GpuCluster.drain_nodes"
+    key = "hub.config.GpuCluster.allow_node_drain"
     roles = [each for each in release.manifests if each.get("kind") == "ClusterRole"]
     if release.at(key) and roles and not any(_gives(role, "nodes", "patch") for role in roles):
         text = "No ClusterRole given by --manifests lets the service cordon nodes: Drain on its page is refused."

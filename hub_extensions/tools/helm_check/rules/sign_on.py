@@ -50,9 +50,9 @@ def provider_setting(release: Release, name: str) -> tuple[str, Any]:
 _CHOICES: Mapping[str, tuple[Any, ...]] = {"missing_groups": (None, *(each.value for each in MissingGroups))}
 _BOOLEANS = (
     *("allow_all", "allow_existing_users", "any_allow_config", "auto_login", "enable_auth_state", "manage_groups"),
-    *("delete_invalid_users", "refresh_pre_spawn", "refresh_pre_stop", "ask_userinfo"),
+    *("delete_invalid_users", "refresh_pre_spawn", "refresh_pre_stop", "request_userinfo"),
 )
-_NAMES = ("allowed_users", "allowed_groups", "admin_users", "admin_groups", "blocked_users", "groups_kept")
+_NAMES = ("allowed_users", "allowed_groups", "admin_users", "admin_groups", "blocked_users", "synced_groups")
 _CLAIMS = ("groups_claim", "username_claim")
 
 

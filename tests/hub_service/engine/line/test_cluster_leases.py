@@ -437,7 +437,7 @@ async def test_a_use_of_a_claimed_device_has_what_the_claim_was_given(tmp_path: 
         (WithClaims(), {}, "mig-1g.5gb@small", {"claims": ("claim",)}),
         (
             ClusterTable(node("c", ("gpu", 1)), node("b", ("gpu", 1), product="NVIDIA-H100-80GB-HBM3")),
-            {"fractions_by": "kai", "kai_queue": "team-a"},
+            {"fraction_scheduler": "kai", "kai_queue": "team-a"},
             "gpu-0.5@a100-sxm4-40gb",
             {"gpu_group": "g1", "fraction": "0.5"},
         ),
@@ -535,7 +535,7 @@ async def test_a_pod_is_forgotten_no_more_when_the_hub_lists_its_server_again(tm
 
 
 async def test_no_pod_is_forgotten_while_the_hubs_list_is_not_known(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(0)) as r:
         r.cluster.put(pod("jupyter-eve", "a", asks=SMALL, namespace=HOME, user="eve", lease="of-another-time"))
         await r.refresh(after=3600)
         assert (r.pods.forgotten.pods, r.cluster.deleted) == ({}, []), "never listed yet"
@@ -546,7 +546,7 @@ async def test_no_pod_is_forgotten_while_the_hubs_list_is_not_known(tmp_path: Pa
 
 
 async def test_a_server_that_became_ready_after_the_last_listing_is_not_forgotten(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(0)) as r:
         await r.engine.reconciler.reconcile()
         await r.run("ada")
         await r.refresh(after=10)
@@ -554,7 +554,7 @@ async def test_a_server_that_became_ready_after_the_last_listing_is_not_forgotte
 
 
 async def test_a_pod_of_another_hub_is_never_forgotten_by_ours(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(0)) as r:
         theirs = pod("jupyter-eve", "a", asks=SMALL, namespace="other-hub", user="eve", lease="theirs", offer=SMALL)
         r.cluster.put(theirs)
         await r.engine.reconciler.reconcile()
@@ -564,7 +564,7 @@ async def test_a_pod_of_another_hub_is_never_forgotten_by_ours(tmp_path: Path) -
 
 async def test_the_pod_of_a_ticket_is_not_forgotten_though_the_hub_lists_no_start_of_it(tmp_path: Path) -> None:
     """The hub was started anew in the middle of the start, and begins it again."""
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(0)) as r:
         r.cluster.put(r.pod_for(await r.ask("ada"), "a"))
         await forget(r)
         await r.refresh(after=10)
@@ -573,7 +573,7 @@ async def test_the_pod_of_a_ticket_is_not_forgotten_though_the_hub_lists_no_star
 
 
 async def test_by_policy_a_forgotten_pod_is_removed_after_a_while_and_not_twice(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(minutes=5)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(minutes=5)) as r:
         await r.run("ada")
         await forget(r)
         await r.refresh(after=299)
@@ -610,7 +610,7 @@ async def test_only_a_pod_of_ours_that_lives_can_be_forgotten(
 
 
 async def test_nothing_is_removed_while_the_cluster_cannot_be_read(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(minutes=5)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(minutes=5)) as r:
         await r.run("ada")
         await forget(r)
         r.cluster.problem = "The cluster cannot be read since 12:00: connection refused."
@@ -623,7 +623,7 @@ async def test_nothing_is_removed_while_the_cluster_cannot_be_read(tmp_path: Pat
 
 async def test_the_pod_of_a_user_who_was_renamed_meanwhile_is_not_forgotten(tmp_path: Path) -> None:
     """It keeps the old name in its annotations; the hub lists the server under the new one, with the pod's name."""
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(0)) as r:
         await r.run("ada")
         await r.refresh()
         r.hub.run("augusta")
@@ -640,7 +640,7 @@ async def test_the_pod_of_a_user_who_was_renamed_meanwhile_is_not_forgotten(tmp_
 async def test_a_removal_that_is_refused_is_logged_once_and_tried_again_a_minute_later(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(0)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(0)) as r:
         await r.run("ada")
         r.cluster.refuses = (403, "pods is forbidden")
         await forget(r)
@@ -741,7 +741,7 @@ async def test_somebody_elses_pod_with_our_label_on_it_is_not_the_leases_pod(tmp
 
 
 async def test_a_hub_that_was_away_has_forgotten_nobody_when_it_is_back(tmp_path: Path) -> None:
-    async with pod_room(tmp_path, remove_forgotten=True, forgotten_after=timedelta(seconds=60)) as r:
+    async with pod_room(tmp_path, delete_orphaned_pods=True, forgotten_after=timedelta(seconds=60)) as r:
         await r.run("ada")
         await forget(r)
         await r.refresh(after=59)
@@ -877,7 +877,7 @@ async def test_a_setting_that_a_cluster_would_refuse_costs_its_offer_and_nothing
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cards = ClusterTable(node("a", ("gpu", 1)))
-    async with pod_room(tmp_path, cards, fractions_by="kai") as r:
+    async with pod_room(tmp_path, cards, fraction_scheduler="kai") as r:
         r.engine.state.offer_config = OfferConfig(fractions={"gpu": (0.5,)})
         await r.refresh()
         await r.refresh()

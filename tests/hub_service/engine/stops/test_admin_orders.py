@@ -110,7 +110,7 @@ async def test_on_a_cluster_the_page_says_which_command_drains_a_node_and_who_is
 
 async def test_a_node_is_drained_by_the_clusters_own_cordon_under_the_admins_name(tmp_path: Path) -> None:
     table = ClusterTable(node("a", (POD_SMALL, 2)), node("b", (POD_SMALL, 2)))
-    async with pod_room(tmp_path, table, drain_nodes=True) as r:
+    async with pod_room(tmp_path, table, allow_node_drain=True) as r:
         assert table.nodes is not None
         await r.run("ada", on="a")
         orders = r.engine.admin_orders

@@ -720,7 +720,7 @@ async def test_a_running_cell_is_work_where_nobody_can_tell_the_use(tmp_path: Pa
 
 
 async def test_servers_that_fall_due_together_are_stopped_in_turns(tmp_path: Path) -> None:
-    policy = replace(settings(tmp_path).culling, stops_at_once=2, stops_per_minute=2)
+    policy = replace(settings(tmp_path).culling, concurrent_stop_limit=2, stops_per_minute=2)
     async with room(tmp_path, *(small(n) for n in range(5)), culling=policy) as r:
         for user in ("ada", "ben", "eve", "kim", "leo"):
             await r.run(user, "mig-1g.5gb")

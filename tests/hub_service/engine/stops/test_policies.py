@@ -160,7 +160,7 @@ async def test_a_rule_by_group_waits_until_the_groups_are_known(tmp_path: Path) 
 
 
 async def test_while_somebody_waits_the_limit_is_shorter_and_the_reason_says_so(tmp_path: Path) -> None:
-    policy = replace(settings(tmp_path).culling, idle=20 * MINUTE, wanted=5 * MINUTE)
+    policy = replace(settings(tmp_path).culling, idle=20 * MINUTE, contended_idle=5 * MINUTE)
     async with room(tmp_path, small(0), culling=policy) as r:
         await r.run("ada", "mig-1g.5gb")
         await one_turn(r)
@@ -176,7 +176,7 @@ async def test_while_somebody_waits_the_limit_is_shorter_and_the_reason_says_so(
 
 
 async def test_the_lifetime_is_put_off_by_keep_while_the_gpu_works(tmp_path: Path) -> None:
-    policy = replace(settings(tmp_path).culling, extend_lifetime=10 * MINUTE, extend_lifetime_times=1)
+    policy = replace(settings(tmp_path).culling, extend_lifetime=10 * MINUTE, max_lifetime_extensions=1)
     async with room(tmp_path, small(0), culling=policy) as r:
         await r.run("ada", "mig-1g.5gb")
         r.gpus.used["MIG-small-0"] = 90.0

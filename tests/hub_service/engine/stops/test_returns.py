@@ -58,7 +58,7 @@ class HubWithAnotherStop(HubAsTold):
 @asynccontextmanager
 async def soft(path: Path, hub: HubAsTold | None = None, hands: Hands | None = None) -> AsyncIterator[Room]:
     """A service whose servers come back."""
-    culling = replace(settings(path).culling, soft=True)
+    culling = replace(settings(path).culling, restart_on_cpu=True)
     async with room(path, small(0), culling=culling, hub=hub, hands=hands) as r:
         yield r
 
@@ -133,7 +133,7 @@ async def test_who_gives_the_gpu_back_is_stopped_at_once_and_comes_back_only_whe
     tmp_path: Path, cpu: bool
 ) -> None:
     """Without any limit of culling, and where servers do not come back by themselves."""
-    off = replace(settings(tmp_path).culling, enabled=False, soft=False)
+    off = replace(settings(tmp_path).culling, enabled=False, restart_on_cpu=False)
     async with room(tmp_path, small(0), culling=off) as r:
         await r.run("ada", SMALL)
         r.hub.running["ada", ""] = replace(r.hub.running["ada", ""], user_options=OPTIONS)
