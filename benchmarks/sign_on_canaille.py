@@ -176,7 +176,7 @@ def show_ours(hub: Hub, issuer: str) -> None:
 def rechecks(hub: Hub) -> float:
     from tests.authenticator.openid.provider_hub import metric
 
-    return metric(hub, "jupyterhub_gpu_sign_on_rechecks_total", "away")
+    return metric(hub, "jupyterhub_sign_on_rechecks_total", "away")
 
 
 @click.command()

@@ -310,19 +310,19 @@ class _GateNumbers(Collector):
 
     def collect(self) -> Any:
         checks = CounterMetricFamily(
-            "jupyterhub_gpu_gate_checks", "Checks of proxies, by what became of the request.", labels=["answer"]
+            "jupyterhub_gate_checks", "Checks of proxies, by what became of the request.", labels=["answer"]
         )
         for passage, count in self._gate.passages.items():
             checks.add_metric([passage.name.lower().replace("_", "-")], count)
         yield checks
         calls = self._gate.answers.calls
-        yield CounterMetricFamily("jupyterhub_gpu_gate_hub_calls", "Questions to the hub about tokens.", value=calls)
+        yield CounterMetricFamily("jupyterhub_gate_hub_requests", "Questions to the hub about tokens.", value=calls)
         count = len(self._gate.sessions)
-        yield GaugeMetricFamily("jupyterhub_gpu_gate_sessions", "Sessions of browsers at the gate.", value=count)
+        yield GaugeMetricFamily("jupyterhub_gate_sessions", "Sessions of browsers at the gate.", value=count)
         failures = None if self._gate.audits is None else self._gate.audits.failures
         if failures is not None:  # without an audit the metric is missing: 0 would mean that nothing is open
             text = "What the gate's last audit found open."
-            yield GaugeMetricFamily("jupyterhub_gpu_audit_failures", text, value=failures)
+            yield GaugeMetricFamily("jupyterhub_gate_audit_failures", text, value=failures)
 
 
 def _ended_in(body: bytes) -> tuple[str, frozenset[str] | None]:

@@ -24,21 +24,25 @@ VALUES: dict[str, tuple[str, Callable[[GpuReading], float | None]]] = {
         "Memory that this server may use: its share, its limit, or the device's.",
         lambda gpu: gpu.memory_total_bytes if gpu.limit_bytes is None and not gpu.shared else gpu.limit_bytes,
     ),
-    "use_percent": ("How much of the time the device works, 0 to 100.", lambda gpu: gpu.used_percent),
-    "sm_percent": (
-        "Multiprocessors with work, 0 to 100.",
-        lambda gpu: None if gpu.counters is None else gpu.counters.sm_percent,
+    "utilization_ratio": ("Share of the time in which the device works.", lambda gpu: _ratio(gpu.used_percent)),
+    "sm_active_ratio": (
+        "Multiprocessors with work.",
+        lambda gpu: None if gpu.counters is None else _ratio(gpu.counters.sm_percent),
     ),
-    "tensor_percent": (
-        "Tensor pipes at work, 0 to 100.",
-        lambda gpu: None if gpu.counters is None else gpu.counters.tensor_percent,
+    "tensor_active_ratio": (
+        "Tensor pipes at work.",
+        lambda gpu: None if gpu.counters is None else _ratio(gpu.counters.tensor_percent),
     ),
-    "dram_percent": (
-        "Memory bandwidth in use, 0 to 100.",
-        lambda gpu: None if gpu.counters is None else gpu.counters.dram_percent,
+    "dram_active_ratio": (
+        "Memory bandwidth in use.",
+        lambda gpu: None if gpu.counters is None else _ratio(gpu.counters.dram_percent),
     ),
 }
-"""Metric name -> help text and function that returns the value."""
+"""Metric name -> help text and function that returns the value. A ratio is from 0 to 1."""
+
+
+def _ratio(percent: float | None) -> float | None:
+    return None if percent is None else percent / 100
 
 
 class GpuCollector(Collector):

@@ -132,10 +132,14 @@ def test_what_is_not_known_is_absent_from_the_metrics_and_never_zero() -> None:
     unknown = values(Sampled("ok", "", (gpu,), 97.5, 1))
     assert unknown["memory_limit_bytes"] == [5 * GIB]
     assert unknown["sample_age_seconds"] == [2.5]
-    assert unknown["use_percent"] == unknown["memory_used_bytes"] == unknown["tensor_percent"] == []
+    assert unknown["utilization_ratio"] == unknown["memory_used_bytes"] == unknown["tensor_active_ratio"] == []
     known = replace(gpu, used_percent=0.0, limit_bytes=GIB, counters=Counters(dram_percent=7.0))
     found = values(Sampled("ok", "", (known,), 97.5, 1))
-    assert (found["use_percent"], found["memory_limit_bytes"], found["dram_percent"]) == ([0.0], [GIB], [7.0])
+    assert (found["utilization_ratio"], found["memory_limit_bytes"], found["dram_active_ratio"]) == (
+        [0.0],
+        [GIB],
+        [0.07],
+    )
     assert values(Sampled("no-gpu", "This server has no GPU.")) == {"state": [1.0]}
 
 
@@ -146,7 +150,7 @@ def test_a_limit_is_absent_from_the_metrics_while_it_is_not_known_whether_the_de
 
 def test_values_of_a_driver_that_hangs_are_left_out_of_the_metrics_after_three_periods() -> None:
     gpu = GpuReading(UUID, "A100", None, GIB, 5 * GIB, 3.0, "nvml", datetime.now(timezone.utc))
-    assert values(Sampled("not-answering", "", (gpu,), 95.0, 1, 2.0))["use_percent"] == [3.0]
+    assert values(Sampled("not-answering", "", (gpu,), 95.0, 1, 2.0))["utilization_ratio"] == [0.03]
     assert set(values(Sampled("not-answering", "", (gpu,), 90.0, 1, 2.0))) == {"state", "sample_age_seconds"}
 
 

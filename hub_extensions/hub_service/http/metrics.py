@@ -25,26 +25,30 @@ USE_SOURCES = ("nvml", "gpm", "dcgm", "report", "simulated", "none")
 COUNTERS = {
     "admitted": ("admissions", "offer", "Tickets admitted, by offer."),
     "refused": ("refusals", "reason", "Tickets refused, by reason."),
-    "ended": ("ticket_ends", "how", "Tickets ended, by how they ended."),
-    "stop-failed": ("stop_tries_failed", "reason", "Stops that the hub refused or did not hear; each is tried again."),
+    "ended": ("ticket_ends", "outcome", "Tickets ended, by how they ended."),
+    "stop-failed": (
+        "stop_attempt_failures",
+        "reason",
+        "Stops that the hub refused or did not hear; each is tried again.",
+    ),
     "server-end": ("server_ends", "reason", "Servers that ended by themselves, by what happened to them."),
     "start-failed": ("start_failures", "reason", "Admitted starts that failed, by what happened to them."),
     "pods": ("pods_removed", "reason", "Pods that this service removed."),
     "notice-sent": ("notices_sent", "channel", "Notices to users that a receiver has taken."),
     "notice-failed": ("notices_failed", "channel", "Tries to send a notice to a user that failed."),
     "notice-given-up": ("notices_given_up", "channel", "Notices to users that were never sent."),
-    "store": ("store_errors", "what", "Writes that the store could not take."),
+    "store": ("store_errors", "operation", "Writes that the store could not take."),
 }
 """Event of the engine -> name, label and help text of its counter."""
 
 
 FORECAST = {
-    "matured": ("matured", "Wait forecasts that came true, of the last 50 busy times."),
-    "episodes": ("busy_times", "Busy times, from the first who waits to an empty line, that the forecasts were of."),
+    "matured": ("evaluated", "Wait forecasts that came true, of the last 50 busy periods."),
+    "episodes": ("busy_periods", "Busy periods that they were of, each from the first who waits to an empty line."),
     "coverage_90": ("coverage_p90", "Share of them that started before P90, each busy time once; 0.9 is meant."),
     "coverage_80": ("coverage_p10_p90", "Share of them that started between P10 and P90; 0.8 is meant."),
     "median_error_seconds": ("median_error_seconds", "Median of how far the middle of a forecast was off."),
-    "worse_than_plain": ("worse_than_plain", "1: the median of earlier waits would have been the better guess."),
+    "worse_than_plain": ("worse_than_baseline", "1: the median of earlier waits would have been the better guess."),
     "rough": ("rough", "1: form and waiting page say that the forecast is rough."),
     "finished": ("finished_uses", "Finished uses that the forecast has learned from."),
 }
@@ -74,7 +78,7 @@ class EngineCollector(Collector):
         yield _by_offer(
             "offer_free", "Servers that could be given this offer now; absent while not known.", offers, "free"
         )
-        yield _by_offer("offer_total", "Servers that could have this offer if nobody had any.", offers, "total")
+        yield _by_offer("offer_capacity", "Servers that could have this offer if nobody had any.", offers, "total")
         yield _by_offer("offer_held", "Taken by leases.", offers, "held")
         yield _by_offer(
             "offer_held_by_others", "Taken by processes this product did not start.", offers, "held_by_others"
@@ -108,9 +112,9 @@ class EngineCollector(Collector):
         devices = GaugeMetricFamily(
             PREFIX + "pool_devices",
             "Devices of a pool: total that can be given, free, held by pods of others. Not known ones are absent.",
-            labels=["pool", "what"],
+            labels=["pool", "state"],
         )
-        nodes = GaugeMetricFamily(PREFIX + "pool_nodes", "Nodes of a pool.", labels=["pool", "counts"])
+        nodes = GaugeMetricFamily(PREFIX + "pool_nodes", "Nodes of a pool.", labels=["pool", "usable"])
         for pool in info.pools:
             figures = {"total": pool.total, "free": pool.free, "others": pool.held_by_others}
             for what, figure in figures.items():
@@ -121,10 +125,10 @@ class EngineCollector(Collector):
         yield devices
         yield nodes
         yield GaugeMetricFamily(
-            PREFIX + "forgotten_pods", "Pods of ours that the hub has forgotten.", value=len(info.forgotten)
+            PREFIX + "orphaned_pods", "Pods of ours that the hub has forgotten.", value=len(info.forgotten)
         )
         yield GaugeMetricFamily(
-            PREFIX + "offers_held_up",
+            PREFIX + "offers_blocked",
             "Offers whose first in line finds no GPU: something outside this hub took it.",
             value=len(info.held_up),
         )
@@ -152,8 +156,8 @@ class EngineCollector(Collector):
             sources.add_metric([source], counted[source])
         yield sources
         use = GaugeMetricFamily(
-            PREFIX + "offer_use_percent",
-            "Mean use of the devices under running leases, 0 to 100; absent where none is known.",
+            PREFIX + "offer_utilization_ratio",
+            "Mean use of the devices under running leases, 0 to 1; absent where none is known.",
             labels=["offer"],
         )
         idle = GaugeMetricFamily(
@@ -170,7 +174,7 @@ class EngineCollector(Collector):
             if lease.percent is not None:
                 known.setdefault(lease.offer, []).append(lease.percent)
         for offer, percents in sorted(known.items()):
-            use.add_metric([offer], sum(percents) / len(percents))
+            use.add_metric([offer], sum(percents) / len(percents) / 100)
         yield use
 
     def _forecasts(self) -> Iterator[Metric]:
@@ -186,7 +190,9 @@ class EngineCollector(Collector):
         age = GaugeMetricFamily(
             f"{PREFIX}forecast_age_seconds", "Since the likely waits were computed; absent where none are told."
         )
-        took = GaugeMetricFamily(f"{PREFIX}forecast_seconds", "How long that took of a processor.")
+        took = GaugeMetricFamily(
+            f"{PREFIX}forecast_cpu_seconds", "CPU time of the last computation of the likely waits."
+        )
         for family, value in ((age, report.age_seconds), (took, report.took_seconds)):
             if value is not None:
                 family.add_metric([], value)
@@ -224,7 +230,7 @@ class EngineCollector(Collector):
     def _health(self) -> Iterator[Metric]:
         health = self._engine.health()
         measured = GaugeMetricFamily(
-            PREFIX + "offer_measured",
+            PREFIX + "offer_measurement_info",
             "1: who measures the use of the offer's GPUs now; source and reason are those of the health.",
             labels=["offer", "source", "reason"],
         )
@@ -241,7 +247,7 @@ class EngineCollector(Collector):
             age.add_metric([], health.inventory_age_seconds)
         yield age
         ahead = GaugeMetricFamily(
-            PREFIX + "hub_clock_ahead_seconds",
+            PREFIX + "hub_clock_offset_seconds",
             "By how much the hub's clock is ahead; beyond 60 either way nobody is stopped by last_activity. Absent "
             "while not known.",
         )
@@ -249,7 +255,7 @@ class EngineCollector(Collector):
             ahead.add_metric([], self._engine.state.hub_view.clock_ahead.total_seconds())
         yield ahead
         answers = GaugeMetricFamily(
-            PREFIX + "prometheus_answers",
+            PREFIX + "prometheus_up",
             "1: the Prometheus asked for DCGM's figures answers. 0: it does not. Absent where none is configured.",
         )
         if health.prometheus_answers is not None:
@@ -264,7 +270,9 @@ class EngineCollector(Collector):
             valid.add_metric([], float(health.policy_file_valid))
         yield valid
         seconds = self._engine.state.last_admission_seconds
-        yield GaugeMetricFamily(PREFIX + "admission_seconds", "How long the last admission took.", value=seconds)
+        yield GaugeMetricFamily(
+            PREFIX + "last_admission_duration_seconds", "How long the last admission took.", value=seconds
+        )
 
 
 def registry(engine: Engine) -> CollectorRegistry:

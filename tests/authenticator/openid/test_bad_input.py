@@ -147,7 +147,7 @@ def send(op: OidcProvider, token: str) -> int:
 
 
 def refused(hub: Hub) -> float:
-    return metric(hub, "jupyterhub_gpu_sign_on_logout_tokens_total", 'result="taken"')
+    return metric(hub, "jupyterhub_sign_on_logout_tokens_total", 'result="taken"')
 
 
 OF_SOMEBODY_KNOWN = {"not-allowed", "name-taken", "name-from-before", "used", "too-late"}
@@ -226,7 +226,7 @@ def test_a_sign_in_with_one_thing_wrong_signs_nobody_in(tmp_path: Path) -> None:
         assert set(shown) == set(FAILURES) - OF_SOMEBODY_KNOWN - {"clock-behind"}
         assert [each["name"] for each in hub.api("GET", "users").json()] == []
         assert secrets_shown(hub, op) == []
-        assert metric(hub, "jupyterhub_gpu_sign_on_refused_total") >= len(shown)
+        assert metric(hub, "jupyterhub_sign_on_refused_total") >= len(shown)
         # the audit log says why, and not who; a flood of them does not fill the disk
         written = [event for event in events(hub) if event["kind"] == "refused"]
         assert {event["user"] for event in written} == {None}

@@ -136,4 +136,4 @@ def test_the_provider_is_asked_again_and_being_away_signs_nobody_out(tmp_path: P
 
 
 def away_since(hub: Hub) -> float:
-    return metric(hub, "jupyterhub_gpu_sign_on_provider_away_since_seconds")
+    return metric(hub, "jupyterhub_sign_on_provider_unreachable_timestamp_seconds")

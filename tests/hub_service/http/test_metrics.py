@@ -29,7 +29,7 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
     await service.ask("POST", "hub/tickets", SECRET, {"user": "ben", "server": "", "offers": ["mig-2g.10gb"]})
     numbers = await scraped(service)
     assert numbers[("jupyterhub_gpu_offer_free", "mig-1g.5gb")] == 2
-    assert numbers[("jupyterhub_gpu_offer_total", "mig-1g.5gb")] == 5
+    assert numbers[("jupyterhub_gpu_offer_capacity", "mig-1g.5gb")] == 5
     assert numbers[("jupyterhub_gpu_tickets_waiting", "mig-2g.10gb")] == 1
     assert numbers[("jupyterhub_gpu_tickets", "waiting")] == 1
     assert numbers[("jupyterhub_gpu_leases", "running")] == 1
@@ -37,15 +37,15 @@ async def test_the_line_the_leases_and_the_offers_are_counted(service: Running) 
     assert numbers[("jupyterhub_gpu_admissions_total", "mig-1g.5gb")] == 4
     assert numbers[("jupyterhub_gpu_refusals_total", "line-full")] == 2
     assert numbers[("jupyterhub_gpu_inventory_age_seconds", "")] == 1.5
-    assert numbers[("jupyterhub_gpu_admission_seconds", "")] == 0.012
+    assert numbers[("jupyterhub_gpu_last_admission_duration_seconds", "")] == 0.012
     assert numbers[("jupyterhub_gpu_ready", "")] == 1
 
 
 def test_a_cause_has_one_label() -> None:
     labels = {name: label for name, label, _ in COUNTERS.values()}
-    causes = {"refusals", "stop_tries_failed", "server_ends", "start_failures", "pods_removed"}
+    causes = {"refusals", "stop_attempt_failures", "server_ends", "start_failures", "pods_removed"}
     assert {name for name, label in labels.items() if label == "reason"} == causes
-    assert {labels[name] for name in labels.keys() - causes} == {"offer", "how", "what", "channel"}
+    assert {labels[name] for name in labels.keys() - causes} == {"offer", "outcome", "operation", "channel"}
 
 
 async def test_culls_are_counted_by_cause_and_rule_and_failed_stops_by_what_is_wrong(service: Running) -> None:
@@ -63,15 +63,15 @@ async def test_the_use_of_leased_devices_is_told_by_offer_with_who_measured_it(s
     service.engine.run_server("ben", "")
     service.engine.held[1] = replace(service.engine.held[1], last_use_percent=None, use_source="none")
     numbers = await scraped(service)
-    assert numbers[("jupyterhub_gpu_offer_use_percent", "mig-1g.5gb")] == 3
-    assert ("jupyterhub_gpu_offer_use_percent", "mig-2g.10gb") not in numbers
+    assert numbers[("jupyterhub_gpu_offer_utilization_ratio", "mig-1g.5gb")] == 0.03
+    assert ("jupyterhub_gpu_offer_utilization_ratio", "mig-2g.10gb") not in numbers
     measured = {key[1]: value for key, value in numbers.items() if key[0] == "jupyterhub_gpu_leases_measured"}
     assert measured == {"nvml": 0, "gpm": 0, "dcgm": 1, "report": 0, "simulated": 0, "none": 1}
-    assert numbers[("jupyterhub_gpu_prometheus_answers", "")] == 1
+    assert numbers[("jupyterhub_gpu_prometheus_up", "")] == 1
     body = (await service.ask("GET", "metrics", METRICS)).body.decode()
     said = {family.name: [each.labels for each in family.samples] for family in text_string_to_metric_families(body)}
     offer = {"offer": "mig-1g.5gb", "source": "dcgm", "reason": "pod-not-named"}
-    assert said["jupyterhub_gpu_offer_measured"] == [offer]
+    assert said["jupyterhub_gpu_offer_measurement_info"] == [offer]
 
 
 async def test_how_good_the_forecast_is_is_told_by_pool(service: Running) -> None:
@@ -81,12 +81,12 @@ async def test_how_good_the_forecast_is_is_told_by_pool(service: Running) -> Non
     numbers = await scraped(service)
     told = {name.removeprefix("jupyterhub_gpu_forecast_"): value for (name, pool), value in numbers.items() if
             pool == "mig-1g.5gb" and "forecast" in name}  # fmt: skip
-    assert told == {"matured": 60, "coverage_p90": 0.75, "coverage_p10_p90": 0.5, "median_error_seconds": 300,
-                    "busy_times": 9, "worse_than_plain": 1, "rough": 1, "finished_uses": 84}  # fmt: skip
-    assert numbers["jupyterhub_gpu_forecast_matured", "gpu"] == 0
+    assert told == {"evaluated": 60, "coverage_p90": 0.75, "coverage_p10_p90": 0.5, "median_error_seconds": 300,
+                    "busy_periods": 9, "worse_than_baseline": 1, "rough": 1, "finished_uses": 84}  # fmt: skip
+    assert numbers["jupyterhub_gpu_forecast_evaluated", "gpu"] == 0
     assert ("jupyterhub_gpu_forecast_coverage_p90", "gpu") not in numbers
     assert numbers["jupyterhub_gpu_forecast_age_seconds", ""] == 12.5
-    assert numbers["jupyterhub_gpu_forecast_seconds", ""] == 0.4
+    assert numbers["jupyterhub_gpu_forecast_cpu_seconds", ""] == 0.4
 
 
 async def test_before_a_forecast_was_made_its_age_is_absent(service: Running) -> None:

@@ -189,9 +189,9 @@ async def test_an_admin_of_a_cluster_sees_where_the_offers_are_from_and_what_the
 async def test_a_cluster_is_counted_for_prometheus(service: Running) -> None:
     service.engine.cluster_info = CLUSTER
     text = (await service.ask("GET", "metrics", "admin-token")).body.decode()
-    assert 'jupyterhub_gpu_pool_devices{pool="mig-1g.5gb",what="free"} 2.0' in text
-    assert 'jupyterhub_gpu_pool_nodes{counts="no",pool="mig-1g.5gb"} 1.0' in text
-    assert "jupyterhub_gpu_forgotten_pods 1.0" in text
+    assert 'jupyterhub_gpu_pool_devices{pool="mig-1g.5gb",state="free"} 2.0' in text
+    assert 'jupyterhub_gpu_pool_nodes{pool="mig-1g.5gb",usable="no"} 1.0' in text
+    assert "jupyterhub_gpu_orphaned_pods 1.0" in text
 
 
 async def test_times_leave_in_utc_and_machine_readable(service: Running) -> None:
