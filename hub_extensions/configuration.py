@@ -32,13 +32,17 @@ from hub_extensions.core.settings import settings_in
 from hub_extensions.core.tokens import SHORTEST_TOKEN
 from hub_extensions.gate.hub_setup import GateContext, add_gate
 from hub_extensions.hub_service.http.limits import raise_file_limit
-from hub_extensions.hub_service.setup.addresses import reached_at
+from hub_extensions.hub_service.setup.addresses import (
+    EVERYWHERE,
+    chart_service_url,
+    inherited_variables,
+    reached_at,
+)
 from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
 from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
 from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
 from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
-from hub_extensions.hub_service.setup.surroundings import chart_service_url, inherited_variables, local_hub_api
 from hub_extensions.spawner.config.loader import Sections, check_notices, check_together, read_sections
 from hub_extensions.spawner.config.pod_settings import cluster_config
 from hub_extensions.spawner.config.spawner_classes import (
@@ -138,7 +142,7 @@ def apply(c: Any, *, import_spawner: bool = False) -> None:
         gpu_service_url=settings.url,
         gpu_service_connect_url=settings.servers_url,
         namespace=os.environ.get("POD_NAMESPACE", ""),
-        hub_api_url=local_hub_api(c, settings.base_url),
+        hub_api_url=_local_hub_api(c, settings.base_url),
         environment=inherited_variables(),
     )
     # the hub reports ended sessions to the gate's address
@@ -230,7 +234,7 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         **vars(notices),
         **keys,
         base_url=base_url,
-        hub_api_url=local_hub_api(c, base_url) if service.started_by_hub else "",
+        hub_api_url=_local_hub_api(c, base_url) if service.started_by_hub else "",
         public_url=public_url,
         start_seconds=max(180.0, start_timeout + http_timeout + 30.0),
         allow_named_servers=bool(value_of(c, "JupyterHub", "allow_named_servers", False)),
@@ -239,6 +243,20 @@ def build_settings(c: Any, sections: Sections) -> Settings:
         culling=sections.culling,
         cluster=cluster_config(c, sections.cluster, chart_service_url(base_url)) if servers_are_pods(c) else None,
     )
+
+
+def _local_hub_api(c: Any, base_url: str) -> str:
+    """Return the hub's API for a process that the hub starts, by the loopback address if the hub listens on every
+    address.
+
+    In a pod, network policies may block the other way, by the hub's own Service. Returns "" if JupyterHub sets the
+    address.
+    """
+    bound = urlsplit(str(value_of(c, "JupyterHub", "hub_bind_url") or "").replace("//*", "//0.0.0.0"))
+    everywhere = (bound.hostname or "") in EVERYWHERE
+    if bound.scheme != "http" or not everywhere or not bound.port or value_of(c, "JupyterHub", "internal_ssl"):
+        return ""
+    return f"http://127.0.0.1:{bound.port}{base_url}hub/api"
 
 
 def _with_secrets(section: SectionT) -> SectionT:

@@ -1,12 +1,11 @@
-"""The service's address for the hub and for the hub's proxy, which may run on another machine.
-
-A service that listens on all addresses is reached at one of them; in a pod the host name resolves to the pod's own.
-"""
+"""Where the hub, its proxy and users' servers reach the service, and what the service inherits of the environment."""
 
 from __future__ import annotations
 
+import os
 import socket
 
+SERVICE_NAME = "gpu"
 EVERYWHERE = ("", "0.0.0.0", "::")
 
 
@@ -18,13 +17,18 @@ def at(host: str, port: int) -> str:
 def reached_at(host: str, port: int) -> tuple[str, str]:
     """Return the address of a service that listens on `host`, and a note if the address is a guess.
 
-    Of several addresses of this machine, the first that others can reach is used, preferably of the family of `host`.
+    A service that listens on all addresses is reached at one of them, the first that others can reach, preferably of
+    the family of `host`. In a pod the host name resolves to the pod's own address.
     """
     if host not in EVERYWHERE:
         return at(host, port), ""
     name = socket.gethostname()
+    try:
+        known = [(family, str(place[0])) for family, _, _, _, place in socket.getaddrinfo(name, None)]
+    except OSError:
+        known = []
     wanted = socket.AF_INET6 if host == "::" else socket.AF_INET
-    found = [each for each in _addresses(name) if host == "::" or each[0] == wanted]
+    found = [each for each in known if host == "::" or each[0] == wanted]
     found.sort(key=lambda each: (each[0] != wanted, each[1].startswith("127.") or each[1] == "::1"))
     if found:
         return at(found[0][1], port), ""
@@ -35,8 +39,24 @@ def reached_at(host: str, port: int) -> tuple[str, str]:
     )
 
 
-def _addresses(name: str) -> list[tuple[int, str]]:
-    try:
-        return [(family, str(place[0])) for family, _, _, _, place in socket.getaddrinfo(name, None)]
-    except OSError:
-        return []
+def chart_service_url(base_url: str) -> str:
+    """Return where pods reach the service through the chart's proxy by plain HTTP; "" outside the chart.
+
+    With HTTPS the first port of proxy-public is 443. With a certificate of Let's Encrypt another program listens
+    there, but proxy-http leads to the proxy.
+    """
+    names = ("PROXY_PUBLIC_SERVICE_PORT_HTTP", "PROXY_PUBLIC_SERVICE_PORT")
+    if host := os.environ.get("PROXY_HTTP_SERVICE_HOST"):
+        port = os.environ.get("PROXY_HTTP_SERVICE_PORT") or "8000"
+    else:
+        host = os.environ.get("PROXY_PUBLIC_SERVICE_HOST")
+        port = next((os.environ[name] for name in names if os.environ.get(name)), "80")
+    return f"{at(host, int(port))}{base_url}services/{SERVICE_NAME}" if host else ""
+
+
+def inherited_variables() -> dict[str, str]:
+    """Return the variables of the hub's environment that a process beside it needs, as JupyterHub passes almost none.
+
+    They locate the cluster in a pod, and configure libpq (``PGPASSWORD`` and others).
+    """
+    return {name: value for name, value in os.environ.items() if name.startswith(("KUBERNETES_SERVICE_", "PG"))}

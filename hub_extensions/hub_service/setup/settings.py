@@ -25,11 +25,9 @@ from hub_extensions.core.notices import NoticeConfig
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import QueueLimits
 from hub_extensions.core.service import ServiceConfig
-from hub_extensions.hub_service.setup.addresses import at
+from hub_extensions.hub_service.setup.addresses import SERVICE_NAME, at
 
 __all__ = ["SERVICE_NAME", "Settings", "SettingsError", "checked", "write_private"]
-
-SERVICE_NAME = "gpu"
 
 Made = TypeVar("Made", bound="Settings")
 

@@ -21,6 +21,7 @@ from hub_extensions.hub_service.setup.settings import SettingsError, write_priva
 NAMES = ("hub_secret", "api_token")
 LOCK_FILE = "service.lock"
 SETTINGS_FILE = "service.json"  # the settings that the service was started with, for commands beside it
+SHORTEST_KEPT = 32  # characters of a secret in the file
 SHORTEST_LASTING = 16
 """Minimum length in bytes of a secret from which others are derived; a shorter one could be guessed."""
 
@@ -85,14 +86,23 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
     """
     path = folder / "secrets.json"
     if not path.exists():
-        key = _as_bytes(lasting)
-        fresh = {name: _of(key, name) if len(key) >= SHORTEST_LASTING else secrets.token_hex(32) for name in NAMES}
+        if isinstance(lasting, str):
+            try:
+                lasting = bytes.fromhex(lasting)
+            except ValueError:
+                lasting = lasting.encode()
+        fresh = {name: secrets.token_hex(32) for name in NAMES}
+        if len(lasting) >= SHORTEST_LASTING:
+            purpose = {name: f"jupyterhub-gpu: {name} of a hub without a volume".encode() for name in NAMES}
+            fresh = {name: hmac.new(lasting, purpose[name], hashlib.sha256).hexdigest() for name in NAMES}
         write_private(path, json.dumps(fresh, indent=2) + "\n")
         return fresh
     try:
         path.chmod(0o600)
         kept = json.loads(path.read_text(encoding="utf-8"))
-        return {name: _secret(kept[name]) for name in NAMES}
+        if not all(isinstance(kept[name], str) and len(kept[name]) >= SHORTEST_KEPT for name in NAMES):
+            raise ValueError
+        return {name: kept[name] for name in NAMES}
     except OSError as problem:
         raise ValueError(
             f"{path} cannot be read ({problem.strerror}): it has to be a file of the hub's account."
@@ -101,22 +111,3 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
         raise ValueError(
             f"{path} is damaged: it has to hold hub_secret and api_token. Delete the file; new secrets are made."
         ) from None
-
-
-def _as_bytes(lasting: str | bytes) -> bytes:
-    if isinstance(lasting, bytes):
-        return lasting
-    try:
-        return bytes.fromhex(lasting)
-    except ValueError:
-        return lasting.encode()
-
-
-def _of(key: bytes, name: str) -> str:
-    return hmac.new(key, f"jupyterhub-gpu: {name} of a hub without a volume".encode(), hashlib.sha256).hexdigest()
-
-
-def _secret(value: object) -> str:
-    if not isinstance(value, str) or len(value) < 32:
-        raise ValueError
-    return value

@@ -103,12 +103,13 @@ def check_together(sections: Sections) -> None:
         raise ValueError(f"c.GpuOffers.{problem}") from None
     _check_ids("c.GpuCulling.idle_minutes_by_offer", culling.idle_by_offer)
 
-    if service.connect_url and (not _is_address(service.connect_url) or _path(service.connect_url) not in ("", "/")):
+    url = service.connect_url
+    if url and (not _is_address(url) or urlsplit(url).path not in ("", "/")):
         raise ValueError(
             "c.GpuService.url cannot be used: it has to be an address such as http://jupyterhub-gpu:8191, without a "
             "path, a user, a password, a ? or a #."
         )
-    if not service.started_by_hub and not service.connect_url:
+    if not service.started_by_hub and not url:
         raise ValueError(
             "c.GpuService.url is empty, and c.GpuService.started_by_hub is False: it has to be the address at which "
             "hub and proxy reach the service, such as http://jupyterhub-gpu:8191."
@@ -184,11 +185,8 @@ def check_notices(notices: NoticeConfig, public_url: str, *, whole: bool, warnin
                 f"c.{name} cannot be used: it has to be an address such as https://chat.example.org/hook, without a "
                 "user, a password or a #."
             )
-    if MAIL in channels:
-        _check_mail(notices, whole)
-
-
-def _check_mail(notices: NoticeConfig, whole: bool) -> None:
+    if MAIL not in channels:
+        return
     if any(letter in notices.mail_from for letter in "\r\n") or address_problem(parseaddr(notices.mail_from)[1]):
         raise ValueError(
             f"c.GpuNotices.mail_from is {notices.mail_from!r}: with a mail server it has to be the sender's address, "
@@ -223,10 +221,6 @@ def _is_address(url: str, *, query: bool = False) -> bool:
         return False
     forbidden = {"#"} if query else {"?", "#"}
     return fits and "@" not in parts.netloc and not forbidden & set(url) and all("!" <= each <= "~" for each in url)
-
-
-def _path(url: str) -> str:
-    return urlsplit(url).path
 
 
 def read_section(c: Any, value: type[Value]) -> Value:
@@ -269,7 +263,11 @@ def wanted(trait: TraitType[Any, Any]) -> str:
         return "True or False"
     if isinstance(trait, Int | Float):
         kind = "a whole number" if isinstance(trait, Int) else "a number"
-        return kind + _range(trait) + none
+        low, high = getattr(trait, "min", None), getattr(trait, "max", None)
+        if low is None or not math.isfinite(low):
+            return kind + none
+        has_both = high is not None and math.isfinite(high)
+        return f"{kind} from {low:g} to {high:g}{none}" if has_both else f"{kind} of at least {low:g}{none}"
     if isinstance(trait, Unicode):
         return "a text" + none
     if isinstance(trait, Enum):
@@ -287,13 +285,6 @@ def wanted(trait: TraitType[Any, Any]) -> str:
     if isinstance(trait, Callable):
         return "a function"
     raise AssertionError(f"no words for a setting of type {type(trait).__name__}")
-
-
-def _range(trait: TraitType[Any, Any]) -> str:
-    low, high = getattr(trait, "min", None), getattr(trait, "max", None)
-    if low is not None and high is not None and math.isfinite(high):
-        return f" from {low:g} to {high:g}"
-    return f" of at least {low:g}" if low is not None and math.isfinite(low) else ""
 
 
 def _nearest(name: str, known: Any) -> str:

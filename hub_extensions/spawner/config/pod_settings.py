@@ -39,23 +39,24 @@ def _toleration(each: Mapping[str, Any]) -> str:
 
 
 def _terms(wanted: Any) -> tuple[Term, ...] | None:
-    """Return the required node affinity. None if it is not set, or if KubeSpawner could not send it."""
+    """Return the required node affinity. None if it is not set, or if KubeSpawner could not send it.
+
+    A NodeSelectorTerm can be written as JSON, with Python's names, or as an object of the Kubernetes client.
+    """
+
+    def plain(value: Any) -> Any:
+        return value.to_dict() if hasattr(value, "to_dict") else value
+
+    names = {"matchExpressions": "match_expressions", "matchFields": "match_fields"}
     try:
-        listed = [_term(each) for each in (wanted.values() if isinstance(wanted, Mapping) else wanted)]
+        terms = [plain(each) for each in (wanted.values() if isinstance(wanted, Mapping) else wanted)]
+        listed = [
+            {key: [*map(plain, term.get(key) or term.get(other) or ())] for key, other in names.items()}
+            for term in terms
+        ]
         return terms_of({"nodeSelectorTerms": listed}) if listed else None
     except (AttributeError, KeyError, TypeError):
         return None
-
-
-def _term(term: Any) -> Mapping[str, Any]:
-    """Return a NodeSelectorTerm as JSON. It can be written as JSON, with Python's names, or as a client's object."""
-    plain = _plain(term)
-    names = {"matchExpressions": "match_expressions", "matchFields": "match_fields"}
-    return {key: [*map(_plain, plain.get(key) or plain.get(other) or ())] for key, other in names.items()}
-
-
-def _plain(value: Any) -> Any:
-    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def _of_pods(c: Any, key: str, unset: Any) -> Any:
