@@ -54,11 +54,8 @@ def add_sign_on(
         if problem:
             raise ProviderSettingsWrong(problem)
         c.JupyterHub.authenticator_class = with_sessions(loaded, config, gate)
-    _add_scopes(c)
-    _add_templates(c)
-    _add_server_key(c)
-    if config.token_cache_seconds is not None:
-        _add_cache_age(c, config.token_cache_seconds)
+    _add_to_hub(c)
+    _add_to_servers(c, config.token_cache_seconds)
     notes += remarks(c, config)
 
 
@@ -86,16 +83,14 @@ def _loaded(named: Any) -> type:
     return loaded
 
 
-def _add_scopes(c: Any) -> None:
+def _add_to_hub(c: Any) -> None:
+    """Add the scopes of sign-on, a role that has them, and the templates of its pages."""
     c.JupyterHub.custom_scopes = {**SCOPES, **value_of(c, "JupyterHub", "custom_scopes", {})}
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     if not any(role.get("name") == ADMIN_ROLE for role in roles):
         description = "What the hub's admins may do with sign-on sessions. Given to them by itself."
         roles.append({"name": ADMIN_ROLE, "description": description, "scopes": sorted(SCOPES)})
     c.JupyterHub.load_roles = roles
-
-
-def _add_templates(c: Any) -> None:
     paths = list(value_of(c, "JupyterHub", "template_paths", []))
     if str(TEMPLATES) not in paths:
         c.JupyterHub.template_paths = [*paths, str(TEMPLATES)]
@@ -110,19 +105,23 @@ def _language_of_page(user: object) -> Any:
     return language_of_page
 
 
-def _add_cache_age(c: Any, seconds: int) -> None:
-    """Add the argument to ``Spawner.args`` and to each section of a spawner that sets ``args``."""
-    sections = {"Spawner", *(name for name in c if name.endswith("Spawner") and "args" in c[name])}
-    for name in sorted(sections):
+def _add_to_servers(c: Any, cache_seconds: int | None) -> None:
+    """Give each server its key and the age of its cached logins: in ``Spawner`` and in each section that sets the same.
+
+    Args:
+        cache_seconds: ``None`` leaves the age alone.
+    """
+    for name in _sections_with(c, "environment"):
+        c[name].environment = {**value_of(c, name, "environment", {}), VARIABLE: _server_key}
+    for name in _sections_with(c, "args") if cache_seconds is not None else ():
         args = list(value_of(c, name, "args", []))
         if not any(str(each).startswith(CACHE) for each in args):
-            c[name].args = [*args, f"{CACHE}{seconds}"]
+            c[name].args = [*args, f"{CACHE}{cache_seconds}"]
 
 
-def _add_server_key(c: Any) -> None:
-    """Add the variable to ``Spawner.environment`` and to each section of a spawner that sets ``environment``."""
-    for name in sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and "environment" in c[each])}):
-        c[name].environment = {**value_of(c, name, "environment", {}), VARIABLE: _server_key}
+def _sections_with(c: Any, key: str) -> list[str]:
+    """Return ``Spawner`` and the sections of spawners that set a key themselves, so that it hides that of `Spawner`."""
+    return sorted({"Spawner", *(each for each in c if each.endswith("Spawner") and key in c[each])})
 
 
 def _server_key(spawner: Any) -> str:

@@ -63,11 +63,19 @@ def check_settings(c: Any) -> None:
 def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
     """Yield sentences about settings that work against sessions or do nothing."""
     if is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class")):
-        yield from _left_over(c)
+        for section in SECTIONS:  # settings of `GenericOAuthenticator` or of the hub that do nothing here
+            for name in sorted(LEFT_OVER.keys() & set(c.get(section, {}))):
+                yield f"c.{section}.{name} does nothing with {ENTRY}: {LEFT_OVER[name]}."
         yield from _groups_that_nobody_gets(c)
         yield from _claim_that_may_be_omitted(c)
     else:
-        yield from _own_refresh(c)
+        for name in sorted(each for each in c if each.endswith("Authenticator")):
+            age = value_of(c, name, "auth_refresh_age")
+            if age is not None:
+                yield (
+                    f"c.{name}.auth_refresh_age ({age}) is how often your authenticator itself is asked; sessions are "
+                    "looked at on every request."
+                )
     days = value_of(c, "JupyterHub", "cookie_max_age_days", 14)
     if config.lifetime is None or config.lifetime.total_seconds() > days * 86400:
         yield (
@@ -78,24 +86,15 @@ def remarks(c: Any, config: SignOnConfig) -> Iterator[str]:
         yield (
             "c.JupyterHub.shutdown_on_logout stops servers at every sign-out, whatever c.SignOn.servers_at_sign_out is."
         )
-    yield from _cache_ages(c, config.token_cache_seconds)
-
-
-def _own_refresh(c: Any) -> Iterator[str]:
-    for name in sorted(each for each in c if each.endswith("Authenticator")):
-        age = value_of(c, name, "auth_refresh_age")
-        if age is not None:
-            yield (
-                f"c.{name}.auth_refresh_age ({age}) is how often your authenticator itself is asked; sessions are "
-                "looked at on every request."
-            )
-
-
-def _left_over(c: Any) -> Iterator[str]:
-    """Yield settings of `GenericOAuthenticator` or of the hub that do nothing here."""
-    for section in SECTIONS:
-        for name in sorted(LEFT_OVER.keys() & set(c.get(section, {}))):
-            yield f"c.{section}.{name} does nothing with {ENTRY}: {LEFT_OVER[name]}."
+    wanted = config.token_cache_seconds
+    for name in (each for each in c if each.endswith("Spawner") and wanted is not None):
+        for written in value_of(c, name, "args", []):
+            if str(written).startswith(CACHE) and str(written) != f"{CACHE}{wanted}":
+                so_long = "for ever" if str(written) == f"{CACHE}0" else "so long"  # as JupyterHub reads it
+                yield (
+                    f"c.{name}.args is left alone ({written}): {so_long} a server believes a token after its session "
+                    "has ended, where it does not run our extension."
+                )
 
 
 def _groups_that_nobody_gets(c: Any) -> Iterator[str]:
@@ -129,17 +128,6 @@ def _claim_that_may_be_omitted(c: Any) -> Iterator[str]:
         f"whoever left the last one keeps it for up to {hours:g} h. Set missing_groups: 'none' if your provider does "
         "so too, else 'unknown'."
     )
-
-
-def _cache_ages(c: Any, wanted: int | None) -> Iterator[str]:
-    for name in (each for each in c if each.endswith("Spawner") and wanted is not None):
-        for written in value_of(c, name, "args", []):
-            if str(written).startswith(CACHE) and str(written) != f"{CACHE}{wanted}":
-                so_long = "for ever" if str(written) == f"{CACHE}0" else "so long"  # as JupyterHub reads it
-                yield (
-                    f"c.{name}.args is left alone ({written}): {so_long} a server believes a token after its session "
-                    "has ended, where it does not run our extension."
-                )
 
 
 def _has_groups(c: Any) -> bool:

@@ -9,7 +9,8 @@ import hashlib
 import hmac
 import ipaddress
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +23,7 @@ from hub_extensions.adapters.apps.app_catalogue import CatalogueError, WatchedCa
 from hub_extensions.adapters.files.settings_file import SettingsError
 from hub_extensions.adapters.hub.hub_config import value_of
 from hub_extensions.core.sign_on import SignOnConfig
-from hub_extensions.core.sign_on.apps import AppCatalogue, address_of
+from hub_extensions.core.sign_on.apps import AppCatalogue, address_of, is_loopback
 from hub_extensions.core.sign_on.gate_config import GateAddress, GateConfig
 from hub_extensions.core.sign_on.provider_settings import is_single_sign_on
 from hub_extensions.core.tokens import SHORTEST_TOKEN
@@ -97,8 +98,7 @@ def add_gate(
     has_sessions = sign_on.enabled or is_single_sign_on(value_of(c, "JupyterHub", "authenticator_class"))
     sign_on = replace(sign_on, enabled=has_sessions)
     hub_url = _public_hub(c, context.base_url)
-    _check_apps_host(c, config, hub_url)
-    _check_networks(config.trusted_proxies)
+    _check_addresses(c, config, hub_url)
     limited = _limited(c, config, sign_on, notes)
     settings = _settings(c, limited, sign_on, context, hub_url, may_write=may_write)
     apps, doubts = _apps(c, settings, context, may_write=may_write)
@@ -134,10 +134,17 @@ def _public_hub(c: Any, base_url: str) -> str:
     )
 
 
-def _check_apps_host(c: Any, config: GateConfig, hub_url: str) -> None:
-    """Refuse the hub's host and hosts below its subdomain host: cookies would be shared between hub,
-    servers and apps.
+def _check_addresses(c: Any, config: GateConfig, hub_url: str) -> None:
+    """Refuse addresses of proxies that are none, and for the apps the hub's host and hosts below its subdomain host:
+    cookies would be shared between hub, servers and apps.
     """
+    for each in config.trusted_proxies:
+        try:
+            ipaddress.ip_network(each, strict=False)
+        except ValueError:
+            raise GateSettingsWrong(
+                f"c.SignOnGate.trusted_proxies has {each!r}, which is no address and no network such as 10.0.0.0/8."
+            ) from None
     place = address_of(config.url.rstrip("/"))
     if place is None or place.path != "/":
         raise GateSettingsWrong(
@@ -159,7 +166,7 @@ def _check_apps_host(c: Any, config: GateConfig, hub_url: str) -> None:
             "c.JupyterHub.subdomain_host: users' servers have their hosts there and may set its cookies. Give the apps "
             "a host elsewhere."
         )
-    if place.scheme == "http" and not _is_loopback(place.host):
+    if place.scheme == "http" and not is_loopback(place.host):
         raise GateSettingsWrong(
             "c.SignOnGate.url has to begin with https://: the gate's cookie is sent over HTTPS alone, but on this "
             "machine itself."
@@ -168,23 +175,6 @@ def _check_apps_host(c: Any, config: GateConfig, hub_url: str) -> None:
 
 def _is_any(host: str) -> bool:
     return host in ("0.0.0.0", "::", "*")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
-
-
-def _check_networks(proxies: Iterable[str]) -> None:
-    for each in proxies:
-        try:
-            ipaddress.ip_network(each, strict=False)
-        except ValueError:
-            raise GateSettingsWrong(
-                f"c.SignOnGate.trusted_proxies has {each!r}, which is no address and no network such as 10.0.0.0/8."
-            ) from None
 
 
 # ------------------------------------------------------------------ settings of the gate
@@ -212,7 +202,8 @@ def _settings(
     c: Any, config: GateConfig, sign_on: SignOnConfig, context: GateContext, hub_url: str, *, may_write: bool
 ) -> GateSettings:
     apart = not config.started_by_hub
-    token = str(_entry(c, SERVICE).get("api_token") or "")
+    entries = (each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE)
+    token = str(next(entries, {}).get("api_token") or "")
     if apart and may_write and len(token) < SHORTEST_TOKEN:
         raise GateSettingsWrong(
             "c.SignOnGate.started_by_hub is False, so hub and gate need a token that both know, and there is none: in "
@@ -224,17 +215,21 @@ def _settings(
             "c.SignOnGate.connect_url has to be the address at which the hub reaches the gate, such as "
             "http://gate:8192, as c.SignOnGate.started_by_hub is False."
         )
-    key = context.hub_secret
     apps = str(Path(config.apps).expanduser().absolute()) if isinstance(config.apps, str) else config.apps
-    reached = _connect_url(config, context.namespace)
+    reached = _reached_at(config, context.namespace)
+
+    def derived(name: str) -> str:
+        about = f"jupyterhub-gpu gate: {name}"
+        return hmac.new(context.hub_secret.encode(), about.encode(), hashlib.sha256).hexdigest()
+
     return GateSettings(
         **{**vars(config), "apps": apps, "url": config.url.rstrip("/"), "connect_url": reached},
         state_dir="/srv/gate" if apart else str(context.state_dir / "gate"),
         hub_api_url=(context.hub_api_url if not apart else "") or _inner_hub(c, context.base_url),
         hub_url=hub_url,
-        client_secret=token or _derived(key, "client"),
-        proxy_secret=_derived(key, "proxy"),
-        ended_secret=_derived(key, "ended") if sign_on.enabled else "",
+        client_secret=token or derived("client"),
+        proxy_secret=derived("proxy"),
+        ended_secret=derived("ended") if sign_on.enabled else "",
         client_id=CLIENT_ID,
         gpu_service_url=context.gpu_service_connect_url if apart else context.gpu_service_url,
         subdomain_host=str(value_of(c, "JupyterHub", "subdomain_host") or ""),
@@ -247,7 +242,7 @@ def _connect_url(config: GateConfig, namespace: str) -> str:
         url = config.connect_url.rstrip("/")
         place = urlsplit(url)
         host = place.hostname or ""
-        if not namespace or not host.replace("-", "").isalnum() or _is_loopback(host):
+        if not namespace or not host.replace("-", "").isalnum() or is_loopback(host):
             return url
         return place._replace(netloc=f"{host}.{namespace}{f':{place.port}' if place.port else ''}").geturl()
     host = "127.0.0.1" if _is_any(config.host) or not config.host else config.host
@@ -266,10 +261,6 @@ def _inner_hub(c: Any, base_url: str) -> str:
     return f"http://{'127.0.0.1' if _is_any(host) else host}:{port}{base_url}hub/api"
 
 
-def _derived(secret: str, name: str) -> str:
-    return hmac.new(secret.encode(), f"jupyterhub-gpu gate: {name}".encode(), hashlib.sha256).hexdigest()
-
-
 def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bool) -> tuple[AppCatalogue, list[str]]:
     """Return the apps and the warnings about them. If the file has errors, the apps of the last start stay."""
     source = settings.apps
@@ -277,7 +268,11 @@ def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bo
         return (), []
     groups = value_of(c, "JupyterHub", "load_groups")
     check = check_for(settings, set(groups) if groups else None, str(value_of(c, "JupyterHub", "bind_url") or ""))
-    before = _apps_of_before(context.state_dir / SETTINGS_FILE) if isinstance(source, str) else ()
+    written = context.state_dir / SETTINGS_FILE
+    before: AppCatalogue = ()
+    if isinstance(source, str) and written.exists():
+        with suppress(SettingsError, OSError):
+            before = GateSettings.load(written).catalogue
     try:
         watched = WatchedCatalogue(source, check, before)
     except CatalogueError as problem:
@@ -287,13 +282,6 @@ def _apps(c: Any, settings: GateSettings, context: GateContext, *, may_write: bo
     if watched.problem:
         doubts.append(f"c.SignOnGate.apps cannot be used, so the apps of before stay: {watched.problem}.")
     return watched.apps, doubts
-
-
-def _apps_of_before(file: Path) -> AppCatalogue:
-    try:
-        return GateSettings.load(file).catalogue if file.exists() else ()
-    except (SettingsError, OSError):
-        return ()
 
 
 def _write(settings: GateSettings, folder: Path) -> None:
@@ -315,15 +303,29 @@ def _write(settings: GateSettings, folder: Path) -> None:
 
 
 def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: list[str]) -> None:
+    """Add the gate without ``url``, with which the hub's own proxy would serve it on the hub's host, and the apps."""
+    gate: dict[str, Any] = {
+        "name": SERVICE,
+        "api_token": settings.client_secret,
+        "oauth_client_id": CLIENT_ID,
+        "oauth_redirect_uri": f"{settings.url}{CALLBACK_PATH}",
+        "oauth_no_confirm": True,
+        "oauth_client_allowed_scopes": list(SCOPES),
+    }
+    if settings.started_by_hub:
+        gate["command"] = [sys.executable, *COMMAND, "--config", str(context.state_dir / SETTINGS_FILE)]
+        if context.environment:
+            gate["environment"] = dict(context.environment)
     services = [dict(each) for each in value_of(c, "JupyterHub", "services", [])]
     by_name = {str(each.get("name")): each for each in services}
     apps = ({"name": app.name, "info": {"title": app.title, "href": app.where}} for app in settings.catalogue)
-    for ours in (_gate_service(settings, context), *apps):
+    for ours in (gate, *apps):
         theirs = by_name.get(ours["name"])
         if theirs is None:
             services.append(ours)
             continue
-        if _is_our_process(theirs):
+        command = theirs.get("command")
+        if isinstance(command, list) and command[1:3] == COMMAND:  # an earlier configure(c) wrote it
             theirs.update(ours)
             continue
         kept = sorted(key for key in ours if key in theirs and theirs[key] != ours[key])
@@ -338,33 +340,9 @@ def _add_services(c: Any, settings: GateSettings, context: GateContext, notes: l
     c.JupyterHub.services = services
 
 
-def _gate_service(settings: GateSettings, context: GateContext) -> dict[str, Any]:
-    """Return the gate's service, without ``url``: otherwise the hub's own proxy would serve the gate
-    on the hub's host.
-    """
-    entry: dict[str, Any] = {
-        "name": SERVICE,
-        "api_token": settings.client_secret,
-        "oauth_client_id": CLIENT_ID,
-        "oauth_redirect_uri": f"{settings.url}{CALLBACK_PATH}",
-        "oauth_no_confirm": True,
-        "oauth_client_allowed_scopes": list(SCOPES),
-    }
-    if settings.started_by_hub:
-        entry["command"] = [sys.executable, *COMMAND, "--config", str(context.state_dir / SETTINGS_FILE)]
-        if context.environment:
-            entry["environment"] = dict(context.environment)
-    return entry
-
-
-def _is_our_process(entry: Mapping[str, Any]) -> bool:
-    command = entry.get("command")
-    return isinstance(command, list) and command[1:3] == COMMAND
-
-
 def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
-    """Add a role for each app with exactly its groups, so that the hub revokes the right of a group
-    that was removed.
+    """Let users sign in at the gate, and add a role for each app with exactly its groups, so that the hub revokes the
+    right of a group that was removed.
     """
     roles = [dict(role) for role in value_of(c, "JupyterHub", "load_roles", [])]
     by_name = {str(role.get("name")): role for role in roles}
@@ -387,28 +365,15 @@ def _add_roles(c: Any, apps: AppCatalogue, notes: list[str]) -> None:
             "your authenticator manages roles, so the hub takes no groups from c.SignOnGate.apps: have it give the "
             "roles app-NAME."
         )
-    _grant_servers(roles, [app.scope for app in apps if app.servers])
-    _grant_people(c, roles)
-    c.JupyterHub.load_roles = roles
-
-
-def _grant_servers(roles: list[dict[str, Any]], scopes: list[str]) -> None:
-    """Give a server's own token access to the apps with ``servers: true`` that its user may open."""
+    # a server's own token opens the apps with `servers: true` that its user may open
+    by_servers = [app.scope for app in apps if app.servers]
     server = next((role for role in roles if role.get("name") == "server"), None)
-    if server is not None and scopes:
-        server["scopes"] = [*server["scopes"], *(each for each in scopes if each not in server["scopes"])]
-
-
-def _grant_people(c: Any, roles: list[dict[str, Any]]) -> None:
-    """Give users the gate's scope. Without a role `user`, JupyterHub 6 reads ``extra_user_scopes``."""
+    if server is not None and by_servers:
+        server["scopes"] = [*server["scopes"], *(each for each in by_servers if each not in server["scopes"])]
     user = next((role for role in roles if role.get("name") == "user"), None)
     if user is not None:
         user["scopes"] = [*user.get("scopes", ["self"]), *({GATE_SCOPE} - set(user.get("scopes", [])))]
-    else:
+    else:  # without a role `user`, JupyterHub 6 reads this setting
         extra = value_of(c, "JupyterHub", "extra_user_scopes", [])
         c.JupyterHub.extra_user_scopes = [*extra, *({GATE_SCOPE} - set(extra))]
-
-
-def _entry(c: Any, name: str) -> Mapping[str, Any]:
-    entries: list[Mapping[str, Any]] = value_of(c, "JupyterHub", "services", [])
-    return next((each for each in entries if each.get("name") == name), {})
+    c.JupyterHub.load_roles = roles
