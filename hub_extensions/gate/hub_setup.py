@@ -202,8 +202,8 @@ def _settings(
     c: Any, config: GateConfig, sign_on: SignOnConfig, context: GateContext, hub_url: str, *, may_write: bool
 ) -> GateSettings:
     apart = not config.started_by_hub
-    entries = (each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE)
-    token = str(next(entries, {}).get("api_token") or "")
+    entries = [each for each in value_of(c, "JupyterHub", "services", []) if each.get("name") == SERVICE]
+    token = str(entries[0].get("api_token") or "") if entries else ""
     if apart and may_write and len(token) < SHORTEST_TOKEN:
         raise GateSettingsWrong(
             "c.SignOnGate.started_by_hub is False, so hub and gate need a token that both know, and there is none: in "
@@ -216,7 +216,7 @@ def _settings(
             "http://gate:8192, as c.SignOnGate.started_by_hub is False."
         )
     apps = str(Path(config.apps).expanduser().absolute()) if isinstance(config.apps, str) else config.apps
-    reached = _reached_at(config, context.namespace)
+    reached = _connect_url(config, context.namespace)
 
     def derived(name: str) -> str:
         about = f"jupyterhub-gpu gate: {name}"

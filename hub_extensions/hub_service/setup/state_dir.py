@@ -88,9 +88,10 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
     if not path.exists():
         if isinstance(lasting, str):
             try:
-                lasting = bytes.fromhex(lasting)
+                key = bytes.fromhex(lasting)
             except ValueError:
-                lasting = lasting.encode()
+                key = lasting.encode()
+            lasting = key
         fresh = {name: secrets.token_hex(32) for name in NAMES}
         if len(lasting) >= SHORTEST_LASTING:
             purpose = {name: f"jupyterhub-gpu: {name} of a hub without a volume".encode() for name in NAMES}
