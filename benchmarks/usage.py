@@ -64,7 +64,7 @@ def measure(name: str, state: Path, url: str, records: int) -> None:
     began = time.monotonic()
     records = asyncio.run(fill(settings.store_url, records))
     print(f"{name}: {records:,} records, made in {time.monotonic() - began:.0f} s")
-    for words in (["csv"], ["csv", "--without-names"], ["json"]):
+    for words in (["csv"], ["csv", "--anonymize"], ["json"]):
         export(name, state, records, *words)
     asyncio.run(pages(name, settings.store_url, records))
     import_trace(name, state)
@@ -121,7 +121,7 @@ def export(name: str, state: Path, records: int, kind: str, *more: str) -> None:
     """By the command; rows a second of the whole command, and the most memory that it had."""
     out = state / f"out.{kind}"
     command = [sys.executable, "-m", "hub_extensions.tools.cli", "usage", "export", "--state-dir", str(state)]
-    took, used = timed([*command, "--out", str(out), "--format", kind, *more])
+    took, used = timed([*command, "--output", str(out), "--format", kind, *more])
     cpu = used.ru_utime + used.ru_stime
     began = time.monotonic()
     shutil.copyfile(out, state / "copy")
@@ -140,7 +140,7 @@ def import_trace(name: str, state: Path) -> None:
     trace = state / "trace.csv"
     rows = (f"0,{60 + number % 5000},1,7,u{number % USERS},\n" for number in range(IMPORTED))
     trace.write_text("submit,duration,num_gpu,slices,user,limit\n" + "".join(rows))
-    words = ["--pool", "gpu", "--begins", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7"]
+    words = ["--pool", "gpu", "--start-time", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7"]
     command = [sys.executable, "-m", "hub_extensions.tools.cli", "usage", "import", str(trace), *words]
     took, used = timed([*command, "--state-dir", str(state)])
     what = f"{name}, import of {IMPORTED:,} rows of one moment"

@@ -59,7 +59,7 @@ def test_sessions_last_from_6_to_5_and_back_and_end_where_they_are_switched_off(
         assert (home(hub, ada), home(hub, ended), home(hub, ben)) == (200, 302, 200)
         hub.terminate()
 
-        database(hub, "hub_extensions.tools.cli", "sign-on", "forget")
+        database(hub, "hub_extensions.tools.cli", "sign-on", "drop-tables")
         hub.config.write_text(signed.replace("c.SignOn.enabled = True", "c.SignOn.enabled = False"))
         hub.start()
         assert [home(hub, browser) for browser in (ada, ended, ben)] == [302, 302, 302]

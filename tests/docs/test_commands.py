@@ -67,7 +67,7 @@ SAYS = {
     "gate config": "mlflow",
     "helm check": "All is well",
     "offers": "No NVIDIA driver was found on this machine|memory kept apart",
-    "sign-on forget": "Dropped|There are no tables",
+    "sign-on drop-tables": "Dropped|There are no tables",
     "sign-on list": "",  # nobody is pinned, or who was before
     "sign-on pin": "ada",
     "sign-on unpin": "ada",

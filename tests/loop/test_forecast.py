@@ -59,7 +59,7 @@ def import_habits(place: Place) -> str:
     """As an admin does it beside the running service; what the command says."""
     words = ("usage", "import", str(HABITS), "--state-dir", str(place.state), "--pool", SMALL, "--label", "made up")
     done = subprocess.run(
-        [sys.executable, "-m", "hub_extensions.tools.cli", *words, "--begins", "2026-01-01T00:00:00Z"],
+        [sys.executable, "-m", "hub_extensions.tools.cli", *words, "--start-time", "2026-01-01T00:00:00Z"],
         capture_output=True,
         text=True,
         timeout=patient(60),

@@ -210,7 +210,7 @@ def test_an_export_of_ours_is_a_log_for_each_of_its_pools(tmp_path: Path) -> Non
     store.close()
     out = tmp_path / "out"
     out.mkdir()
-    done = CliRunner().invoke(main, ["usage", "export", "--state-dir", str(state), "--out", str(out / "lab.csv")])
+    done = CliRunner().invoke(main, ["usage", "export", "--state-dir", str(state), "--output", str(out / "lab.csv")])
     assert done.exit_code == 0, done.output
     assert json.loads((out / "lab.json").read_text())["pools"] == [
         {"pool": "gpu", "gpus": 2, "policy": "strict"},

@@ -219,7 +219,7 @@ def migrate(engine: Engine) -> None:
             f"c.SignOn needs SQLite or PostgreSQL for the hub's database; c.JupyterHub.db_url is {engine.dialect.name}."
         )
     ours, found = newest(MIGRATIONS), schema_of(engine, VERSION_TABLE)
-    remedy = "or drop them with `jupyterhub-gpu sign-on forget`: everybody signs in once."
+    remedy = "or drop them with `jupyterhub-gpu sign-on drop-tables`: everybody signs in once."
     if found is not None and not is_known(found, MIGRATIONS):
         age = "a later version" if found.isdigit() and found > ours else "before the first release"
         raise SignOnTablesUnusable(

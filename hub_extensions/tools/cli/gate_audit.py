@@ -31,7 +31,11 @@ CASES = tuple(f"A{number}" for number in range(1, 15))
     "--cookie-file", type=click.Path(path_type=Path), help="The Cookie header of a browser that is signed in."
 )
 @click.option(
-    "--connect", multiple=True, metavar="ADDRESS:PORT", help="A listener of the proxy; repeated. Else by name."
+    "--connect-to",
+    "connect",
+    multiple=True,
+    metavar="ADDRESS:PORT",
+    help="A listener of the proxy; repeated. Else by name.",
 )
 @click.option(
     "--case", "cases", multiple=True, type=click.Choice(CASES), metavar="A1", help="Only this case; repeated. Else all."

@@ -41,7 +41,12 @@ _file = click.Path(exists=True, dir_okay=False)
 @click.option("--certificate", default="/etc/ssl/apps.pem", show_default=True, help="Of hosts with https.")
 @click.option("--key", default="/etc/ssl/apps.key", show_default=True, help="Its key.")
 @click.option(
-    "--body-megabytes", default=1024, show_default=True, type=click.IntRange(1), help="The longest upload to an app."
+    "--max-body-megabytes",
+    "body_megabytes",
+    default=1024,
+    show_default=True,
+    type=click.IntRange(1),
+    help="The longest upload to an app.",
 )
 @click.option(
     "--websocket-minutes",

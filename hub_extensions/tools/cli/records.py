@@ -129,13 +129,17 @@ def usage() -> None:
 @usage.command("export")
 @state_dir_option
 @click.option(
-    "--out",
+    "--output",
+    "-o",
+    "out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     required=True,
     help="The file; - is the standard output.",
 )
 @click.option("--format", "kind", type=click.Choice(["csv", "json"]), help="Default: by the file's name, else csv.")
-@click.option("--without-names", is_flag=True, help="Numbers for users and choices; no servers, groups, tickets.")
+@click.option(
+    "--anonymize", "without_names", is_flag=True, help="Numbers for users and choices; no servers, groups, tickets."
+)
 def usage_export(state_dir: Path, out: Path, kind: str | None, without_names: bool) -> None:
     """Write all records, also while the service runs, in the order in which they began."""
     from hub_extensions.tools.usage.commands import run_export  # the database's library takes its time to load
@@ -146,7 +150,9 @@ def usage_export(state_dir: Path, out: Path, kind: str | None, without_names: bo
 @usage.command("samples")
 @state_dir_option
 @click.option(
-    "--out",
+    "--output",
+    "-o",
+    "out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     required=True,
     help="The file; - is the standard output.",
@@ -168,10 +174,10 @@ def usage_samples(state_dir: Path, out: Path, since: str | None, until: str | No
 @click.option(
     "--pool", help="The offer whose line they stand for, such as gpu or mig-1g.5gb. Default: as the file says."
 )
-@click.option("--begins", help="What seconds are counted from, where the file does not say it.")
+@click.option("--start-time", "begins", help="What seconds are counted from, where the file does not say it.")
 @click.option("--slices-per-gpu", "slices", type=click.IntRange(1), help="Of CSV, where no .json beside it says it.")
 @click.option("--processors-per-gpu", "processors", type=click.IntRange(1), help="Of SWF.")
-@click.option("--zone", help="Of times without one, such as sacct's: Europe/Helsinki.")
+@click.option("--timezone", "zone", help="Of times without one, such as sacct's: Europe/Helsinki.")
 def usage_import(
     state_dir: Path,
     file: Path,
@@ -270,7 +276,9 @@ def cull_replay(
 @click.command()
 @state_dir_option
 @click.option(
-    "--out",
+    "--output",
+    "-o",
+    "out",
     type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
     default=Path("-"),
     help="The file. Default: the standard output.",

@@ -64,9 +64,9 @@ def _pin_table(database_url: str, work: Callable[[Any], Any]) -> Any:
         refuse(f"Nothing was done: {problem}.", code=1)
 
 
-@sign_on.command("forget")
+@sign_on.command("drop-tables")
 @_hub_database
-def sign_on_forget(database_url: str) -> None:
+def sign_on_drop_tables(database_url: str) -> None:
     """Drop the tables of sessions and their audit log, while the hub is stopped.
 
     Everybody signs in once afterwards: a session that was ended would go on otherwise, by the hub's own cookie.

@@ -121,7 +121,14 @@ c.JupyterHub.load_roles = [
         return {
             "portal": f"{self.url}/",
             "board": self.board_url,
-            "audit": [sys.executable, "-m", "hub_extensions.tools.cli", *audit, "--connect", f"127.0.0.1:{self.port}"],
+            "audit": [
+                sys.executable,
+                "-m",
+                "hub_extensions.tools.cli",
+                *audit,
+                "--connect-to",
+                f"127.0.0.1:{self.port}",
+            ],
             "plant": [*fault, "plant"],
             "mend": [*fault, "mend"],
         }

@@ -56,7 +56,13 @@ def run_import(
 ) -> None:
     """See ``usage import``."""
     how = How(
-        str(file), label or label_of(file), _pool(pool), _moment("--begins", begins), slices, processors, _zone(zone)
+        str(file),
+        label or label_of(file),
+        _pool(pool),
+        _moment("--start-time", begins),
+        slices,
+        processors,
+        _zone(zone),
     )
     try:
         chosen = kind or format_of(file)
@@ -103,7 +109,7 @@ def _zone(name: str | None) -> tzinfo | None:
     try:
         return None if name is None else zoneinfo.ZoneInfo(name)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError):
-        _refuse(f"--zone: no time zone is known as '{name}'. One is Europe/Helsinki.")
+        _refuse(f"--timezone: no time zone is known as '{name}'. One is Europe/Helsinki.")
 
 
 def _done(text: str) -> None:

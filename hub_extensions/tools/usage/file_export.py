@@ -135,7 +135,7 @@ def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 def _spare_others(out: Path, *, described: bool) -> None:
     """Raise FileExistsError if this export would overwrite a file that is not an earlier export of its kind."""
-    beside, instead = _beside(out), "choose another name with --out, or move it away"
+    beside, instead = _beside(out), "choose another name with --output, or move it away"
     if str(out) != "-" and _is_description(out):
         raise FileExistsError(f"{out} is the description of an export as CSV; {instead}")
     if described and beside.exists() and not _is_description(beside):

@@ -181,7 +181,9 @@ class ImportRow:
             raise self.bad(column, f"'{foreign(text, 40)}' is not a time like 2026-11-20T09:00:00+00:00.")
         if at.tzinfo is None:
             if self.how.zone is None:
-                raise self.bad(column, f"{text} is a time without a zone. Say which one with --zone Europe/Helsinki.")
+                raise self.bad(
+                    column, f"{text} is a time without a zone. Say which one with --timezone Europe/Helsinki."
+                )
             at = at.replace(tzinfo=self.how.zone)
         if not FIRST_YEAR < at.year < LAST_MOMENT.year:
             years = f"from {FIRST_YEAR + 1} to {LAST_MOMENT.year - 1}"

@@ -58,7 +58,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
             raise BadFile(how.file, number, column_at(COLUMNS, len(fields)), text)
         row = ImportRow(how, number, dict(zip(COLUMNS, fields, strict=True)))
         if begins is None:
-            text = "seconds from a beginning that no '; UnixStartTime:' says. Say it with --begins."
+            text = "seconds from a beginning that no '; UnixStartTime:' says. Say it with --start-time."
             raise row.bad("submit", text)
         session = _session(row, begins, notes)
         if session is not None:

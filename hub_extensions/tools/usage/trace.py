@@ -167,7 +167,9 @@ def _offer(row: ImportRow, pool: OfferId) -> OfferId:
 
 def _begins(row: ImportRow) -> datetime:
     if row.how.begins is None:
-        text = "seconds from a beginning that the file does not say. Say it with --begins 2026-01-01T00:00:00+00:00."
+        text = (
+            "seconds from a beginning that the file does not say. Say it with --start-time 2026-01-01T00:00:00+00:00."
+        )
         raise row.bad("submit", text)
     return row.how.begins
 

@@ -127,7 +127,7 @@ def test_tables_that_were_made_half_way_are_finished_and_those_of_a_later_versio
     for version, age in (("0099", "a later version"), ("0003", "before the first release")):
         with engine.begin() as connection:
             connection.execute(sa.text(f"UPDATE {VERSION_TABLE} SET version_num = '{version}'"))
-        with pytest.raises(SignOnTablesUnusable, match=f"{version}, of {age}.*sign-on forget"):
+        with pytest.raises(SignOnTablesUnusable, match=f"{version}, of {age}.*sign-on drop-tables"):
             migrate(engine)
 
 
@@ -173,10 +173,10 @@ def test_forgetting_drops_our_tables_and_nothing_else(db: Any, hub_url: str, tmp
     db.commit()
     assert set(gone) == {*METADATA.tables, VERSION_TABLE}
     assert set(sa.inspect(db.get_bind()).get_table_names()) == before - set(gone)
-    again = CliRunner().invoke(main, ["sign-on", "forget", "--database-url", hub_url], catch_exceptions=False)
+    again = CliRunner().invoke(main, ["sign-on", "drop-tables", "--database-url", hub_url], catch_exceptions=False)
     assert (again.exit_code, again.output) == (0, "There are no tables of sign-on sessions in it.\n")
     nowhere = tmp_path / "nowhere.sqlite"
-    none = CliRunner().invoke(main, ["sign-on", "forget", "--database-url", f"sqlite:///{nowhere}"])
+    none = CliRunner().invoke(main, ["sign-on", "drop-tables", "--database-url", f"sqlite:///{nowhere}"])
     assert (none.exit_code, none.output) == (1, f"Nothing was dropped: there is no file {nowhere}.\n")
     assert not nowhere.exists()
     with pytest.raises(ValueError, match="cannot be reached") as refused:

@@ -101,7 +101,7 @@ def table(text: str) -> list[dict[str, str]]:
 
 
 def check_export(state: Path, out: Path) -> None:
-    done = run(state, "usage", "export", "--out", str(out))
+    done = run(state, "usage", "export", "--output", str(out))
     assert (done.exit_code, done.output) == (0, f"2 uses were written to {out}.\n")
     assert out.stat().st_mode & 0o777 == 0o600
     first, second = table(out.read_text())
@@ -119,7 +119,7 @@ def check_export(state: Path, out: Path) -> None:
     about = json.loads(out.with_suffix(".json").read_text())
     assert about["slices_per_gpu"] == 1000
     assert about["pools"] == [{"pool": "mig-1g.5gb", "gpus": 1, "policy": "strict"}], "CPU only has no devices"
-    sheet = run(state, "usage", "export", "--out", "-", "--without-names").stdout
+    sheet = run(state, "usage", "export", "--output", "-", "--anonymize").stdout
     assert [row["user"] for row in table(sheet)] == ["u0000", "u0001"]
     assert "ada" not in sheet and "ben" not in sheet and "lab" not in sheet
     assert [(row["choice"], row["ticket"], row["key"]) for row in table(sheet)] == [
@@ -127,7 +127,7 @@ def check_export(state: Path, out: Path) -> None:
         ("", "", "r0000001"),
     ], "a typed name of an image can be a person's, and a ticket leads to the journal"
     assert "torch" not in sheet
-    listed = json.loads(run(state, "usage", "export", "--out", "-", "--format", "json").stdout)
+    listed = json.loads(run(state, "usage", "export", "--output", "-", "--format", "json").stdout)
     assert (listed[0]["groups"], listed[1]["adopted"], listed[1]["limit"]) == (["ml", "Å"], True, None)
     rows = table(WRITTEN)
     assert [list(each) for each in listed] == [list(row) for row in rows], "the same columns in the same order"
@@ -155,7 +155,7 @@ def check_journal(state: Path) -> None:
 
 
 def check_samples(state: Path, out: Path) -> None:
-    done = run(state, "usage", "samples", "--out", str(out))
+    done = run(state, "usage", "samples", "--output", str(out))
     assert (done.exit_code, done.output) == (0, f"3 minutes were written to {out}.\n")
     assert out.stat().st_mode & 0o777 == 0o600
     rows = table(out.read_text())
@@ -165,9 +165,9 @@ def check_samples(state: Path, out: Path) -> None:
         ("l2", "2026-11-20T12:03:00.000000+00:00", "99.0"),
     ], "what nobody measured is empty"
     assert (rows[0]["device"], rows[0]["source"], rows[0]["memory_bytes"]) == ("MIG-1", "gpm", str(2**33))
-    late = run(state, "usage", "samples", "--out", "-", "--since", "2026-11-20T12:03:00Z").stdout
+    late = run(state, "usage", "samples", "--output", "-", "--since", "2026-11-20T12:03:00Z").stdout
     assert [row["key"] for row in table(late)] == ["l1", "l2"]
-    early = run(state, "usage", "samples", "--out", "-", "--until", "2026-11-20T12:03:00Z").stdout
+    early = run(state, "usage", "samples", "--output", "-", "--until", "2026-11-20T12:03:00Z").stdout
     assert [row["key"] for row in table(early)] == ["l1"]
 
 
@@ -195,16 +195,16 @@ def test_what_goes_out_is_what_is_stored_and_comes_in_once(state: Path, tmp_path
 def test_an_export_destroys_neither_records_nor_another_files_description(state: Path, tmp_path: Path) -> None:
     trace, beside, records_only = (tmp_path / name for name in ("history.csv", "history.json", "records.json"))
     for _ in range(2):  # each over itself
-        assert run(state, "usage", "export", "--out", str(trace)).exit_code == 0
-        assert run(state, "usage", "export", "--out", str(records_only)).exit_code == 0
+        assert run(state, "usage", "export", "--output", str(trace)).exit_code == 0
+        assert run(state, "usage", "export", "--output", str(records_only)).exit_code == 0
     description = beside.read_text()
-    over = run(state, "usage", "export", "--out", str(beside))
+    over = run(state, "usage", "export", "--output", str(beside))
     assert over.exit_code == 1 and f"{beside} is the description of an export as CSV" in over.output
     assert beside.read_text() == description
     for other in (records_only.read_text(), '{"slices_per_gpu": 7}', "no json", "[\n]\n"):
         beside.write_text(other)
         trace.write_text("as it was")
-        over = run(state, "usage", "export", "--out", str(trace))
+        over = run(state, "usage", "export", "--output", str(trace))
         assert over.exit_code == 1 and f"{beside} is where the description of {trace} goes" in over.output
         assert (trace.read_text(), beside.read_text()) == ("as it was", other)
 
@@ -219,7 +219,7 @@ def test_twice_the_same_trace_is_once_and_a_user_of_that_name_does_not_see_it(st
     file = tmp_path / "log.csv.gz"
     file.write_bytes(gzip.compress(TRACE.encode()))
     (tmp_path / "log.json").write_text('{"slices_per_gpu": 7, "pools": [{"gpus": 2, "policy": "strict"}]}')
-    words = ("usage", "import", str(file), "--pool", "gpu", "--begins", "2020-01-01T00:00:00Z")
+    words = ("usage", "import", str(file), "--pool", "gpu", "--start-time", "2020-01-01T00:00:00Z")
     first = run(state, *words)
     assert first.exit_code == 0 and first.output.splitlines() == [
         f"3 sessions of {file} were imported as log.",
@@ -265,7 +265,7 @@ def test_a_file_with_a_mistake_is_not_imported_at_all(state: Path, tmp_path: Pat
     before = records(state)
     file = tmp_path / "log.csv"
     file.write_text(text)
-    words = ("--pool", "gpu", "--begins", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7")
+    words = ("--pool", "gpu", "--start-time", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7")
     done = run(state, "usage", "import", str(file), *words)
     assert done.exit_code == 2 and said in done.output and str(file) in done.output, done.output
     assert done.output.endswith("Nothing was imported.\n")
@@ -277,12 +277,12 @@ def test_a_file_with_a_mistake_is_not_imported_at_all(state: Path, tmp_path: Pat
     [
         (("audit", "--since", "2026-11-20"), "--since: 2026-11-20 is a time without a zone", 2),
         (("audit", "--until", "soon"), "--until: 'soon' is not a time like", 2),
-        (("usage", "import", "x.csv", "--zone", "Europe/Nowhere"), "--zone: no time zone is known as", 2),
+        (("usage", "import", "x.csv", "--timezone", "Europe/Nowhere"), "--timezone: no time zone is known as", 2),
         (("usage", "import", "x.csv", "--pool", "half"), "--pool: ", 2),
-        (("usage", "import", "x.csv", "--begins", "9999-12-31T00:00:00Z"), "is not a time from 1970 to 2095", 2),
-        (("usage", "samples", "--out", "-", "--since", "soon"), "--since: 'soon' is not a time like", 2),
+        (("usage", "import", "x.csv", "--start-time", "9999-12-31T00:00:00Z"), "is not a time from 1970 to 2095", 2),
+        (("usage", "samples", "--output", "-", "--since", "soon"), "--since: 'soon' is not a time like", 2),
         (("usage", "import", "/no/such.csv"), "/no/such.csv: it cannot be read", 2),
-        (("usage", "export", "--out", "/no/such/file.csv"), "That could not be written", 1),
+        (("usage", "export", "--output", "/no/such/file.csv"), "That could not be written", 1),
     ],
 )
 def test_an_option_that_cannot_be_is_named(state: Path, words: tuple[str, ...], said: str, code: int) -> None:
@@ -291,16 +291,16 @@ def test_an_option_that_cannot_be_is_named(state: Path, words: tuple[str, ...], 
 
 
 def test_a_store_that_is_not_there_or_is_older_is_left_alone(state: Path, tmp_path: Path) -> None:
-    assert run(tmp_path, "usage", "export", "--out", "-").exit_code == 2
+    assert run(tmp_path, "usage", "export", "--output", "-").exit_code == 2
     (state / "gpu.sqlite").unlink()
-    gone = run(state, "usage", "export", "--out", "-")
+    gone = run(state, "usage", "export", "--output", "-")
     assert gone.exit_code == 1 and "has not been started yet" in gone.output
     assert not (state / "gpu.sqlite").exists()
     url = Settings.load(state / "service.json").store_url
     Store.open(url).close()
     with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection, connection:
         connection.execute("UPDATE gpu_alembic_version SET version_num = '0001'")
-    older = run(state, "usage", "export", "--out", "-")
+    older = run(state, "usage", "export", "--output", "-")
     assert older.exit_code == 1 and "has schema 0001, and this version works with" in older.output
 
 
@@ -323,6 +323,6 @@ def test_postgresql_says_the_same(tmp_path: Path, postgresql_url: str) -> None:
     check_journal(state)
     file = tmp_path / "log.csv"
     file.write_text(TRACE)
-    words = ("--pool", "gpu", "--begins", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7")
+    words = ("--pool", "gpu", "--start-time", "2020-01-01T00:00:00Z", "--slices-per-gpu", "7")
     for said in ("3 sessions", "was imported as log"):
         assert said in run(state, "usage", "import", str(file), *words).output

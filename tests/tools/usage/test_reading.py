@@ -152,7 +152,7 @@ def test_slurms_jobs_become_records_and_what_is_no_session_is_counted() -> None:
         2,
         "a100",
     )
-    assert record.asked == datetime(2026, 1, 5, 8, tzinfo=timezone.utc), "sacct writes no zone: --zone says it"
+    assert record.asked == datetime(2026, 1, 5, 8, tzinfo=timezone.utc), "sacct writes no zone: --timezone says it"
     assert (record.waited_seconds, record.held_seconds, record.lifetime_seconds) == (1800.0, 7200.0, 86400.0)
     assert (record.end, record.groups, record.choice, record.source) == ("user", ("ml",), "gpu", "sacct")
     assert notes.left_out == {
