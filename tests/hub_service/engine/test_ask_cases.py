@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubAway
+from hub_extensions.adapters.store import Changes
 from hub_extensions.core.messages import Ask, Ended, TicketStatus
 from hub_extensions.core.offers.offer_id import CPU, OfferId
-from hub_extensions.core.queue.model import Admission, Lease, LeaseState, TicketState, WantedOffer
+from hub_extensions.core.queue.model import Admission, Lease, LeaseState, Ticket, TicketState, WantedOffer
 from hub_extensions.core.text.reasons import Reason, as_text, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import read_failures, write_failures
+from hub_extensions.hub_service.engine.state.transaction import Transaction
 from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import Room, room
@@ -196,36 +198,39 @@ async def test_who_leaves_and_whom_an_admin_ends_is_written_down(
 # ------------------------------------------------------------------ admission
 
 
+def admitted(r: Room, ticket: Ticket, device: str | None, offer: str = SMALL) -> Changes:
+    """What is written when a ticket is admitted to a device, or to the pool of a cluster."""
+    admission = Admission(ticket.id, OfferId(offer), device)
+    return r.engine.queue._admissions([(admission, ticket)], Transaction(r.engine.state))
+
+
 async def test_an_admission_is_written_with_what_it_was_decided_on(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
-        queue, now = r.engine.queue, r.engine.state.clock.now()
         fay = await asked(r, "fay", SMALL, groups=["ml", "lab"])
         ticket = r.engine.state.tickets[fay.ticket]
-        assert queue._evidence(ticket, now + 90 * SECOND) == "waited 90 s, GPUs read 0 s ago, groups: ml, lab"
+        (row,) = admitted(r, replace(ticket, joined=ticket.joined - 90 * SECOND), SMALL).journal
+        assert row.evidence == "waited 90 s, GPUs read 0 s ago, groups: ml, lab"
         r.engine.state.read_at = None
         await asked(r, "fay", SMALL)
-        assert queue._evidence(ticket, now) == "waited 0 s, GPUs not read, groups: none"
+        (row,) = admitted(r, ticket, SMALL).journal
+        assert row.evidence == "waited 0 s, GPUs not read, groups: none"
 
 
 async def test_an_admitted_ticket_holds_what_it_was_given_for_as_long_as_is_enforced(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
-        state, queue, now = r.engine.state, r.engine.queue, r.engine.state.clock.now()
+        state = r.engine.state
         fay = await asked(r, "fay", SMALL)
         ticket, held = state.tickets[fay.ticket], lease(state, "ada")
-        step = queue._admitted(Admission(ticket.id, OfferId(SMALL), held.device), ticket, now)
-        assert step.lease is not None
-        given = step.lease
+        (given,) = admitted(r, ticket, held.device).leases
         assert (given.uuid, given.pool, given.share, given.device) == (held.uuid, SMALL, 1000, held.device)
-        assert given.ends_at == now + state.start_allowance + 30 * 60 * SECOND
-        pooled = queue._admitted(Admission(ticket.id, OfferId(SMALL), SMALL), ticket, now).lease
-        assert pooled is not None and (pooled.uuid, pooled.pool) == ("", SMALL)
+        assert given.ends_at == given.since + state.start_allowance + 30 * 60 * SECOND
+        (pooled,) = admitted(r, ticket, SMALL).leases
+        assert (pooled.uuid, pooled.pool) == ("", SMALL)
         state.offers = tuple(replace(each, share=250) if each.id == SMALL else each for each in state.offers)
-        part = queue._admitted(Admission(ticket.id, OfferId(SMALL), held.device), ticket, now).lease
-        assert part is not None and part.share == 250
+        assert [each.share for each in admitted(r, ticket, held.device).leases] == [250]
         state.offers = ()
-        unknown = queue._admitted(Admission(ticket.id, OfferId(SMALL), held.device), ticket, now).lease
-        assert unknown is not None and unknown.share == 1000
-        assert queue._admitted(Admission(ticket.id, CPU, None), ticket, now).lease is None
+        assert [each.share for each in admitted(r, ticket, held.device).leases] == [1000]
+        assert admitted(r, ticket, None, CPU).leases == ()
 
 
 async def test_in_one_turn_who_has_lost_the_right_to_several_offers_is_given_the_last(tmp_path: Path) -> None:

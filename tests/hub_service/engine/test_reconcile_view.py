@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubServer
 from hub_extensions.adapters.store import Changes
-from hub_extensions.core.messages import Ask, Stopped
+from hub_extensions.core.messages import Stopped
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.queue.wait_bound import WaitForecast
 from hub_extensions.hub_service.engine.line.reconcile import Reconciler
-from hub_extensions.hub_service.engine.line.tickets import _accepted
 from hub_extensions.hub_service.engine.views.queue_view import QueueView, content_of
 from tests.hub_service.engine.room import Room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
@@ -183,15 +182,6 @@ async def test_a_stop_is_written_down_with_who_asked_for_it(
             assert lease(state, "cid").state is LeaseState.STARTING
         elif user == "ben":
             assert [record.end for record in (await r.engine.store.usage()).uses] == [end]
-
-
-def test_who_does_not_say_when_the_hub_accepted_comes_last(tmp_path: Path) -> None:
-    def ask(user: str, accepted: datetime | None) -> Ask:
-        return Ask(user, "", (CPU,), {}, accepted=accepted)
-
-    noon = datetime(2026, 1, 5, 12)
-    asks = [ask("none", None), ask("later", noon + SECOND), ask("first", noon), ask("none too", None)]
-    assert [each.user for each in sorted(asks, key=_accepted)] == ["first", "later", "none", "none too"]
 
 
 # ------------------------------------------------------------------ what is told beside a place

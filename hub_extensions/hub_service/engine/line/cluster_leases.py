@@ -31,8 +31,8 @@ from hub_extensions.core.queue.lifecycle import LeaseReading
 from hub_extensions.core.queue.model import Lease, LeaseState, Ticket, TicketState
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd
-from hub_extensions.hub_service.engine.line.adoption import adopted_lease
 from hub_extensions.hub_service.engine.line.forgotten_pods import Deleter, ForgottenPods
+from hub_extensions.hub_service.engine.line.leases import adopted_lease
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.snapshots import ClusterSnapshot, ServerPods
 from hub_extensions.hub_service.engine.state.state import State
@@ -131,8 +131,13 @@ class ClusterLeases:
 
     async def _take_in(self, view: ClusterView, transaction: Transaction) -> None:
         transaction.state.take_pods(self._server_pods(view))
-        if self.state.cluster is None:
-            await self._count_first(view)
+        if self.state.cluster is None:  # all nodes are counted for the first time, in steps
+            ours = {pod.uid for pod in self._adopted_and_bound().values()}
+            renamed, kept = self.state.offer_config.resources, self._readings
+            for _ in read_in_steps(
+                view, self.config, leases=self.state.leases, ours=ours, kept=kept, resources=renamed
+            ):
+                await asyncio.sleep(0)
         snapshot = self._snapshot(view)
         await asyncio.sleep(0)  # a large cluster takes long to count: between the steps others have a turn
         await transaction.state.take_cluster(snapshot)
@@ -148,7 +153,7 @@ class ClusterLeases:
         await transaction.refresh_leases(
             lambda lease: self._after(lease, view),
             lambda before, after: _cause(before, after, snapshot),
-            _notice_of_loss,
+            lambda lease: explain("machine-not-answering", server=lease.server),
         )
 
     def _server_pods(self, view: ClusterView) -> ServerPods:
@@ -166,14 +171,6 @@ class ClusterLeases:
             _prefer(by_lease, pod.lease, pod, home=view.namespace)
             _prefer(by_server, server if pod.user else None, pod, home=view.namespace)
         return ServerPods(by_lease, by_server)
-
-    async def _count_first(self, view: ClusterView) -> None:
-        """Count all nodes for the first time, in steps."""
-        ours = {pod.uid for pod in self._adopted_and_bound().values()}
-        renamed = self.state.offer_config.resources
-        counted = self._readings
-        for _ in read_in_steps(view, self.config, leases=self.state.leases, ours=ours, kept=counted, resources=renamed):
-            await asyncio.sleep(0)
 
     def _snapshot(self, view: ClusterView) -> ClusterSnapshot:
         adopted = self._adopted_and_bound()
@@ -426,10 +423,6 @@ class ClusterLeases:
     def forget_hub_state(self) -> None:
         """Forget the hub's server list: no pod counts as forgotten until the hub has answered for a while."""
         self.forgotten.clear()
-
-
-def _notice_of_loss(lease: Lease) -> Reason:
-    return explain("machine-not-answering", server=lease.server)
 
 
 def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tuple[str, str]:

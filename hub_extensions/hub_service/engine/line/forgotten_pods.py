@@ -66,7 +66,19 @@ class ForgottenPods:
     def info(self) -> tuple[messages.ForgottenPod, ...]:
         """Return the forgotten pods for the administrator's page."""
         now = self.state.clock.elapsed()
-        return tuple(_forgotten_pod(item, now) for item in self.pods.values())
+        return tuple(
+            messages.ForgottenPod(
+                item.pod.name,
+                item.pod.namespace,
+                item.pod.node,
+                item.pod.user,
+                item.pod.server,
+                item.pod.offer,
+                now - item.since,
+                item.removing,
+            )
+            for item in self.pods.values()
+        )
 
     def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
         """Find living pods of this hub whose server is in neither the hub's list, the line nor the state.
@@ -111,19 +123,9 @@ class ForgottenPods:
                 continue
             self.pods[uid] = replace(item, removing=True)
             self.state.count("pods", "forgotten-removed")
-            await self._note_removed(item.pod, now - item.since)
-
-    async def _note_removed(self, pod: PodFacts, seconds: float) -> None:
-        evidence = f"neither the hub's list nor the line had it for {seconds:.0f} s"
-        with suppress(Refused):  # it is deleted even if the journal cannot be written
-            async with self.transaction() as transaction:
-                text = f"the forgotten pod {pod.name} is removed"
-                row = transaction.server_row("removed", (pod.user, pod.server), text, evidence=evidence)
-                await transaction.write(Changes(journal=(row,)))
-
-
-def _forgotten_pod(item: Forgotten, now: float) -> messages.ForgottenPod:
-    pod = item.pod
-    return messages.ForgottenPod(
-        pod.name, pod.namespace, pod.node, pod.user, pod.server, pod.offer, now - item.since, item.removing
-    )
+            text, server = f"the forgotten pod {item.pod.name} is removed", (item.pod.user, item.pod.server)
+            evidence = f"neither the hub's list nor the line had it for {now - item.since:.0f} s"
+            with suppress(Refused):  # it is deleted even if the journal cannot be written
+                async with self.transaction() as transaction:
+                    row = transaction.server_row("removed", server, text, evidence=evidence)
+                    await transaction.write(Changes(journal=(row,)))

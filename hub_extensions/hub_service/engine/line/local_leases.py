@@ -14,6 +14,7 @@ import os
 import pwd
 import signal
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
@@ -31,7 +32,7 @@ from hub_extensions.core.queue.model import Lease, LeaseState
 from hub_extensions.core.queue.release import LeaseSigns, Sight
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd
-from hub_extensions.hub_service.engine.line.adoption import adopted_lease
+from hub_extensions.hub_service.engine.line.leases import adopted_lease
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.state.transaction import Transaction, Transactions, possible
@@ -149,7 +150,7 @@ class LocalLeases:
         await transaction.refresh_leases(
             lambda lease: self._after(lease, by_lease.get(lease.id, []), reading),
             lambda before, now: _cause(before, now, marks_are_evidence=self._marks_are_evidence(before)),
-            _notice_of_loss,
+            lambda lease: explain("gpu-gone-from-machine", server=lease.server),
         )
 
     def _remember(self) -> None:
@@ -174,9 +175,9 @@ class LocalLeases:
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
         """Return every device with its foreign use. A missing device stays, as not present, while a lease names it."""
         ours: dict[str, set[int]] = {}
-        for held in self.state.leases.values():
-            ours.setdefault(held.device, set()).update(process.pid for process in by_lease.get(held.id, ()))
-        known_leases = {process.pid: lease for lease, found in by_lease.items() for process in found}
+        for lease in self.state.leases.values():
+            ours.setdefault(lease.device, set()).update(process.pid for process in by_lease.get(lease.id, ()))
+        known_leases = {process.pid: key for key, found in by_lease.items() for process in found}
         states: dict[str, DeviceState] = {}
         trespassers: dict[str, bool] = {}
         for device in reading.devices:
@@ -189,19 +190,15 @@ class LocalLeases:
                 foreign = Foreign.NONE
             else:
                 foreign = Foreign.SOME
-            trespassers[device.identity] = any(
-                pid in known_leases and not self._leased_here(known_leases[pid], device.identity) for pid in pids or ()
-            )
+            # leases of the processes on the device, without those that have ended
+            held = (self.state.leases.get(known_leases.get(pid, "")) for pid in pids or ())
+            trespassers[device.identity] = any(each is not None and each.device != device.identity for each in held)
             states[device.identity] = DeviceState(device, foreign)
         for lease in self.state.leases.values():
             if lease.device not in states and lease.device in self.state.devices:
                 states[lease.device] = replace(self.state.devices[lease.device], present=False)
         self.trespassers = trespassers
         return states
-
-    def _leased_here(self, lease_id: str, device: str) -> bool:
-        lease = self.state.leases.get(lease_id)
-        return lease is None or lease.device == device
 
     def _after(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> Lease:
         """Return the lease after this reading; the same object if nothing changed."""
@@ -250,8 +247,12 @@ class LocalLeases:
         return None if found is False and not (self._sight.whole or lease.id in self._accounts) else found
 
     def _marks_are_evidence(self, lease: Lease) -> bool:
-        seen = self._accounts.get(lease.id)
-        accounts = seen or _accounts_of(lease, self._sight.account)
+        """Whether the marks of its server's processes can be read, given the accounts under which they run."""
+        seen, own = self._accounts.get(lease.id), self._sight.account
+        accounts = seen or frozenset({own} if own != 0 else ())  # without root, servers run under the own account
+        if not seen and (own == 0 or lease.pid is None):
+            with suppress(KeyError, ValueError):  # the name may have no account here
+                accounts = frozenset({pwd.getpwnam(lease.user).pw_uid})
         return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
@@ -281,7 +282,9 @@ class LocalLeases:
             if self.state.clock.elapsed() - since >= UNSEEN_SECONDS:
                 if lease.id not in self.unproved:
                     log.warning("a lease seems to be over, and nothing proves it", extra={"lease": lease.id})
-                self.unproved[lease.id] = explain(_lacking(signs))
+                lacking = "unproved-device" if signs.stopped else "unproved-hub"
+                lacking = lacking if signs.ending else "unproved-running"
+                self.unproved[lease.id] = explain(lacking if signs.readable else "unproved-unread")
             return
         elif lease.state is not LeaseState.ENDING:
             self._over_since.pop(lease.id, None)
@@ -466,10 +469,6 @@ class LocalLeases:
             await asyncio.sleep(0.2)
 
 
-def _notice_of_loss(lease: Lease) -> Reason:
-    return explain("gpu-gone-from-machine", server=lease.server)
-
-
 def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> tuple[str, str]:
     """Return the reason and the evidence of a change, for the journal."""
     if after.state is LeaseState.ENDING:
@@ -481,24 +480,6 @@ def _cause(before: Lease, after: Lease, *, marks_are_evidence: bool = True) -> t
     if after.state is LeaseState.LOST:
         return f"device {before.uuid} is gone", "the driver does not list it"
     return f"device {before.uuid} is back", "the driver lists it again"
-
-
-def _accounts_of(lease: Lease, own: int) -> frozenset[int]:
-    """Return the accounts under which its server would run; empty if they are not known."""
-    if own != 0 and lease.pid is not None:
-        return frozenset({own})  # without root, servers run under the own account
-    try:
-        return frozenset({pwd.getpwnam(lease.user).pw_uid})
-    except (KeyError, ValueError):
-        # the name has no account here: without root, the server runs under the own account
-        return frozenset({own} if own != 0 else ())
-
-
-def _lacking(signs: LeaseSigns) -> str:
-    """Return which proof of its end is missing."""
-    if not signs.readable:
-        return "unproved-unread"
-    return "unproved-running" if not signs.ending else "unproved-device" if signs.stopped else "unproved-hub"
 
 
 def _descends(pid: int, ancestor: int) -> bool:

@@ -54,8 +54,16 @@ class Orphans:
         self._since = {each: self._since.get(each, now) for each in orphans}
         proved = {each: hub.read_at - at for each, at in self._since.items()}
         for each, seconds in proved.items():
-            if seconds >= PROVED_SECONDS and self._end(each, now):
-                await self._note(each, seconds)
+            if seconds < PROVED_SECONDS or not self._end(each, now):
+                continue
+            self.state.count("servers", "orphan-ended")
+            log.warning("a server that the hub does not know of is ended (pid %d)", each.pid, extra={"user": each.user})
+            why, server = "the hub does not know of it", (each.user, each.server)
+            seen = f"the hub's lists have lacked it for {seconds:.0f} s, pid {each.pid}"
+            with suppress(Refused):  # it is ended even if the journal cannot be written
+                async with self.transaction() as transaction:
+                    row = transaction.server_row("orphan-ended", server, why, evidence=seen)
+                    await transaction.write(Changes(journal=(row,)))
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
     def _end(self, orphan: ServerProcess, now: float) -> bool:
@@ -65,13 +73,3 @@ class Orphans:
         if kill or first:
             procfs.send_signal(orphan.pid, orphan.started, signal.SIGKILL if kill else signal.SIGTERM)
         return first
-
-    async def _note(self, orphan: ServerProcess, seconds: float) -> None:
-        self.state.count("servers", "orphan-ended")
-        server = (orphan.user, orphan.server)
-        log.warning("a server that the hub does not know of is ended (pid %d)", orphan.pid, extra={"user": server[0]})
-        evidence = f"the hub's lists have lacked it for {seconds:.0f} s, pid {orphan.pid}"
-        with suppress(Refused):  # it is ended even if the journal cannot be written
-            async with self.transaction() as transaction:
-                row = transaction.server_row("orphan-ended", server, "the hub does not know of it", evidence=evidence)
-                await transaction.write(Changes(journal=(row,)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -360,7 +360,15 @@ class Reconciler:
                 changes.append(Changes(leases=() if isinstance(ending, Reason) else (ending,)))
         changes = [change for change in changes if not change.empty]
         for begin in range(0, len(changes), IN_ONE_WRITE):
-            await transaction.write(_together(changes[begin : begin + IN_ONE_WRITE]))
+            some = changes[begin : begin + IN_ONE_WRITE]
+            await transaction.write(
+                Changes(
+                    leases=tuple(lease for each in some for lease in each.leases),
+                    facts=tuple(facts for each in some for facts in each.facts),
+                    gone_facts=tuple(server for each in some for server in each.gone_facts),
+                    journal=tuple(row for each in some for row in each.journal),
+                )
+            )
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
         """Return how long each known server has been missing from the hub's lists. A single list may be wrong."""
@@ -429,16 +437,6 @@ class Reconciler:
             self.state.clock.utc_now(), "gone", None, None, *server, "the hub lists it no more", SERVICE, seen
         )
         return Changes(gone_facts=(server,), journal=(row,) if facts.lease is None else ())
-
-
-def _together(changes: Sequence[Changes]) -> Changes:
-    """Merge the changes of several servers."""
-    return Changes(
-        leases=tuple(lease for change in changes for lease in change.leases),
-        facts=tuple(facts for change in changes for facts in change.facts),
-        gone_facts=tuple(server for change in changes for server in change.gone_facts),
-        journal=tuple(row for change in changes for row in change.journal),
-    )
 
 
 def _found(server: HubServer) -> Reason:

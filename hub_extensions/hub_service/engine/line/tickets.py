@@ -21,7 +21,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.admission import admit, refuse_to_join
-from hub_extensions.core.queue.lifecycle import Event, Step
+from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import (
     Admission,
     Lease,
@@ -90,22 +90,42 @@ class Tickets:
         """
         answers: dict[int, messages.TicketStatus | Ticket] = {}
         async with self.transaction() as transaction:
-            for ask in sorted(asks, key=_accepted):
+            # as the hub accepted them; requests without a time come last
+            for ask in sorted(asks, key=lambda ask: (ask.accepted is None, ask.accepted or datetime.min)):
                 answers[id(ask)] = await self._ask(ask, transaction)
-        view = self._view() if len(asks) > 1 else None
+        view = QueueView.of(self.state) if len(asks) > 1 else None
         return tuple(self._status(answers[id(ask)], view) for ask in asks)
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
+        """Return the answer if it is known at once, else the ticket that was written."""
+        now, server = self.state.clock.now(), (ask.user, ask.server)
         if not ask.kept:
-            transaction.state.touch(ask.user, ask.server)
+            transaction.state.touch(*server)
         self.rights.remember(ask.user, ask.groups)
         transaction.state.note_groups(ask.user, ask.groups)
-        answer = await self._answer(ask, transaction)
-        if ask.kept and isinstance(answer, messages.TicketStatus) and answer.answer == "refuse":
-            now = self.state.clock.utc_now()
-            notice = NoticeRow.because(now, ask.user, ask.server, answer.reason)  # nobody waits for the answer
+        live = self.state.live_ticket(*server)
+        is_new = ask.kept and live is None
+        runs = is_new and (server in self.state.facts or self.state.lease_of(*server) is not None)
+        if runs or (ask.ticket and (live is None or live.id != ask.ticket)):
+            gone = Ticket(ask.ticket, *server, (), now)
+            return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
+        had = [choice.offer for choice in live.wanted_offers] if live is not None else []
+        if live is not None and (ask.kept or (ask.ticket and had == list(ask.offers))):
+            return live  # it has its place, so nothing changes
+        # offers that the ticket has already may be missing while the cluster is unread
+        judged = [offer for offer in ask.offers if offer not in had or self.state.offer(offer) is not None]
+        refusal = refuse_to_join(self.state.queue_snapshot(ask.offers), *server, judged, ask.groups)
+        if refusal is None:
+            return await self._write_ask(ask, live, now, transaction)
+        self.state.count("refused", refusal.reason)
+        if live is not None:
+            await transaction.end_ticket(live, Event.REFUSED, refusal)
+        elif ask.kept:  # nobody waits for the answer
+            notice = NoticeRow.because(self.state.clock.utc_now(), *server, refusal)
             await transaction.write(Changes(notices=(notice,)))
-        return answer
+        new = transaction.state.new_place
+        unborn = live or Ticket("", *server, lifecycle.wanted_offers_of(ask.offers, None, new), now)
+        return presenters.over(unborn, "refuse", refusal, self.state.clock)
 
     def _status(self, answer: messages.TicketStatus | Ticket, view: QueueView | None) -> messages.TicketStatus:
         if isinstance(answer, messages.TicketStatus):
@@ -114,38 +134,6 @@ class Tickets:
         if ticket is None:
             return presenters.over(answer, "ended", PLACE_ENDED, self.state.clock)
         return self._state(ticket, view)
-
-    async def _answer(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
-        """Return the answer if it is known at once, else the ticket that was written."""
-        now = self.state.clock.now()
-        live = self.state.live_ticket(ask.user, ask.server)
-        judged = self._to_be_judged(ask.offers, live)
-        refusal = refuse_to_join(self.state.queue_snapshot(ask.offers), ask.user, ask.server, judged, ask.groups)
-        runs = ask.kept and live is None and self._runs(ask.user, ask.server)
-        if runs or (ask.ticket and (live is None or live.id != ask.ticket)):
-            gone = Ticket(ask.ticket, ask.user, ask.server, (), now)
-            return presenters.over(gone, "ended", PLACE_ENDED, self.state.clock)
-        same = live is not None and [choice.offer for choice in live.wanted_offers] == list(ask.offers)
-        if live is not None and (ask.kept or (ask.ticket and same)):
-            return live  # it has its place, so nothing changes
-        if refusal is not None:
-            self.state.count("refused", refusal.reason)
-            unborn = live or Ticket(
-                "", ask.user, ask.server, lifecycle.wanted_offers_of(ask.offers, None, transaction.state.new_place), now
-            )
-            if live is not None:
-                await transaction.end_ticket(live, Event.REFUSED, refusal)
-            return presenters.over(unborn, "refuse", refusal, self.state.clock)
-        return await self._write_ask(ask, live, now, transaction)
-
-    def _runs(self, user: str, server: str) -> bool:
-        """Whether the server runs already, so that this is an outdated start."""
-        return (user, server) in self.state.facts or self.state.lease_of(user, server) is not None
-
-    def _to_be_judged(self, offers: Sequence[OfferId], live: Ticket | None) -> list[OfferId]:
-        """Return the offers to check. Offers that the ticket has already may be missing while the cluster is unread."""
-        had = {choice.offer for choice in live.wanted_offers} if live is not None else set()
-        return [offer for offer in offers if offer not in had or self.state.offer(offer) is not None]
 
     def dead_start(self, ask: messages.Ask) -> Lease | None:
         """The lease of an admitted ticket that is asked for again: its first start may have left processes behind."""
@@ -195,7 +183,9 @@ class Tickets:
             Refused: 404 if there is no such ticket, or the report is from another attempt.
         """
         async with self.transaction() as transaction:
-            ticket = self._live(ticket_id, report.attempt)
+            ticket = self.state.tickets.get(ticket_id)
+            if ticket is None or ticket.attempt != report.attempt:
+                raise Refused.because(404, explain("unknown-ticket"), "ticket")
             transaction.state.touch(ticket.user, ticket.server)
             lease = self.state.lease_of_ticket(ticket.id)
             if lease is not None:
@@ -238,7 +228,8 @@ class Tickets:
             lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
             why = said or "the hub stopped its server"
-            about = {"actor": "hub", "evidence": report.reason or _how_it_was_stopped(report)}
+            how = "the hub ends" if report.closing else "it was asked to" if report.asked else "it ended by itself"
+            about = {"actor": "hub", "evidence": report.reason or how}
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):
                 row = transaction.lease_row("stopped", lease, why, **about)
                 changes = Changes(leases=(ending,), gone_facts=gone, journal=(row,), notices=notices, end=end)
@@ -337,41 +328,36 @@ class Tickets:
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
-        now = self.state.clock.now()
+        """Return the leases of these admissions, and a journal row of each: time waited, age of the GPU readings, and
+        the user's groups."""
+        now, age = self.state.clock.now(), self.state.inventory_age()
+        read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
         tickets, leases, journal = list[TicketRow](), list[Lease](), list[JournalRow]()
         for admission, ticket in given:
-            step = self._admitted(admission, ticket, now)
+            device = self.state.device(admission.device) if admission.device else None  # None on a cluster, too
+            offer = self.state.offer(admission.offer)
+            step = possible(
+                lifecycle.admit(
+                    ticket,
+                    admission,
+                    now,
+                    lease_id=secrets.token_hex(8),
+                    uuid=device.uuid if device else "",
+                    pool=device.pool if device else admission.device or "",
+                    share=offer.share if offer else WHOLE,
+                )
+            )
             lease = step.lease
+            if lease is not None:
+                step = replace(step, lease=replace(lease, ends_at=self.state.end_of(lease)))
             tickets.append(TicketRow(step.ticket))
             leases.extend(step.leases)
-            where = f" on {lease.uuid}" if lease and lease.uuid else ""
-            what, seen = f"{admission.offer}{where}", self._evidence(ticket, now)
+            what = f"{admission.offer} on {lease.uuid}" if lease and lease.uuid else admission.offer
+            groups = ", ".join(self.rights.groups_of(ticket)) or "none"
+            seen = f"waited {(now - ticket.joined).total_seconds():.0f} s, {read}, groups: {groups}"
             row = transaction.ticket_row("admitted", step.ticket, what, evidence=seen)
             journal.append(replace(row, lease=lease.id if lease else None))
         return Changes(tickets=tuple(tickets), leases=tuple(leases), journal=tuple(journal))
-
-    def _evidence(self, ticket: Ticket, now: datetime) -> str:
-        """Return the evidence of an admission: time waited, age of the GPU readings, the user's groups."""
-        age, groups = self.state.inventory_age(), ", ".join(self.rights.groups_of(ticket))
-        read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
-        return f"waited {(now - ticket.joined).total_seconds():.0f} s, {read}, groups: {groups or 'none'}"
-
-    def _admitted(self, admission: Admission, ticket: Ticket, now: datetime) -> Step:
-        device = self.state.device(admission.device) if admission.device else None  # None on a cluster, too
-        offer = self.state.offer(admission.offer)
-        step = possible(
-            lifecycle.admit(
-                ticket,
-                admission,
-                now,
-                lease_id=secrets.token_hex(8),
-                uuid=device.uuid if device else "",
-                pool=device.pool if device else admission.device or "",
-                share=offer.share if offer else WHOLE,
-            )
-        )
-        lease = step.lease
-        return step if lease is None else replace(step, lease=replace(lease, ends_at=self.state.end_of(lease)))
 
     # -------------------------------------------------------------- publishing
 
@@ -399,16 +385,16 @@ class Tickets:
 
     def states_of(self, tickets: Iterable[Ticket]) -> tuple[messages.TicketStatus, ...]:
         """Return the states of these live tickets."""
-        view = self._view()
+        view = QueueView.of(self.state)
         return tuple(self._state(ticket, view) for ticket in tickets)
 
     async def all_states(self) -> AsyncGenerator[tuple[Ticket, messages.TicketStatus], None]:
         """Yield the states of all live tickets in slices, between which other tasks run."""
-        view = self._view()
+        view = QueueView.of(self.state)
         for number, ticket_id in enumerate(tuple(self.state.tickets)):
             if number % SLICE == SLICE - 1:
                 await asyncio.sleep(0)
-                view = view if view.revision == self.state.revision else self._view()
+                view = view if view.revision == self.state.revision else QueueView.of(self.state)
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None:
                 yield ticket, self._state(ticket, view)
@@ -452,9 +438,6 @@ class Tickets:
         for queue in self._listeners:
             queue.put_nowait(state)
 
-    def _view(self) -> QueueView:
-        return QueueView.of(self.state)
-
     def _state(self, ticket: Ticket, view: QueueView | None = None) -> messages.TicketStatus:
         if ticket.state is TicketState.ADMITTED:
             lease = self.state.lease_of_ticket(ticket.id)
@@ -470,7 +453,7 @@ class Tickets:
             simulated = bool(offer and offer.simulated)
             usual = self.state.forecasts.past.usual_start(chosen)
             return presenters.admitted(ticket, given, title, simulated, self.state.clock, usual)
-        view = view or self._view()
+        view = view or QueueView.of(self.state)
         verdict = view.verdicts.of(ticket)
         if verdict is None:
             return presenters.not_there(ticket, NONE_THERE, self.state.clock)
@@ -480,20 +463,3 @@ class Tickets:
         if not self.state.hub_view.is_up:
             verdict = replace(verdict, reason=HUB_AWAY)
         return presenters.waiting(ticket, verdict, *view.besides(ticket, verdict.forecast), self.state.clock)
-
-    # -------------------------------------------------------------- small things
-
-    def _live(self, ticket_id: str, attempt: int) -> Ticket:
-        ticket = self.state.tickets.get(ticket_id)
-        if ticket is None or ticket.attempt != attempt:
-            raise Refused.because(404, explain("unknown-ticket"), "ticket")
-        return ticket
-
-
-def _accepted(ask: messages.Ask) -> tuple[bool, datetime]:
-    """Return the sort key of a request: the time at which the hub accepted it; requests without a time come last."""
-    return ask.accepted is None, ask.accepted or datetime.min
-
-
-def _how_it_was_stopped(report: messages.Stopped) -> str:
-    return "the hub ends" if report.closing else "it was asked to" if report.asked else "it ended by itself"

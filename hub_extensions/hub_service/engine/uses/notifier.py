@@ -202,12 +202,6 @@ class Notifier:
 
     # -------------------------------------------------------------- what is sent
 
-    def _language(self, delivery: Delivery) -> Catalogue:
-        """Return the language of a delivery: for a mail, that of the user's last page or the site's; for a webhook,
-        English."""
-        known = self.state.notices.languages.get(delivery.user, self.state.notices.usual)
-        return catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
-
     def _notice(self, delivery: Delivery, now: datetime) -> WebhookNotice:
         url, wall = self.settings.server_url(delivery.user, delivery.server), self.state.clock.wall
         bare = WebhookNotice(
@@ -224,9 +218,13 @@ class Notifier:
             subject="",
             text="",
         )
-        t = self._language(delivery)
+        # for a mail, the language of the user's last page or the site's; for a webhook, English
+        known = self.state.notices.languages.get(delivery.user, self.state.notices.usual)
+        t = catalogues().get(known, ENGLISH) if delivery.channel == MAIL else ENGLISH
         if delivery.kind == LETTER:
-            return self._of_letter(bare, delivery, t)
+            # a KeyError if the letter is not kept any more
+            text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
+            return replace(bare, subject=letter_subject(t), text=letter_text(text, url, t))
         return (self._of_ready if delivery.kind == READY else self._of_warning)(bare, delivery, now, t)
 
     def _of_ready(self, bare: WebhookNotice, delivery: Delivery, now: datetime, t: Catalogue) -> WebhookNotice:
@@ -250,22 +248,15 @@ class Notifier:
         cause = facts.cause.value if facts is not None and facts.cause is not None else ""
         until = delivery.open_until or now
         left, ends = max(until - now, timedelta(0)), self.state.clock.wall(until)
+        orders = () if facts is None or facts.cause is not Cause.ADMIN else facts.orders
+        words = next((each.words for each in orders if each.cause is Cause.ADMIN), "")
         return replace(
             bare,
             subject=warning_subject(delivery.title, left, t),
-            text=warning_text(cause, left, ends, bare.url, t, words=_admins_words(facts)),
+            text=warning_text(cause, left, ends, bare.url, t, words=words),
             stops_at=ends,
             cause=cause,
         )
-
-    def _of_letter(self, bare: WebhookNotice, delivery: Delivery, t: Catalogue) -> WebhookNotice:
-        """Return the notice of a letter by an administrator.
-
-        Raises:
-            KeyError: the letter is not kept any more.
-        """
-        text = {each.id: each.text for each in self.state.notices.letters}[delivery.id]
-        return replace(bare, subject=letter_subject(t), text=letter_text(text, bare.url, t))
 
     def _message(self, notice: WebhookNotice) -> EmailMessage:
         address = self.texts.address(notice.user)
@@ -327,10 +318,3 @@ class Notifier:
         log.info("%s: %s", kind, text, extra={"user": delivery.user, "server": delivery.server})
         at, tries = self.state.clock.utc_now(), f"notice {delivery.id}, try {delivery.tries + 1}"
         return JournalRow(at, kind, None, None, delivery.user, delivery.server, text, SERVICE, tries)
-
-
-def _admins_words(facts: ServerFacts | None) -> str:
-    """Return the administrator's reason for the stop of this server; "" if another cause stops it, or no reason was
-    given."""
-    orders = () if facts is None or facts.cause is not Cause.ADMIN else facts.orders
-    return next((each.words for each in orders if each.cause is Cause.ADMIN), "")

@@ -241,7 +241,9 @@ class Measuring:
         moment = _now(self.state)
         running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]
         live = {lease.id for lease in running}
-        over = [key for key, each in self._buckets.items() if key not in live or not _same_minute(each.at, moment.utc)]
+        minute = moment.utc.replace(second=0, microsecond=0)
+        begun = {key: each.at.replace(second=0, microsecond=0) for key, each in self._buckets.items()}
+        over = [key for key, at in begun.items() if key not in live or at != minute]
         minutes = [each for each in self._unwritten if moment.utc - each[1].at <= UNWRITTEN_KEPT]
         minutes += [(key, self._buckets.pop(key)) for key in over]
         self._unwritten = minutes
@@ -277,10 +279,6 @@ class Measuring:
         if figure.used_percent is not None:
             bucket.source = figure.source
         return seen
-
-
-def _same_minute(one: datetime, other: datetime) -> bool:
-    return one.replace(second=0, microsecond=0) == other.replace(second=0, microsecond=0)
 
 
 def _now(state: State) -> Moment:
