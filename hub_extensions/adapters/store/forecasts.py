@@ -25,19 +25,19 @@ FORECASTS = sa.Table(
     sa.Column("at", UtcTime, nullable=False),
     sa.Column("running", UtcTime, nullable=False),
     sa.Column("ahead", sa.Integer, nullable=False),
-    sa.Column("played_p10", sa.Double, nullable=False),
-    sa.Column("played_p50", sa.Double, nullable=False),
-    sa.Column("played_p90", sa.Double, nullable=False),
-    sa.Column("told_p10", sa.Double, nullable=False),
-    sa.Column("told_p50", sa.Double, nullable=False),
-    sa.Column("told_p90", sa.Double, nullable=False),
-    sa.Column("soon", JsonColumn, nullable=False),
+    sa.Column("simulated_p10", sa.Double, nullable=False),
+    sa.Column("simulated_p50", sa.Double, nullable=False),
+    sa.Column("simulated_p90", sa.Double, nullable=False),
+    sa.Column("shown_p10", sa.Double, nullable=False),
+    sa.Column("shown_p50", sa.Double, nullable=False),
+    sa.Column("shown_p90", sa.Double, nullable=False),
+    sa.Column("shown_within", JsonColumn, nullable=False),
     sa.Column("at_most", sa.Double),
     sa.Column("rough", sa.Boolean, nullable=False),
     sa.Column("end", CleanText, nullable=False, comment="empty while it waits; started, left, changed"),
     sa.Column("waited", sa.Double),
-    sa.Column("over", UtcTime),
-    sa.Index("gpu_forecasts_by_pool", "pool", "end", "over"),
+    sa.Column("ended_at", UtcTime),
+    sa.Index("gpu_forecasts_by_pool", "pool", "end", "ended_at"),
     sa.Index("gpu_forecasts_by_time", "at"),
     sa.Index("gpu_forecasts_by_ticket", "ticket"),
 )
@@ -59,8 +59,8 @@ def matured(connection: Connection) -> tuple[Given, ...]:
     pools = sa.select(FORECASTS.c.pool).where(FORECASTS.c.end == "started").distinct()
     for pool in tuple(connection.scalars(pools)):
         true = sa.select(FORECASTS).where(FORECASTS.c.pool == pool, FORECASTS.c.end == "started")
-        last = true.order_by(FORECASTS.c.over.desc())
-        joins = true.where(FORECASTS.c.hour == 0).order_by(FORECASTS.c.over.desc())
+        last = true.order_by(FORECASTS.c.ended_at.desc())
+        joins = true.where(FORECASTS.c.hour == 0).order_by(FORECASTS.c.ended_at.desc())
         for each in (*_given(connection, last.limit(LAST)), *_given(connection, joins.limit(LAST))):
             found[each.id] = each
     return tuple(sorted(found.values(), key=lambda each: (each.over or each.at, each.id)))
@@ -83,13 +83,13 @@ def _given(connection: Connection, chosen: sa.Select[Any]) -> tuple[Given, ...]:
             at=row.at,
             running=row.running,
             ahead=row.ahead,
-            played=Interval(row.played_p10, row.played_p50, row.played_p90, tuple(row.soon)),
-            shown=Interval(row.told_p10, row.told_p50, row.told_p90, tuple(row.soon)),
+            played=Interval(row.simulated_p10, row.simulated_p50, row.simulated_p90, tuple(row.shown_within)),
+            shown=Interval(row.shown_p10, row.shown_p50, row.shown_p90, tuple(row.shown_within)),
             at_most=row.at_most,
             rough=row.rough,
             end=row.end,
             waited=row.waited,
-            over=row.over,
+            over=row.ended_at,
         )
         for row in rows
     )
@@ -105,16 +105,16 @@ def _row(given: Given) -> dict[str, object]:
         "at": given.at,
         "running": given.running,
         "ahead": given.ahead,
-        "played_p10": given.played.p10,
-        "played_p50": given.played.p50,
-        "played_p90": given.played.p90,
-        "told_p10": given.shown.p10,
-        "told_p50": given.shown.p50,
-        "told_p90": given.shown.p90,
-        "soon": list(given.shown.within),
+        "simulated_p10": given.played.p10,
+        "simulated_p50": given.played.p50,
+        "simulated_p90": given.played.p90,
+        "shown_p10": given.shown.p10,
+        "shown_p50": given.shown.p50,
+        "shown_p90": given.shown.p90,
+        "shown_within": list(given.shown.within),
         "at_most": given.at_most,
         "rough": given.rough,
         "end": given.end,
         "waited": given.waited,
-        "over": given.over,
+        "ended_at": given.over,
     }

@@ -33,7 +33,7 @@ FACTS = sa.Table(
     sa.Column("cause", CleanText),
     sa.Column("promised", UtcTime),
     sa.Column("drain_at", UtcTime),
-    sa.Column("drain_why", CleanText),
+    sa.Column("drain_orders", CleanText),
     sa.Column("busy_since", UtcTime),
     sa.Column("run_ended", UtcTime),
     sa.Column("unknown_since", UtcTime),
@@ -107,14 +107,14 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
         "reached": list(each.reached),
         "cause": None if each.cause is None else each.cause.value,
         "drain_at": min((order.at for order in each.orders), default=None),
-        "drain_why": _orders_text(each.orders),
+        "drain_orders": _orders_text(each.orders),
         "missed": each.missed.total_seconds(),
     }
 
 
 def _facts(row: Any) -> ServerFacts:
     values = dict(row)
-    at, why = values.pop("drain_at"), values.pop("drain_why")
+    at, why = values.pop("drain_at"), values.pop("drain_orders")
     del values["stopping"]  # see `begun_stops`
     values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
     values["reached"] = tuple(values["reached"])

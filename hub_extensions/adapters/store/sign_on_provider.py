@@ -45,14 +45,14 @@ LINKS = sa.Table(
     sa.Column("iss", CleanText, nullable=False),
     sa.Column("sub", CleanText, nullable=False),
     sa.Column("sid", CleanText, nullable=False),
-    sa.Column("kept", sa.LargeBinary, nullable=False),
+    sa.Column("encrypted_tokens", sa.LargeBinary, nullable=False),
     sa.Column("checked", UtcTime),
 )
 LOGOUTS = sa.Table(
     "gpu_signon_logouts",
     METADATA,
     sa.Column("id", CleanText, primary_key=True),
-    sa.Column("until", UtcTime, nullable=False),
+    sa.Column("expires_at", UtcTime, nullable=False),
 )
 
 
@@ -132,22 +132,22 @@ class ProviderStore:
         return [(str(name), time) for name, time in self._connection.execute(query.order_by(last.desc()).limit(most))]
 
     def links(self) -> list[ProviderLink]:
-        """Return what sessions have from their provider, without tokens (see `kept_of`)."""
-        columns = [each for each in LINKS.c if each is not LINKS.c.kept]
+        """Return what sessions have from their provider, without tokens (see `encrypted_tokens_of`)."""
+        columns = [each for each in LINKS.c if each is not LINKS.c.encrypted_tokens]
         rows = self._connection.execute(sa.select(*columns)).mappings()
-        return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, kept=None) for row in rows]
+        return [ProviderLink(**{**row, "iss": sys.intern(row["iss"])}, encrypted_tokens=None) for row in rows]
 
-    def kept_of(self, session: str) -> bytes:
+    def encrypted_tokens_of(self, session: str) -> bytes:
         """Return the encrypted tokens of a session; empty without tokens."""
-        query = sa.select(LINKS.c.kept).where(LINKS.c.session == session)
+        query = sa.select(LINKS.c.encrypted_tokens).where(LINKS.c.session == session)
         return bytes(self._connection.execute(query).scalar() or b"")
 
     def put_links(self, links: Iterable[ProviderLink]) -> None:
         """Write new and changed links. A link without tokens only updates when it was checked."""
         changed = list(links)
-        upsert(self._connection, LINKS, [asdict(each) for each in changed if each.kept is not None])
+        upsert(self._connection, LINKS, [asdict(each) for each in changed if each.encrypted_tokens is not None])
         for each in changed:
-            if each.kept is None:
+            if each.encrypted_tokens is None:
                 row = sa.update(LINKS).where(LINKS.c.session == each.session)
                 self._connection.execute(row.values(checked=each.checked))
 
@@ -161,12 +161,12 @@ class ProviderStore:
         id = hashlib.sha256(f"{iss}\n{jti}".encode("utf-8", "replace")).hexdigest()
         if self._connection.execute(sa.select(LOGOUTS.c.id).where(LOGOUTS.c.id == id)).first() is not None:
             return False
-        self._connection.execute(sa.insert(LOGOUTS), {"id": id, "until": until})
+        self._connection.execute(sa.insert(LOGOUTS), {"id": id, "expires_at": until})
         return True
 
     def forget_logouts(self, now: datetime) -> None:
         """Remove ids of logout tokens that have expired."""
-        self._connection.execute(sa.delete(LOGOUTS).where(LOGOUTS.c.until < now))
+        self._connection.execute(sa.delete(LOGOUTS).where(LOGOUTS.c.expires_at < now))
 
     @property
     def _connection(self) -> Connection:

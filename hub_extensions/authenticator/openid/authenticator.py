@@ -72,7 +72,7 @@ class IdentifiedPerson:
 
     Attributes:
         account: the person's name at the provider.
-        kept: the tokens, encrypted.
+        encrypted_tokens: refresh token, id token and access token.
         model: the user as it was returned to the hub.
         groups_known: the provider reported the groups.
     """
@@ -81,7 +81,7 @@ class IdentifiedPerson:
     pinned: Pinned
     sid: str
     account: str
-    kept: bytes = field(repr=False)
+    encrypted_tokens: bytes = field(repr=False)
     model: dict[str, Any] = field(default_factory=dict, repr=False)
     groups_known: bool = False
 
@@ -387,7 +387,13 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         registry = self.sign_on.registry
         session = next(each for each in registry.of_user(user.id) if each.hub_session == handler.get_session_cookie())
         link = ProviderLink(
-            session.id, user.id, proof.identity.iss, proof.identity.sub, proof.sid, proof.kept, self.sign_on_now()
+            session.id,
+            user.id,
+            proof.identity.iss,
+            proof.identity.sub,
+            proof.sid,
+            proof.encrypted_tokens,
+            self.sign_on_now(),
         )
         try:
             with registry.store.transaction():

@@ -50,7 +50,9 @@ class ProviderLinks:
 
     async def tokens_of(self, link: ProviderLink) -> KeptTokens | None:
         """Return a session's tokens; `None` if they cannot be decrypted."""
-        return await decrypted(self.store.kept_of(link.session) if link.kept is None else link.kept)
+        return await decrypted(
+            self.store.encrypted_tokens_of(link.session) if link.encrypted_tokens is None else link.encrypted_tokens
+        )
 
     def of_session(self, session: str) -> ProviderLink | None:
         """Return a session's link; `None` if the session did not begin at the provider."""
@@ -81,7 +83,9 @@ class ProviderLinks:
         changed = list(links)
         self.store.put_links(changed)
         self._unwritten |= {each.session: each for each in changed if each.session in self._unwritten}
-        self._links |= {each.session: self._unwritten.get(each.session, replace(each, kept=None)) for each in changed}
+        self._links |= {
+            each.session: self._unwritten.get(each.session, replace(each, encrypted_tokens=None)) for each in changed
+        }
 
     def keep(self, link: ProviderLink) -> None:
         """Keep a link in memory that the database could not store, because the previous refresh token may be invalid
@@ -98,7 +102,7 @@ class ProviderLinks:
         for link in links:
             if self._unwritten.get(link.session) == link:
                 del self._unwritten[link.session]
-                self._links[link.session] = replace(link, kept=None)
+                self._links[link.session] = replace(link, encrypted_tokens=None)
 
     def mark_due(self, links: Iterable[ProviderLink]) -> None:
         """Mark links to be re-checked at once, also after a restart; the caller commits."""

@@ -195,7 +195,7 @@ class ProviderRecheck:
             return await self._refused(link, kept, refusal)
         # store the new refresh token first: the old one may be invalid already
         fresh = KeptTokens(tokens.refresh or kept.refresh, tokens.id_token or kept.id_token, tokens.access)
-        before, link = link.checked, replace(link, kept=await encrypted(fresh), checked=auth.sign_on_now())
+        before, link = link.checked, replace(link, encrypted_tokens=await encrypted(fresh), checked=auth.sign_on_now())
         if auth.links.of_session(link.session) is None or user is None:
             return RecheckOutcome.ENDS  # it ended meanwhile
         try:
@@ -244,7 +244,7 @@ class ProviderRecheck:
         # the person has a server: the administration API is asked again later
         left = await encrypted(KeptTokens("", kept.id_token))
         self._end_sessions(link, cause, account_unknown=True)
-        self._write(replace(link, kept=left, checked=self._auth.sign_on_now()))
+        self._write(replace(link, encrypted_tokens=left, checked=self._auth.sign_on_now()))
         return RecheckOutcome.ENDS
 
     async def _account(self, link: ProviderLink, kept: KeptTokens) -> Account | None:

@@ -72,7 +72,7 @@ class ProviderLink:
     Attributes:
         session: its public id.
         user_id: the hub's id of its user.
-        kept: refresh token and id token, encrypted; empty if the provider gave none, `None` if not loaded from the
+        encrypted_tokens: refresh token and id token; empty if the provider gave none, `None` if not loaded from the
             database.
         checked: when the provider last confirmed it; `None` if it has to be checked at once.
     """
@@ -82,7 +82,7 @@ class ProviderLink:
     iss: str
     sub: str
     sid: str
-    kept: bytes | None
+    encrypted_tokens: bytes | None
     checked: datetime | None
 
     def last_asked(self, now: datetime) -> datetime | None:

@@ -24,17 +24,22 @@ def statements() -> list[str]:
 def write_filled_store(url: str) -> None:
     """Make the tables of the first schema in the empty database of `url`, and write the rows."""
     engine = make_engine(parse_url(url))
-    with tempfile.TemporaryDirectory() as folder:
-        first = Path(folder, "migrations")
-        shutil.copytree(MIGRATIONS, first)
-        for step in (first / "versions").glob("v*.py"):
-            if step.name[1:5] > REVISION:
-                step.unlink()
-        run_steps(engine, first)
+    run_steps_to(engine, MIGRATIONS, REVISION)
     with engine.begin() as connection:
         for each in statements():
             connection.exec_driver_sql(each)
     engine.dispose()
+
+
+def run_steps_to(engine: sa.Engine, migrations: Path, revision: str) -> None:
+    """Migrate to an earlier schema."""
+    with tempfile.TemporaryDirectory() as folder:
+        first = Path(folder, "migrations")
+        shutil.copytree(migrations, first)
+        for step in (first / "versions").glob("v*.py"):
+            if step.name[1:5] > revision:
+                step.unlink()
+        run_steps(engine, first)
 
 
 def tables(url: str) -> dict[str, set[str]]:

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store
-from hub_extensions.core.culling import Cause, CullPolicy, ServerFacts
+from hub_extensions.adapters.store.database import make_engine, parse_url
+from hub_extensions.core.culling import Cause, CullPolicy, Order, ServerFacts
+from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, TicketState, WantedOffer
@@ -137,6 +139,31 @@ async def test_the_history_is_read_as_it_was(store: Store) -> None:
     ended = dict.fromkeys(("bea", "cid", "eve", "fay", "gus", "hal", "ida", "ada"), (SMALL,))
     live = {"joe": ("cpu",), "kim": (SMALL, LARGE), "Åsa": (LARGE,)}
     assert await store.last_offers_by_user() == ended | live
+
+
+async def test_renamed_columns_keep_their_values(url: str) -> None:
+    write_filled_store(url)
+    engine = make_engine(parse_url(url))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(
+            "UPDATE gpu_forecasts SET soon = '[0.25]', \"end\" = 'started', waited = 90.5, "
+            "over = '2026-11-20 09:12:00.25'"
+        )
+        connection.exec_driver_sql(
+            "UPDATE gpu_server_facts SET drain_at = '2026-11-20 09:30:00.25', drain_why = 'drain: new driver' "
+            "WHERE \"user\" = 'dan'"
+        )
+    engine.dispose()
+    store = Store.open(url)
+    [forecast] = await store.matured_forecasts()
+    assert (forecast.played, forecast.shown) == (
+        Interval(60.0, 600.0, 1800.0, (0.25,)),
+        Interval(50.0, 600.0, 2200.0, (0.25,)),
+    )
+    assert (forecast.end, forecast.waited, forecast.over) == ("started", 90.5, at(12))
+    [dan] = [facts for facts in (await store.load()).facts if facts.user == "dan"]
+    assert dan.orders == (Order(at(30), "drain", "new driver"),)
+    store.close()
 
 
 async def test_the_service_goes_on_from_where_it_stopped(store: Store) -> None:

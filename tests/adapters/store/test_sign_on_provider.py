@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
@@ -14,12 +15,13 @@ from click.testing import CliRunner
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from hub_extensions.adapters.store.sign_on import METADATA, VERSION_TABLE, SignOnStore, forget, migrate
+from hub_extensions.adapters.store.sign_on import METADATA, MIGRATIONS, VERSION_TABLE, SignOnStore, forget, migrate
 from hub_extensions.adapters.store.sign_on_provider import PinTable, ProviderStore
 from hub_extensions.core.sign_on import SignOnEvent
 from hub_extensions.core.sign_on.identity import Identity
 from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.tools.cli import main
+from tests.adapters.store.filled_store import run_steps_to
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 ADA = Identity("https://login.site.example", "u-1")
@@ -162,18 +164,39 @@ def test_names_with_which_other_accounts_came_are_told_until_they_are_pinned_ane
     assert store.taken_names(0) == []
 
 
+@pytest.mark.parametrize("killed", [False, True], ids=["at once", "after the first column"])
+def test_renamed_columns_keep_their_values(tmp_path: Path, killed: bool) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path / 'hub.sqlite'}")
+    run_steps_to(engine, MIGRATIONS, "0005")
+    moment = "2026-11-20 12:00:00.000000"
+    with engine.begin() as connection:
+        row = ("s1", 1, ADA.iss, ADA.sub, "sid-1", LINK.encrypted_tokens, moment)
+        connection.exec_driver_sql("INSERT INTO gpu_signon_links VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        known = hashlib.sha256(f"{ADA.iss}\njti-1".encode()).hexdigest()
+        connection.exec_driver_sql("INSERT INTO gpu_signon_logouts (id, until) VALUES (?, ?)", (known, moment))
+        if killed:
+            connection.exec_driver_sql("ALTER TABLE gpu_signon_links RENAME COLUMN kept TO encrypted_tokens")
+    migrate(engine)
+    with Session(engine) as session:
+        store = ProviderStore(session)
+        assert store.links() == [replace(LINK, encrypted_tokens=None)]
+        assert store.encrypted_tokens_of("s1") == LINK.encrypted_tokens
+        assert not store.note_logout(ADA.iss, "jti-1", NOW), "the logout token was used before the migration"
+    engine.dispose()
+
+
 def test_links_come_back_as_they_were_written(db: Session) -> None:
     store = ProviderStore(db)
     store.put_links([LINK, replace(LINK, session="s2", checked=None)])
-    store.put_links([replace(LINK, kept=b"new")])
+    store.put_links([replace(LINK, encrypted_tokens=b"new")])
     later = NOW + timedelta(minutes=5)
-    store.put_links([replace(LINK, kept=None, checked=later)])
+    store.put_links([replace(LINK, encrypted_tokens=None, checked=later)])
     db.commit()
     assert sorted(store.links(), key=lambda each: each.session) == [
-        replace(LINK, kept=None, checked=later),
-        replace(LINK, session="s2", kept=None, checked=None),
+        replace(LINK, encrypted_tokens=None, checked=later),
+        replace(LINK, session="s2", encrypted_tokens=None, checked=None),
     ], "tokens are not read into memory"
-    assert [store.kept_of(each) for each in ("s1", "s2", "unknown")] == [b"new", LINK.kept, b""]
+    assert [store.encrypted_tokens_of(each) for each in ("s1", "s2", "unknown")] == [b"new", LINK.encrypted_tokens, b""]
     store.remove_links(["s1", "unknown"])
     assert [each.session for each in store.links()] == ["s2"]
 

@@ -355,7 +355,7 @@ async def test_a_session_stays_with_its_old_key_beside_the_new_one_and_without_a
         if kept == "none-given":
             (link,) = place.links.all()
             with place.disk.transaction():
-                place.links.put([replace(link, kept=await encrypted(KeptTokens()))])
+                place.links.put([replace(link, encrypted_tokens=await encrypted(KeptTokens()))])
         else:
             monkeypatch.setenv("JUPYTERHUB_CRYPT_KEY", "fedcba9876543210" * 4 + ";" + "0123456789abcdef" * 4)
             CryptKeeper.clear_instance()
@@ -378,7 +378,7 @@ async def test_a_database_that_takes_nothing_loses_no_refresh_token_and_the_loop
         await until(lambda: place.links.unwritten() == [])
         await until(lambda: place.links.of_session(name).checked > place.now() - timedelta(hours=1))  # type: ignore[union-attr]
         link = place.links.of_session(name)
-        assert link is not None and link.kept is None, "tokens are in the database alone"
+        assert link is not None and link.encrypted_tokens is None, "tokens are in the database alone"
         kept = await place.links.tokens_of(link)
         assert kept is not None and kept.refresh == f"{name}:{place.provider.good[name]}"
 
