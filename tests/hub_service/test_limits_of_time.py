@@ -109,7 +109,7 @@ async def test_an_offer_is_held_up_after_30_s_without_a_place_and_not_at_them(
         r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
         await r.refresh()
         await r.refresh(after=seconds)
-        assert r.pods.info().held_up == held_up
+        assert r.pods.info().blocked_offers == held_up
 
 
 @pytest.mark.parametrize(("seconds", "asked"), [(299, 0), (300, 1), (359, 1), (360, 2)])
@@ -124,7 +124,7 @@ async def test_a_forgotten_pod_is_removed_at_its_time_and_again_a_minute_after_a
         await r.refresh(after=min(seconds, 300))
         await r.refresh(after=seconds - min(seconds, 300))
         assert r.cluster.asked == asked
-        assert [item.seconds for item in r.pods.info().forgotten] == [seconds]
+        assert [item.seconds for item in r.pods.info().orphaned_pods] == [seconds]
 
 
 @pytest.mark.programs

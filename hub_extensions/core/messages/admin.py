@@ -222,7 +222,7 @@ class ClusterInfo:
         problem: why the cluster cannot be read now; "" if it can.
         configured: the totals come from the configuration.
         queue: the system that keeps the line, if that is not this service: ``Kueue``, ``KAI``.
-        held_up: offers whose first in line gets no device, because something outside this hub took it.
+        blocked_offers: offers whose first in line gets no device, because something outside this hub took it.
     """
 
     problem: str
@@ -230,8 +230,8 @@ class ClusterInfo:
     queue: str
     pools: tuple[PoolInfo, ...]
     left_out: tuple[LeftOutInfo, ...]
-    held_up: tuple[OfferId, ...]
-    forgotten: tuple[ForgottenPod, ...]
+    blocked_offers: tuple[OfferId, ...]
+    orphaned_pods: tuple[ForgottenPod, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +265,7 @@ class Health:
     Attributes:
         evidence: what measures the use of each offer's GPUs.
         prometheus: the state of the Prometheus that is queried for DCGM's figures; `None` if none is configured.
-        prometheus_answers: it answered the last query, or nothing had to be queried; `None` if none is configured.
+        prometheus_up: it answered the last query, or nothing had to be queried; `None` if none is configured.
         port: whether the service has its own port, and where it listens if not.
         clock: how the hub's clock differs from the service's; `None` until the hub has sent a request.
         notices: the result of the last delivery to a user, by channel; `None` if no channel is configured.
@@ -281,7 +281,7 @@ class Health:
     inventory_age_seconds: float | None = None
     version: str | None = None
     prometheus: str | None = None
-    prometheus_answers: bool | None = None
+    prometheus_up: bool | None = None
     port: str | None = None
     clock: str | None = None
     evidence: tuple[OfferEvidence, ...] = ()
@@ -298,24 +298,24 @@ class ForecastRecord:
     known.
 
     Attributes:
-        matured: the number of forecasts whose outcome is known.
-        coverage_90: the share of tickets that started before P90.
-        coverage_80: the share of tickets that started between P10 and P90.
+        evaluated: the number of forecasts whose outcome is known.
+        coverage_p90: the share of tickets that started before P90.
+        coverage_p10_p90: the share of tickets that started between P10 and P90.
         rough: the form and the waiting page mark the forecasts as rough.
-        finished: the number of finished uses that the forecast has learned from.
-        episodes: the number of busy episodes; one lasts from the first waiting ticket to an empty line.
-        worse_than_plain: the median of earlier waits would have been the better guess.
+        finished_uses: the number of finished uses that the forecast has learned from.
+        busy_periods: the number of busy periods; one lasts from the first waiting ticket to an empty line.
+        worse_than_baseline: the median of earlier waits would have been the better guess.
     """
 
     pool: str
-    matured: int
-    coverage_90: float | None
-    coverage_80: float | None
+    evaluated: int
+    coverage_p90: float | None
+    coverage_p10_p90: float | None
     median_error_seconds: float | None
     rough: bool
-    finished: int
-    episodes: int = 0
-    worse_than_plain: bool = False
+    finished_uses: int
+    busy_periods: int = 0
+    worse_than_baseline: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,10 +325,10 @@ class ForecastReport:
     Attributes:
         as_of: when the waits that are shown now were computed; `None` if none are shown.
         age_seconds: how long ago that was.
-        took_seconds: how long the computation took.
+        cpu_seconds: how long the computation took.
     """
 
     pools: tuple[ForecastRecord, ...]
     as_of: datetime | None
     age_seconds: float | None
-    took_seconds: float | None
+    cpu_seconds: float | None

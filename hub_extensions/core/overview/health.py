@@ -97,7 +97,7 @@ def _of_the_rest(health: Health) -> Iterator[Reason]:
         yield explain("health-stops", stops=health.stops_failed)
     if health.policy_file_valid is False:
         yield explain("health-policy-file", why=health.policy_file or "")
-    if health.prometheus_answers is False:
+    if health.prometheus_up is False:
         yield explain("health-prometheus", why=health.prometheus or "")
     for each in health.evidence:
         unmeasured = each.leases - each.measured

@@ -564,7 +564,7 @@ class Engine:
             inventory_age_seconds=None if age is None else age.total_seconds(),
             version=__version__,
             prometheus=self.dcgm.status(),
-            prometheus_answers=self.dcgm.answers(),
+            prometheus_up=self.dcgm.answers(),
             port=self._port_problem or "the service's own",
             evidence=self.sources.info(),
             notices=self.notifier.status(),

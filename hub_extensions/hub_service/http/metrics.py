@@ -43,14 +43,14 @@ COUNTERS = {
 
 
 FORECAST = {
-    "matured": ("evaluated", "Wait forecasts that came true, of the last 50 busy periods."),
-    "episodes": ("busy_periods", "Busy periods that they were of, each from the first who waits to an empty line."),
-    "coverage_90": ("coverage_p90", "Share of them that started before P90, each busy time once; 0.9 is meant."),
-    "coverage_80": ("coverage_p10_p90", "Share of them that started between P10 and P90; 0.8 is meant."),
+    "evaluated": ("evaluated", "Wait forecasts that came true, of the last 50 busy periods."),
+    "busy_periods": ("busy_periods", "Busy periods that they were of, each from the first who waits to an empty line."),
+    "coverage_p90": ("coverage_p90", "Share of them that started before P90, each busy time once; 0.9 is meant."),
+    "coverage_p10_p90": ("coverage_p10_p90", "Share of them that started between P10 and P90; 0.8 is meant."),
     "median_error_seconds": ("median_error_seconds", "Median of how far the middle of a forecast was off."),
-    "worse_than_plain": ("worse_than_baseline", "1: the median of earlier waits would have been the better guess."),
+    "worse_than_baseline": ("worse_than_baseline", "1: the median of earlier waits would have been the better guess."),
     "rough": ("rough", "1: form and waiting page say that the forecast is rough."),
-    "finished": ("finished_uses", "Finished uses that the forecast has learned from."),
+    "finished_uses": ("finished_uses", "Finished uses that the forecast has learned from."),
 }
 """Field of `ForecastRecord` -> name and help text of its gauge."""
 
@@ -125,12 +125,12 @@ class EngineCollector(Collector):
         yield devices
         yield nodes
         yield GaugeMetricFamily(
-            PREFIX + "orphaned_pods", "Pods of ours that the hub has forgotten.", value=len(info.forgotten)
+            PREFIX + "orphaned_pods", "Pods of ours that the hub has forgotten.", value=len(info.orphaned_pods)
         )
         yield GaugeMetricFamily(
             PREFIX + "offers_blocked",
             "Offers whose first in line finds no GPU: something outside this hub took it.",
-            value=len(info.held_up),
+            value=len(info.blocked_offers),
         )
         yield GaugeMetricFamily(
             PREFIX + "cluster_readable", "1: the cluster can be read.", value=float(not info.problem)
@@ -193,7 +193,7 @@ class EngineCollector(Collector):
         took = GaugeMetricFamily(
             f"{PREFIX}forecast_cpu_seconds", "CPU time of the last computation of the likely waits."
         )
-        for family, value in ((age, report.age_seconds), (took, report.took_seconds)):
+        for family, value in ((age, report.age_seconds), (took, report.cpu_seconds)):
             if value is not None:
                 family.add_metric([], value)
             yield family
@@ -258,8 +258,8 @@ class EngineCollector(Collector):
             PREFIX + "prometheus_up",
             "1: the Prometheus asked for DCGM's figures answers. 0: it does not. Absent where none is configured.",
         )
-        if health.prometheus_answers is not None:
-            answers.add_metric([], float(health.prometheus_answers))
+        if health.prometheus_up is not None:
+            answers.add_metric([], float(health.prometheus_up))
         yield answers
         valid = GaugeMetricFamily(
             PREFIX + "policy_file_valid",

@@ -34,7 +34,7 @@ WELL = Health(
         ({"stops_failed": 1}, ["health-stops"]),
         ({"policy_file_valid": False}, ["health-policy-file"]),
         ({"policy_file_valid": True}, []),
-        ({"prometheus_answers": False}, ["health-prometheus"]),
+        ({"prometheus_up": False}, ["health-prometheus"]),
         ({"notices_sent": False}, ["health-notices"]),
         ({"notices_sent": None}, []),
     ],

@@ -456,7 +456,9 @@ async def test_a_forgotten_pod_is_removed_after_5_min_and_tried_again_a_minute_a
             asked.append(cluster.asked)
         assert asked == [0, 0, 1, 1, 2, 2]
         info = r.engine.cluster()
-        assert info is not None and [(each.pod, each.removing) for each in info.forgotten] == [("jupyter-eve", False)]
+        assert info is not None and [(each.pod, each.removing) for each in info.orphaned_pods] == [
+            ("jupyter-eve", False)
+        ]
         cluster.refuses = None
         await r.refresh(1)
         assert cluster.deleted == [(HOME, "jupyter-eve", "uid-jupyter-eve", False)]
@@ -477,7 +479,7 @@ async def test_a_forgotten_pod_that_takes_long_to_end_is_shown_as_being_removed_
         for _ in range(3):
             await r.refresh(300)
             info = r.engine.cluster()
-            assert info is not None and [(each.pod, each.removing) for each in info.forgotten] == [
+            assert info is not None and [(each.pod, each.removing) for each in info.orphaned_pods] == [
                 ("jupyter-eve", True)
             ]
         assert cluster.asked == 1

@@ -63,7 +63,7 @@ async def test_a_pod_that_finds_no_device_on_its_nodes_holds_nobody_up_on_others
         r.cluster.put(pod("others", "a", asks=SMALL))
         await r.refresh()
         await r.refresh(after=31)
-        assert r.pods.info().held_up == (SMALL,)
+        assert r.pods.info().blocked_offers == (SMALL,)
         assert (await r.ask("cem", demands=ON_A)).answer == "wait"
         assert said_to(r, "cem").startswith("Something outside this hub took the GPU of the first in line")
         assert (await r.ask("ben", demands=PodDemands())).answer == "admit"

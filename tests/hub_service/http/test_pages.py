@@ -171,8 +171,8 @@ CLUSTER = messages.ClusterInfo(
         ),
     ),
     left_out=(messages.LeftOutInfo("node node-b", "it is cordoned"),),
-    held_up=("mig-1g.5gb",),
-    forgotten=(messages.ForgottenPod("jupyter-old", "hub", "node-a", "old", "", "mig-1g.5gb", 90.0, False),),
+    blocked_offers=("mig-1g.5gb",),
+    orphaned_pods=(messages.ForgottenPod("jupyter-old", "hub", "node-a", "old", "", "mig-1g.5gb", 90.0, False),),
 )
 
 

@@ -122,7 +122,7 @@ async def test_health_tells_the_hub_and_admins_more(service: Running, token: str
         "inventory_age_seconds": 1.5,
         "version": "1.2.3",
         "prometheus": "answers, with figures of 2 of 2 devices",
-        "prometheus_answers": True,
+        "prometheus_up": True,
         "policy_file": None,
         "policy_file_valid": None,
         "stops_failed": 0,

@@ -416,8 +416,8 @@ class ClusterLeases:
             queue=snapshot.queue,
             pools=presenters.cluster_info(snapshot.survey, snapshot.offers.offers),
             left_out=left_out,
-            held_up=tuple(sorted(snapshot.held_up)),
-            forgotten=forgotten,
+            blocked_offers=tuple(sorted(snapshot.held_up)),
+            orphaned_pods=forgotten,
         )
 
     def forget_hub_state(self) -> None:

@@ -103,7 +103,7 @@ async def admin_overview(
         health=judge_health(
             health,
             offers,
-            info.held_up if info is not None else (),
+            info.blocked_offers if info is not None else (),
             info.problem if info is not None else "",
             state.reading.problems if state.reading is not None else (),
             unproved=len(watcher.unproved),

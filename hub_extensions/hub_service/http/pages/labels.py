@@ -92,11 +92,11 @@ def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
     """Return how a pool's forecast is shown, and why it is marked as rough."""
-    if record.finished < FEW:
-        return t("not enough data yet: %1 of %2 finished uses", record.finished, FEW)
-    if record.episodes < FEWEST_EPISODES:
-        return t("marked as rough: %1 of %2 busy times", record.episodes, FEWEST_EPISODES)
-    if record.worse_than_plain:
+    if record.finished_uses < FEW:
+        return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
+    if record.busy_periods < FEWEST_EPISODES:
+        return t("marked as rough: %1 of %2 busy times", record.busy_periods, FEWEST_EPISODES)
+    if record.worse_than_baseline:
         return t("marked as rough: the median of earlier waits was closer")
     return t("marked as rough: P90 covers too few or too many") if record.rough else t("shown as it is")
 

@@ -160,18 +160,20 @@ def test_the_forecast_reports_of_every_pool_that_it_knows_or_was_judged_by() -> 
     seen = Seen()
     assert seen.forecasts.report(seen.clock).pools == () and seen.forecasts.report(seen.clock).age_seconds is None
     seen.forecasts.remember(Changes(forecasts=(came_true(waited=2400.0), came_true("h", pool="older", waited=60.0))))
-    found = {each.pool: (each.matured, each.finished, each.rough) for each in seen.forecasts.report(seen.clock).pools}
+    found = {
+        each.pool: (each.evaluated, each.finished_uses, each.rough) for each in seen.forecasts.report(seen.clock).pools
+    }
     assert found == {SMALL.pool: (1, 0, True), "older": (1, 0, True)}
     seen.computed(pools={SMALL.pool: VIEW, "z": VIEW}, took=0.25)
     seen.hands.pass_time(MINUTE)
     report = seen.forecasts.report(seen.clock)
-    assert [(each.pool, each.matured, each.finished) for each in report.pools] == [
+    assert [(each.pool, each.evaluated, each.finished_uses) for each in report.pools] == [
         (SMALL.pool, 1, 20), ("older", 1, 0), ("z", 0, 20),
     ]  # fmt: skip
-    assert (report.age_seconds, report.took_seconds) == (60.0, 0.25)
+    assert (report.age_seconds, report.cpu_seconds) == (60.0, 0.25)
     assert report.as_of == seen.hands.wall - MINUTE
     ours = report.pools[0]
-    assert (ours.coverage_90, ours.coverage_80, ours.median_error_seconds) == (1.0, 1.0, 600.0)
+    assert (ours.coverage_p90, ours.coverage_p10_p90, ours.median_error_seconds) == (1.0, 1.0, 600.0)
 
 
 def test_a_forecast_that_came_true_is_judged_at_once_and_learned_from_where_it_was_given_at_the_join() -> None:

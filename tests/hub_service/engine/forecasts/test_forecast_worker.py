@@ -122,7 +122,7 @@ async def test_while_nobody_holds_or_waits_for_a_gpu_its_memory_is_given_back(
         task = asyncio.ensure_future(r.engine.forecaster.run())
         await soon(lambda: r.engine.state.forecasts.waits)
         await soon(lambda: calculator.pid is None)
-        assert r.engine.forecasts().pools[0].finished == 24, "what was learned is still reported"
+        assert r.engine.forecasts().pools[0].finished_uses == 24, "what was learned is still reported"
         await r.run("ada", SMALL)
         await r.ask("ben", SMALL)
         await soon(lambda: "p90" if shown(r, "ben").p90_seconds is not None else None)

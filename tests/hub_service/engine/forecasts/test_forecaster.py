@@ -152,8 +152,8 @@ async def test_what_is_told_came_true_in_the_commit_that_admits(r: Room, ada: Pr
     await soon(lambda: ben.ticket not in waiting(r))
     assert forecasts(r) == [(SMALL, 0, "started", 600.0, "")]
     (found,) = r.engine.forecasts().pools
-    assert (found.pool, found.matured, found.finished, found.rough) == (SMALL, 1, 24, True)
-    assert found.coverage_90 in (0.0, 1.0) and found.median_error_seconds is not None
+    assert (found.pool, found.evaluated, found.finished_uses, found.rough) == (SMALL, 1, 24, True)
+    assert found.coverage_p90 in (0.0, 1.0) and found.median_error_seconds is not None
 
 
 def waiting(r: Room) -> set[str]:
@@ -168,7 +168,7 @@ async def test_who_leaves_or_asks_for_something_else_is_no_error(r: Room, ben: T
     assert sorted(each[2] for each in forecasts(r)) == ["", "left"]
     await r.ask("cid", "cpu")
     assert sorted(each[2] for each in forecasts(r)) == ["changed", "left"]
-    assert r.engine.forecasts().pools[0].matured == 0
+    assert r.engine.forecasts().pools[0].evaluated == 0
 
 
 @pytest.mark.programs
@@ -307,7 +307,7 @@ async def test_a_deleted_users_name_is_not_known_any_more(r: Room) -> None:
     await computed(r)
     without = shown(r, "ben").p50_seconds
     assert with_habit is not None and without is not None and without < with_habit
-    assert r.engine.forecasts().pools[0].finished == 24
+    assert r.engine.forecasts().pools[0].finished_uses == 24
 
 
 @pytest.mark.programs
@@ -416,4 +416,4 @@ async def test_on_a_cluster_counted_devices_have_likely_waits_too(tmp_path: Path
         wait = r.stands().wait
         assert wait.p50 is not None and wait.p90 is not None and 0 * MINUTE < wait.p50 <= wait.p90
         given = r.engine.forecasts().pools[0]
-        assert (given.pool, given.finished) == (SMALL, 24)
+        assert (given.pool, given.finished_uses) == (SMALL, 24)

@@ -665,7 +665,7 @@ async def test_an_admitted_pod_without_a_place_for_30_s_holds_its_offer_up_and_i
         r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
         await r.refresh()
         await r.refresh(after=29)
-        assert r.pods.info().held_up == (), "not yet"
+        assert r.pods.info().blocked_offers == (), "not yet"
         await r.refresh(after=2)
         await r.refresh(after=60)
         cal = await r.ask("cal")
@@ -673,7 +673,7 @@ async def test_an_admitted_pod_without_a_place_for_30_s_holds_its_offer_up_and_i
         assert "Something outside this hub" in cal.reason.message
         assert (await r.ask("dan", "mig-2g.10gb")).answer == "admit", "another offer's line goes on"
         assert said(caplog, "an admitted pod has no place") == 1
-        assert r.pods.info().held_up == (SMALL,)
+        assert r.pods.info().blocked_offers == (SMALL,)
 
 
 async def test_a_machine_that_dies_between_admission_and_pod_is_said_not_to_answer(tmp_path: Path) -> None:
@@ -707,7 +707,7 @@ async def test_a_pod_that_lacks_something_else_than_a_gpu_holds_up_nobody_but_it
         r.cluster.put(r.pod_for(state, unscheduled="Unschedulable", unscheduled_why=why))
         await r.refresh()
         await r.refresh(after=31)
-        assert r.pods.info().held_up == ()
+        assert r.pods.info().blocked_offers == ()
         assert (await r.ask("cal")).answer == "admit"
 
 
@@ -729,7 +729,7 @@ async def test_a_pod_that_ends_or_asks_for_no_gpu_holds_nobody_up(
         r.cluster.put(r.pod_for(state, **{"unscheduled": "Unschedulable", **changes}))
         await r.refresh()
         await r.refresh(after=31)
-        assert r.pods.info().held_up == held_up
+        assert r.pods.info().blocked_offers == held_up
 
 
 async def test_somebody_elses_pod_with_our_label_on_it_is_not_the_leases_pod(tmp_path: Path) -> None:
@@ -794,7 +794,7 @@ async def test_where_the_line_is_anothers_nobody_waits_in_ours_and_nothing_is_he
         await r.refresh()
         await r.refresh(after=3600)
         assert (await r.ask("dan")).answer == "admit"
-        assert r.pods.info().held_up == ()
+        assert r.pods.info().blocked_offers == ()
         assert said(caplog, "no place") == 0
 
 

@@ -124,7 +124,7 @@ async def test_a_prometheus_that_goes_away_takes_the_countdown_back_a_minute_lat
         assert len(said) == 1 and said[0].startswith("Prometheus does not answer (")
         assert "s3cret" not in caplog.text
         health = lab.engine.health()
-        assert health.prometheus_answers is False
+        assert health.prometheus_up is False
         assert (health.prometheus or "").startswith("no figures since 2026-01-05T12:02")
 
 
@@ -181,7 +181,7 @@ async def test_without_an_address_nobody_is_asked_and_health_says_nothing_of_it(
         await one_turn(r)
         await r.engine.dcgm.refresh()
         health = r.engine.health()
-        assert (health.prometheus, health.prometheus_answers) == (None, None)
+        assert (health.prometheus, health.prometheus_up) == (None, None)
         (evidence,) = health.evidence
         assert (evidence.source, evidence.leases, evidence.measured, evidence.reason) == ("none", 1, 0, "not-told")
         assert "c.GpuService.prometheus_url" in evidence.text
