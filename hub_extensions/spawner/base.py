@@ -30,11 +30,11 @@ from hub_extensions.adapters.service.gpu_service import (
     gpu_service,
 )
 from hub_extensions.core.cluster.placement import PodDemands
-from hub_extensions.core.messages import Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
+from hub_extensions.core.messages import RETURNS_HEADER, Ask, Ended, LeaseGrant, Started, Stopped, TicketStatus
 from hub_extensions.core.offers.user_options import NOTIFY, UserOptions, others_of
 from hub_extensions.core.text.reasons import Reason
 from hub_extensions.spawner import spawn_errors
-from hub_extensions.spawner.accepted_starts import AcceptedStart
+from hub_extensions.spawner.accepted_starts import AcceptedStart, StartRecovery
 from hub_extensions.spawner.pages.reader import PageReader
 from hub_extensions.spawner.pages.start_progress import (
     Start,
@@ -43,8 +43,6 @@ from hub_extensions.spawner.pages.start_progress import (
     report_waiting,
 )
 from hub_extensions.spawner.pages.texts import utc
-from hub_extensions.spawner.returns import refuse_return
-from hub_extensions.spawner.start_recovery import StartRecovery
 
 NO_LIMIT_SECONDS = 10 * 365 * 24 * 3600
 """The hub's `start_timeout` while a start waits in line. The launch itself is limited by `_gpu_timed`."""
@@ -135,11 +133,12 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
 
     def _gpu_not_begun(self, record: AcceptedStart | None, done: asyncio.Future[Any]) -> None:
         """Settle the record of a spawn that ended before `start` was called: a hook refused or was cancelled."""
-        if record is not None and self._gpu_record is record:
-            start = Start(record.options, accepted=record)
-            self._gpu_in_background(self._gpu_confirm_left(start)) if done.cancelled() else self._gpu_settle_accepted(
-                start
-            )
+        if record is None or self._gpu_record is not record:
+            return
+        if done.cancelled():
+            self._gpu_in_background(self._gpu_confirm_left(Start(record.options, accepted=record)))
+        else:
+            self._gpu_settle_accepted(record)
 
     def start(self) -> asyncio.Future[Any]:
         """Wait in line, then start the server.
@@ -151,7 +150,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         spawn = self._spawn_future
         try:
             options = self._gpu_checked(self.user_options if self.gpu_service_url else others_of(self.user_options))
-            refuse_return(self)
+            self._gpu_refuse_return()
         except web.HTTPError as error:
             spawn_errors.undo_failure_count(self, error)
             raise
@@ -167,6 +166,19 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         whole = spawn if hub_runs_it else future
         whole.add_done_callback(functools.partial(self._gpu_settled, start, hub_runs_it))
         return future
+
+    def _gpu_refuse_return(self) -> None:
+        """Raise a refusal if the service restarts this server on CPU, after its GPU was taken back, and its user has
+        signed out meanwhile.
+
+        Only the hub knows who is signed in: a sign-out between the stop and the restart finds no server, so the service
+        does not hear of it.
+        """
+        request = getattr(self.handler, "request", None)
+        ask = getattr(self.authenticator, "sign_on_return_problem", None)
+        is_return = request is not None and RETURNS_HEADER in request.headers
+        if is_return and ask is not None and (problem := ask(self.user)):
+            raise spawn_errors.refusal(problem, reason="signed-out", status=403)
 
     async def _gpu_run(self, start: Start, limit: float) -> Any:
         try:
@@ -196,18 +208,14 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     async def _gpu_launch(self, start: Start) -> Any:
         self._gpu_ran = True
         address = await maybe_future(super().start())
-        pid, pid_started = self._gpu_process()
-        await self._gpu_claim(start, Started(start.attempt, pid, pid_started))
+        answer = self._gpu_report_started(start, Started(start.attempt, *self._gpu_process()))
+        if answer is not None and start.grant is not None and start.grant.lease:  # CPU only needs no confirmation
+            await self._gpu_await_claim(start, answer)
         return address
 
-    async def _gpu_claim(self, start: Start, message: Started) -> None:
-        """Report the process to the service. Raises a refusal, which stops the server, if its lease is gone."""
-        answer = self._gpu_report_started(start, message)
-        if answer is None or start.grant is None or not start.grant.lease:
-            return  # CPU only needs no confirmation
-        await self._gpu_await_claim(start, answer)
-
     async def _gpu_await_claim(self, start: Start, answer: asyncio.Future[ServiceRefused | None]) -> None:
+        """Wait for the answer to the report of the process. Raises a refusal, which stops the server, if its lease is
+        gone."""
         await asyncio.wait({answer}, timeout=CLAIM_SECONDS)
         if not answer.done():
             answer.add_done_callback(functools.partial(self._gpu_claimed_late, start))
@@ -286,9 +294,11 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
                 if isinstance(state, ServiceAway):
                     self.log.warning("%s: starting CPU only without the GPU service: %s", self._log_name, state)
                     return None
-                grant = self._gpu_verdict(start, state)
-                if grant is not None:
-                    return grant
+                if state.answer == "admit" and state.grant is not None:
+                    return state.grant
+                if state.answer != "wait":
+                    start.over = True
+                    raise spawn_errors.place_ended(state, self._log_name)
                 await self._gpu_learn_titles(state)
                 report_waiting(start, state, service.titles)
                 state = await self._gpu_next(start, ask, updates)
@@ -296,15 +306,6 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
     async def _gpu_demands(self, start: Start) -> PodDemands | None:
         """Return what the pod of this start will require of a node. None if there is no pod or it is not known."""
         return None
-
-    def _gpu_verdict(self, start: Start, state: TicketStatus) -> LeaseGrant | None:
-        """Return the grant of an admitted ticket, or None if the ticket waits. Raises a refusal."""
-        if state.answer == "wait":
-            return None
-        if state.answer == "admit" and state.grant is not None:
-            return state.grant
-        start.over = True
-        raise spawn_errors.place_ended(state, self._log_name)
 
     async def _gpu_next(self, start: Start, ask: Ask, updates: asyncio.Queue[Update]) -> TicketStatus | ServiceAway:
         """Return the next status of this start, from the stream, or by asking if an update may have been missed."""
@@ -358,7 +359,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         """Remember the ticket, also of a start that was cancelled meanwhile: from now on the service knows it."""
         if not asked.cancelled() and asked.exception() is None:
             start.takes(asked.result())
-            self._gpu_settle_accepted(start)
+            self._gpu_settle_accepted(start.accepted)
 
     async def _gpu_learn_titles(self, state: TicketStatus) -> None:
         """Load the administrator's titles of the offers for the waiting page, if this hub has not loaded them yet."""
@@ -380,7 +381,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             self._gpu_in_background(self._gpu_confirm_left(start))
             return
         error = done.exception()
-        self._gpu_settle_accepted(start)
+        self._gpu_settle_accepted(start.accepted)
         failed = spawn_errors.explain_failure(error, start.offer, self.http_timeout)
         if start.ticket is None or start.over:
             return
@@ -401,7 +402,7 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
         await asyncio.sleep(CONFIRM_SECONDS)
         if self._gpu_hub_ends():
             return
-        self._gpu_settle_accepted(start)
+        self._gpu_settle_accepted(start.accepted)
         if start.ticket is not None and not start.over:
             self._gpu_report_ended(start, Ended(start.attempt, "left"))
 

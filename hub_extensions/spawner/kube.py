@@ -39,8 +39,7 @@ from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods.apply_request import CPU_ASK, apply
 from hub_extensions.spawner.pods.demands import pod_demands
 from hub_extensions.spawner.pods.launch import Launch
-from hub_extensions.spawner.pods.pod_events import events_of
-from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodManifest, PodSpawner, token_of
+from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodManifest, PodSpawner, events_of, token_of
 
 FORM_KEYS = (*OWN_KEYS, ALSO)  # fields of the spawn form that are ours
 LONGEST_KEY = 500  # characters of a form field's name that are kept
@@ -157,13 +156,14 @@ class GpuKubeSpawner(PodSpawner):
         theirs = {foreign(key, LONGEST_KEY): v for key, v in rest.items()}  # KubeSpawner logs those it does not know
         others = {**self._options_from_form(theirs), **others}
         options = self._gpu_parsed(UserOptions.from_form, ours, self.gpu_other_keys, others)
-        if callable(self.profile_list):
-            return self._gpu_checked_in_time(options)
-        self._gpu_check_profile(in_order(self.profile_list), options)
-        return options.to_dict()
 
-    async def _gpu_checked_in_time(self, options: UserOptions) -> dict[str, Any]:
-        await self._gpu_check_others(options)
+        async def checked_in_time() -> dict[str, Any]:
+            await self._gpu_check_others(options)
+            return options.to_dict()
+
+        if callable(self.profile_list):
+            return checked_in_time()
+        self._gpu_check_profile(in_order(self.profile_list), options)
         return options.to_dict()
 
     def gpu_form_without_offers(self) -> Any:
@@ -311,18 +311,15 @@ class GpuKubeSpawner(PodSpawner):
             return None
         self._gpu_remember()
         # a server that was running and is restarted by its node, such as after a reboot, is left alone
-        if status is None and self._gpu_start is None and not self._gpu_up and self._gpu_never_ran():
-            await self._gpu_clear_unfinished()
+        phase = ((self._gpu_last_pod or {}).get("status") or {}).get("phase")
+        if status is None and self._gpu_start is None and not self._gpu_up and phase == "Pending":
+            self.log.info("%s: a start of the hub before this one is not finished: its pod is deleted", self._log_name)
+            await self.gpu_delete_pod()  # its ticket creates a new one
             return 1
         if status is not None and self._gpu_up and self._gpu_end is None:
             self._gpu_end = self._gpu_end_state()
             self.log.warning("%s: %s: %s", self._log_name, self._gpu_end.reason, self._gpu_end.log_message)
         return status
-
-    async def _gpu_clear_unfinished(self) -> None:
-        """Delete a pod that was not scheduled when the previous hub ended. Its ticket creates a new one."""
-        self.log.info("%s: a start of the hub before this one is not finished: its pod is deleted", self._log_name)
-        await self.gpu_delete_pod()
 
     def _gpu_remember(self) -> None:
         reflector = self.pod_reflector
@@ -330,13 +327,12 @@ class GpuKubeSpawner(PodSpawner):
         if pod is not None:
             self._gpu_last_pod, self._gpu_pod_uid = pod, pod["metadata"]["uid"]
 
-    def _gpu_never_ran(self) -> bool:
-        pod = self._gpu_last_pod
-        return pod is not None and (pod.get("status") or {}).get("phase") == "Pending"
-
     def _gpu_end_state(self) -> PodState:
         events = events_of(self.event_reflector, self._gpu_pod_uid, fresh=True)
-        queue = _queue_of(self._gpu_last_pod)
+        # whose line the pod waited in, by its labels: a restarted hub knows only these
+        labels = ((self._gpu_last_pod or {}).get("metadata") or {}).get("labels") or {}
+        queues = (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL))
+        queue = next((name for name, label in queues if label in labels), "")
         now = datetime.now(timezone.utc)
         last = pod_state(self._gpu_last_pod, events, now=now, queue=queue) if self._gpu_last_pod else None
         if last is not None and (last.reason in LOST_REASONS or last.reason == "ended"):
@@ -371,9 +367,3 @@ class GpuKubeSpawner(PodSpawner):
         super().clear_state()
         self._gpu_lease = None
         self._gpu_up = False
-
-
-def _queue_of(pod: PodManifest | None) -> str:
-    """Return whose line a pod waited in, by its labels: ``Kueue``, ``KAI`` or "". A restarted hub knows only these."""
-    labels = ((pod or {}).get("metadata") or {}).get("labels") or {}
-    return next((who for who, label in (("Kueue", KUEUE_QUEUE_LABEL), ("KAI", KAI_QUEUE_LABEL)) if label in labels), "")

@@ -44,14 +44,10 @@ def away_page(path: str) -> Callable[[object], Callable[[Any], AwayAnswer | None
         asked = handler.get_argument("url", "").partition("?")[0]
         if asked != prefix and not asked.startswith(f"{prefix}/"):
             return None
-        if not is_for_program(asked.removeprefix(prefix).removeprefix("/"), handler.request.headers.get("Accept", "")):
-            return AwayAnswer((ENGLISH, *catalogues().values()))
+        accept, inner = handler.request.headers.get("Accept", ""), asked.removeprefix(prefix).removeprefix("/")
+        if "text/html" in accept or not ("application/json" in accept or inner.startswith(PROGRAMS)):
+            return AwayAnswer((ENGLISH, *catalogues().values()))  # a client that accepts HTML is a person
         handler.set_header("Content-Type", "application/json")
         return AwayAnswer(problem=dataclasses.asdict(Problem.of(explain("away"))))
 
     return lambda reader: of_page
-
-
-def is_for_program(asked: str, accept: str) -> bool:
-    """Whether a program requests this path of the service. A client that accepts HTML is a person."""
-    return "text/html" not in accept and ("application/json" in accept or asked.startswith(PROGRAMS))

@@ -18,7 +18,7 @@ import jinja2
 
 from hub_extensions.adapters.files.catalogues import catalogue_of
 from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceRefused, gpu_service
-from hub_extensions.core.messages import FormState, Notice, OfferState, Wait
+from hub_extensions.core.messages import FormState, OfferState, Wait
 from hub_extensions.core.messages.offer_texts import (
     card_share,
     default_title,
@@ -36,7 +36,6 @@ from hub_extensions.core.offers.user_options import NOTIFY
 from hub_extensions.core.queue.alternatives import smaller
 from hub_extensions.core.text import glossary
 from hub_extensions.core.text.reasons import Reason, explain, translated
-from hub_extensions.core.text.sentence_pieces import Pieces
 from hub_extensions.core.text.translation import ENGLISH, Catalogue, halves
 from hub_extensions.spawner.pages.overview import failed_view, last_user_options
 from hub_extensions.spawner.pages.reader import language_of_owner
@@ -181,10 +180,16 @@ def form_html(
     listed = {offer.id for offer in offers}
     wanted = [offer for offer in (*saved, *(state.last_offers if state else ())) if offer in listed]
     default = state.default_offer if state else None
-    chosen = wanted[0] if wanted else default if default in listed else _first_free(offers)
+    gpus = [offer for offer in offers if offer.id != CPU]
+    # if no GPU starts now, nothing is preselected and the user has to choose
+    first_free = next((offer.id for offer in gpus if offer.wait.now), None if gpus else CPU)
+    chosen = wanted[0] if wanted else default if default in listed else first_free
     also = [offer for offer in wanted[1:] if offer in saved and offer != chosen]
     as_of, peak = (state.as_of, state.peak_memory_bytes) if state else (None, None)
-    return _template("form.html").render(
+    forecasts = [offer.wait.as_of for offer in offers if offer.wait.as_of is not None and likely_text(offer.wait)]
+    oldest = min(forecasts, default=None)
+    running = state.gpu_servers if state else ()
+    return _template().render(
         t=t,
         rows=[_row(offer, offers, selected=offer.id == chosen, peak=peak, t=t) for offer in offers],
         nothing_free=None if chosen else _nothing_free(offers, t),
@@ -194,12 +199,12 @@ def form_html(
         as_of_clock=clock(as_of) if as_of else "",
         away_since=away_since,
         away_clock=clock(datetime.fromisoformat(away_since.replace("Z", "+00:00"))) if away_since else "",
-        likely_as_of=_likely_as_of(offers),
+        likely_as_of=None if oldest is None else (utc(oldest), clock(oldest)),
         caution=t(state.caution) if state else "",
         culling=culling_text(translated(state.rule, t) if state.rule else state.culling, t) if state else "",
-        held_by=_held_by(state.gpu_servers if state else (), t),
+        held_by=", ".join(t("server %1", name) if name else t("the default server") for name in running),
         halves=halves,
-        notices=[_notice(each, t) for each in (state.notices if state else ())],
+        notices=[(utc(each.at), clock(each.at), each.in_language(t)) for each in (state.notices if state else ())],
         notify_key=NOTIFY,
         failed=failed_view(state.failed, server, "", None, t) if state else None,
         gone=_gone(() if away_since else [each for each in saved if each not in listed], t, linked=linked),
@@ -221,15 +226,6 @@ def _gone(offers: Sequence[OfferId], t: Catalogue, *, linked: bool) -> str:
     if linked:
         return t("The link asks for %1: not offered to you now.", names)
     return t("You chose %1 last: not offered to you now.", names)
-
-
-def _notice(notice: Notice, t: Catalogue) -> tuple[str, str, Pieces]:
-    """Return the time of a notice in ISO form and as clock time, and its text."""
-    return utc(notice.at), clock(notice.at), notice.in_language(t)
-
-
-def _held_by(servers: Sequence[str], t: Catalogue) -> str:
-    return ", ".join(t("server %1", name) if name else t("the default server") for name in servers)
 
 
 def _known_offers(state: FormState | None, saved: tuple[OfferId, ...], *, away: bool) -> tuple[OfferState, ...]:
@@ -277,12 +273,6 @@ def _unknown(offer: OfferState, reason: Reason) -> OfferState:
     return OfferState(**{**known, "free": None, "wait": wait, "held_by_others": 0, "lost": 0})
 
 
-def _first_free(offers: Sequence[OfferState]) -> OfferId | None:
-    """Return the first GPU offer that starts now. None if no GPU is free; then the user has to choose."""
-    gpus = [offer for offer in offers if offer.id != CPU]
-    return next((offer.id for offer in gpus if offer.wait.now), None if gpus else CPU)
-
-
 def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
     """Suggest the line that is probably the shortest."""
     known = [offer for offer in offers if offer.id != CPU and offer.free is not None]
@@ -294,12 +284,6 @@ def _nothing_free(offers: Sequence[OfferState], t: Catalogue) -> NothingFree:
     theirs = any(offer.free for offer in known)  # free for users who are ahead in line
     sentence = t("No GPU starts now: others are ahead.") if theirs else t("No GPU is free now.")
     return NothingFree(sentence, join=(best.id, ", ".join(filter(None, words))))
-
-
-def _likely_as_of(offers: Sequence[OfferState]) -> tuple[str, str] | None:
-    """Return the time of the oldest forecast in the form, in ISO form and as clock time; None without a forecast."""
-    known = [offer.wait.as_of for offer in offers if offer.wait.as_of is not None and likely_text(offer.wait)]
-    return (utc(min(known)), clock(min(known))) if known else None
 
 
 def _row(
@@ -383,6 +367,8 @@ def _latest(offer: OfferState) -> float:
 
 
 @functools.cache
-def _template(name: str) -> jinja2.Template:
+def _template() -> jinja2.Template:
     loader = jinja2.FileSystemLoader(TEMPLATES)
-    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(name)
+    return jinja2.Environment(loader=loader, autoescape=True, undefined=jinja2.StrictUndefined).get_template(
+        "form.html"
+    )

@@ -17,7 +17,7 @@ from typing import Any
 from hub_extensions.adapters.files.catalogues import catalogues
 from hub_extensions.adapters.service.gpu_service import ServiceAway, ServiceCannotWrite
 from hub_extensions.core.cluster.pod_status import PodState
-from hub_extensions.core.messages import LeaseGrant, Problem, TicketStatus, Wait
+from hub_extensions.core.messages import LeaseGrant, Problem, TicketStatus
 from hub_extensions.core.messages.offer_texts import (
     MIG,
     age_step,
@@ -156,7 +156,7 @@ class Start:
 
 def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str]) -> None:
     """Add the event for a ticket that waits."""
-    offer = state.offer or start.offers[0]
+    offer, wait = state.offer or start.offers[0], state.wait
     gpu = {
         "state": "waiting",
         "position": state.position,
@@ -166,7 +166,7 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
         "why": {"reason": state.reason.reason, "params": dict(state.reason.params)},
         "since": utc(state.since),
         "simulated": state.simulated,
-        "wait": None if state.wait is None else _wait(state.wait),
+        "wait": None if wait is None else {**asdict(wait), "as_of": "" if wait.as_of is None else utc(wait.as_of)},
     }
 
     def texts(t: Catalogue) -> dict[str, Any]:
@@ -180,8 +180,8 @@ def report_waiting(start: Start, state: TicketStatus, titles: Mapping[str, str])
             "offer_title": title,
             "profile": _profile(offer, title),
             "reason": reason,
-            "likely": "" if state.wait is None else range_text(state.wait, t),
-            "at_most": "" if state.wait is None else at_most_text(state.wait, t),
+            "likely": "" if wait is None else range_text(wait, t),
+            "at_most": "" if wait is None else at_most_text(wait, t),
             "alternatives": [
                 {
                     "offer": other.id,
@@ -300,11 +300,6 @@ def report_pod(start: Start, state: PodState, titles: Mapping[str, str]) -> None
 def report_cluster_away(start: Start, reasons: tuple[Reason, ...], titles: Mapping[str, str]) -> None:
     """Add the event for a cluster that does not accept the server now, so that the start is retried."""
     report_pod(start, PodState("cluster-away", reasons), titles)
-
-
-def _wait(wait: Wait) -> dict[str, Any]:
-    """Return a forecast as values that can be written as JSON."""
-    return {**asdict(wait), "as_of": "" if wait.as_of is None else utc(wait.as_of)}
 
 
 def _change(state: TicketStatus) -> tuple[object, ...]:

@@ -83,24 +83,22 @@ class LocalQueue:
         self._logged = log_message
 
     async def _read_queue(self, api: Any) -> Mapping[str, Any] | None:
+        """Return the queue, or None if it does not exist."""
         read = CustomObjectsApi(api).get_namespaced_custom_object
         try:
             found: Mapping[str, Any] = await read(
                 GROUP, VERSION, self.namespace, "localqueues", self.name, _request_timeout=READ_SECONDS
             )
         except ApiException as error:
-            if self._is_missing(error):
+            try:
+                details = json.loads(error.body or "").get("details") or {}
+            except (ValueError, AttributeError):
+                raise error from None
+            # if the API does not know the kind at all, the answer does not name the queue
+            if error.status == 404 and details.get("name") == self.name:
                 return None
             raise
         return found
-
-    def _is_missing(self, error: ApiException) -> bool:
-        """Whether the queue does not exist. If the API does not know the kind at all, the answer does not name it."""
-        try:
-            details = json.loads(error.body or "").get("details") or {}
-        except (ValueError, AttributeError):
-            return False
-        return error.status == 404 and details.get("name") == self.name
 
 
 _QUEUES: dict[tuple[str, str], LocalQueue] = {}

@@ -24,8 +24,7 @@ from hub_extensions.spawner import spawn_errors
 from hub_extensions.spawner.pages.start_progress import Start, report_cluster_away, report_pod
 from hub_extensions.spawner.pods.api_rejections import ApiRejection, cluster_away, rejection_of
 from hub_extensions.spawner.pods.kueue import local_queue
-from hub_extensions.spawner.pods.pod_events import events_of
-from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodSpawner
+from hub_extensions.spawner.pods.pod_spawner import CLUSTER_ERRORS, PodSpawner, events_of
 
 POLL_SECONDS = 0.5  # time between looks at the pod
 GONE_SECONDS = 10.0

@@ -1,10 +1,12 @@
-"""Create, find and delete a server's pod by KubeSpawner, and restart KubeSpawner's watch if it has ended."""
+"""Create, find and delete a server's pod by KubeSpawner, read its events, and restart KubeSpawner's watch if it has
+ended."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping
+import weakref
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from aiohttp import ClientError
@@ -26,6 +28,10 @@ LEFT_OVER_SECONDS = (CONFIRM_SECONDS, 30.0)
 CLUSTER_ERRORS = (ApiException, ClientError, ConnectionError, asyncio.TimeoutError)
 
 PodManifest = Mapping[str, Any]
+
+EVENTS_SECONDS = 1.0  # the index of events by pod is rebuilt at most this often
+
+_BY_POD: weakref.WeakKeyDictionary[Any, tuple[float, dict[str, list[Mapping[str, Any]]]]] = weakref.WeakKeyDictionary()
 
 
 class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyterhub and kubespawner are untyped
@@ -171,6 +177,24 @@ class PodSpawner(GpuSpawnerMixin, KubeSpawner):  # type: ignore[misc]  # jupyter
 def token_of(pod: PodManifest) -> str:
     """Return the token of the launch that created a pod; "" if it was created without us."""
     return str((pod["metadata"].get("annotations") or {}).get(START_ANNOTATION) or "")
+
+
+def events_of(reflector: Any, uid: str, *, fresh: bool = False) -> Sequence[Mapping[str, Any]]:
+    """Return the events of one pod by its uid, because an earlier pod of the same name has its own events (T20).
+
+    Args:
+        fresh: read the events now. Otherwise they may be `EVENTS_SECONDS` old.
+    """
+    if reflector is None or not uid:
+        return ()
+    now = asyncio.get_running_loop().time()
+    at, by_pod = _BY_POD.get(reflector, (float("-inf"), {}))
+    if fresh or now - at >= EVENTS_SECONDS:
+        by_pod = {}
+        for event in list(reflector.resources.values()):
+            by_pod.setdefault((event.get("involvedObject") or {}).get("uid") or "", []).append(event)
+        _BY_POD[reflector] = (now, by_pod)
+    return by_pod.get(uid, ())
 
 
 def _has_ended(reflector: Any) -> bool:
