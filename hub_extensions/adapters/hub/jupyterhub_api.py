@@ -203,7 +203,11 @@ class HubApi:
         found = _server_in(await self._one_user(user, _START), server)
         if found is not None and found.pending == "spawn":
             return False
-        body = dict(options) if await self._takes_whole_body() else {"user_options": dict(options)}
+        # JupyterHub 5 takes the whole body as the options; checked again after each absence, as the hub may be upgraded
+        if self._whole_body is None:
+            major = (await self._version()).partition(".")[0]
+            self._whole_body = major.isdigit() and int(major) < 6
+        body = dict(options) if self._whole_body else {"user_options": dict(options)}
         headers = {RETURNS_HEADER: "1"} if returns else {}
         answer = await self._ask(_START, "POST", _server_path(user, server), body=body, headers=headers)
         if answer.code not in (201, 202):
@@ -309,13 +313,6 @@ class HubApi:
 
     async def _version(self) -> str:
         return str(_mapping(_parsed(await self._ask(_UP, "GET", "/"))).get("version", ""))
-
-    async def _takes_whole_body(self) -> bool:
-        # JupyterHub 5 takes the whole body as the options; checked again after each absence, as the hub may be upgraded
-        if self._whole_body is None:
-            major = (await self._version()).partition(".")[0]
-            self._whole_body = major.isdigit() and int(major) < 6
-        return self._whole_body
 
     async def _one_user(self, name: str, purpose: _Purpose) -> Mapping[str, Any] | None:
         answer = await self._ask(purpose, "GET", f"/users/{_quoted(name)}")

@@ -405,7 +405,9 @@ def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, 
     for each in series:
         by_field[FIELDS[each.metric][0]].append(each)
     engine = _agreed(by_field[Field.ENGINE], now)
-    card = _agreed([each for each in by_field[Field.CARD] if _is_of_the_card(each)], now)
+    # series of single programs have the pod's uid, and are 0 if unknown: only those of the whole card count
+    of_a_part = {"vgpu", "pod_uid", "GPU_I_ID"}
+    card = _agreed([each for each in by_field[Field.CARD] if not of_a_part & each.labels.keys()], now)
     first = card if engine == "none" else engine
     if isinstance(first, str):
         return first
@@ -421,11 +423,6 @@ def _of_device(series: Sequence[MetricSeries], uuid: str, factor: float | None, 
     memory = _agreed(by_field[Field.MEMORY], now, same=MOST_BYTES)
     size = None if isinstance(memory, str) else int(memory[1])
     return DcgmUse(uuid, first[0], used, counters=None if counters == Counters() else counters, memory_bytes=size)
-
-
-def _is_of_the_card(series: MetricSeries) -> bool:
-    """Whether a series measures the whole card. Series of single programs have the pod's uid, and are 0 if unknown."""
-    return "vgpu" not in series.labels and "pod_uid" not in series.labels and "GPU_I_ID" not in series.labels
 
 
 def _agreed(found: Sequence[MetricSeries], now: datetime, same: float = SAME_PERCENT) -> tuple[datetime, float] | str:

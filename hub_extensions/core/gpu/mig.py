@@ -186,7 +186,10 @@ def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
         if item.start not in row.starts:
             return f"{item.profile} cannot start at {item.start}: it can at {_listed(row.starts)}."
         rows.append(row)
-    return _overlap(placed, rows) or _counted(table, rows)
+    for (before, row), after in zip(zip(placed, rows, strict=True), placed[1:], strict=False):
+        if before.start + row.memory_slices > after.start:
+            return f"{before.profile} at {before.start} and {after.profile} at {after.start} overlap."
+    return _counted(table, rows)
 
 
 def legal(table: GpuTable, layout: Iterable[Placed]) -> bool:
@@ -221,12 +224,16 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
     """
     standing = list(existing)
     made = []
+
+    def room_left(option: Placed) -> int:
+        return sum(len(fits(table, row.name, [*standing, option])) for row in table.rows)
+
     for name in profiles:
         starts = fits(table, name, standing)
         if not starts:
             raise DoesNotFit(_no_room(table, name, standing))
         options = [Placed(start, MigProfile.parse(name).name) for start in starts]
-        best = max(options, key=lambda option: (_room_left(table, [*standing, option]), -option.start))
+        best = max(options, key=lambda option: (room_left(option), -option.start))
         standing.append(best)
         made.append(best)
     return tuple(made)
@@ -277,14 +284,6 @@ def _arrange(table: GpuTable, rows: Sequence[ProfileRow], layout: tuple[Placed, 
     return None
 
 
-def _overlap(placed: Sequence[Placed], rows: Sequence[ProfileRow]) -> str | None:
-    for index in range(1, len(placed)):
-        before = placed[index - 1]
-        if before.start + rows[index - 1].memory_slices > placed[index].start:
-            return f"{before.profile} at {before.start} and {placed[index].profile} at {placed[index].start} overlap."
-    return None
-
-
 def _counted(table: GpuTable, rows: Sequence[ProfileRow]) -> str | None:
     slices = sum(row.compute_slices for row in rows)
     if slices > table.compute_slices:
@@ -299,10 +298,6 @@ def _counted(table: GpuTable, rows: Sequence[ProfileRow]) -> str | None:
     if greedy is not None and any(other.minus != "me" for other in profiles if other != greedy):
         return f"{greedy.name} takes every media engine: only profiles ending in -me can stand beside it."
     return None
-
-
-def _room_left(table: GpuTable, layout: Sequence[Placed]) -> int:
-    return sum(len(fits(table, row.name, layout)) for row in table.rows)
 
 
 def _no_room(table: GpuTable, name: str, standing: Sequence[Placed]) -> str:

@@ -207,14 +207,24 @@ def derive_offers(
             pools.setdefault(OfferId(device.pool), []).append(device)
     offers = [cpu_offer()]
     for pool, members in pools.items():
-        offers.append(_of_pool(pool, members, sm_of_product or _unknown, access))
+        offers.append(_of_pool(pool, members, sm_of_product or (lambda product: None), access))
         offers.extend(_fraction(pool, members, share_of(value), access) for value in config.fractions.get(pool, ()))
     return arranged((offer for offer in offers if not config.hides(offer.id)), config)
 
 
 def arranged(offers: Iterable[GpuOffer], config: OfferConfig) -> tuple[GpuOffer, ...]:
     """Return offers with the administrator's texts and with plain names, in the form's order."""
-    ordered = sorted((_with_admin_texts(offer, config) for offer in offers), key=_order)
+    kinds = [OfferKind.MIG, OfferKind.FRACTION, OfferKind.WHOLE, OfferKind.CPU]
+    with_texts = (
+        replace(
+            offer,
+            title=config.titles.get(offer.id, offer.title),
+            description=config.descriptions.get(offer.id, offer.description),
+            groups=config.groups_of(offer.id),
+        )
+        for offer in offers
+    )
+    ordered = sorted(with_texts, key=lambda offer: (kinds.index(offer.kind), size_of(offer), offer.id))
     names = {offer.id: _name_by_size(offer) for offer in ordered}
     several = {name for name, count in Counter(names.values()).items() if count > 1}
     plain = {offer for offer, name in names.items() if name not in several and offer not in config.titles}
@@ -417,23 +427,6 @@ def _fraction(pool: OfferId, devices: Sequence[Device], share: int, access: Acce
     )
 
 
-def _with_admin_texts(offer: GpuOffer, config: OfferConfig) -> GpuOffer:
-    return replace(
-        offer,
-        title=config.titles.get(offer.id, offer.title),
-        description=config.descriptions.get(offer.id, offer.description),
-        groups=config.groups_of(offer.id),
-    )
-
-
-def _order(offer: GpuOffer) -> tuple[int, tuple[float, int, int], str]:
-    return (
-        [OfferKind.MIG, OfferKind.FRACTION, OfferKind.WHOLE, OfferKind.CPU].index(offer.kind),
-        size_of(offer),
-        offer.id,
-    )
-
-
 def named_size(offer: OfferId) -> tuple[int, int]:
     """Return compute slices and GB in a MIG profile's name, to order offers of unknown size; (0, 0) without MIG."""
     if offer.base in ("", GPU, GPU_SHARED):
@@ -451,10 +444,6 @@ def _least(values: Iterable[int | None]) -> int | None:
 def _product(devices: Sequence[Device]) -> str:
     products = {device.product for device in devices}
     return products.pop() if len(products) == 1 else ""
-
-
-def _unknown(product: str) -> int | None:
-    return None
 
 
 # Ids and shares
