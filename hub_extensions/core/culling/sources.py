@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hub_extensions.core.gpu.dcgm import WHY, Measured, measures
+from hub_extensions.core.messages import OfferEvidence
 from hub_extensions.core.offers.offer_id import OfferId
 
 WHO: Mapping[str, str] = {
@@ -61,26 +62,6 @@ class Outlook:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferSource:
-    """The source of measurements of an offer's GPUs.
-
-    Attributes:
-        source: as in `DeviceSample`, or ``report``; ``none`` if nothing measures them.
-        leases: servers that have such a GPU. measured: those of them whose use is known.
-        age: of the oldest of their figures.
-        reason: a key of `TEXTS` or `WHY`. text: its sentence, with what to do.
-    """
-
-    offer: OfferId
-    source: str
-    leases: int
-    measured: int
-    age: timedelta | None
-    reason: str
-    text: str
-
-
 def outlook_of_pool(
     pool: OfferId,
     nodes: Collection[str],
@@ -107,14 +88,21 @@ def outlook_of_pool(
     return Outlook("dcgm")
 
 
-def source_of(offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, *, shared: bool) -> OfferSource:
-    """Return the source of an offer's measurements, from the figures of its servers or else from the outlook."""
+def source_of(
+    offer: OfferId, figures: Sequence[LeaseFigure], outlook: Outlook, *, shared: bool, since: datetime
+) -> OfferEvidence:
+    """Return the source of an offer's measurements, from the figures of its servers or else from the outlook.
+
+    Args:
+        since: when this state began.
+    """
     known = [each for each in figures if each.source != "none"]
     sources = Counter(each.source for each in known)
     source = sources.most_common(1)[0][0] if known else "none" if figures else outlook.source
     ages = [each.age for each in known if each.age is not None]
+    oldest = max(ages).total_seconds() if ages else None
     reason = _reason(figures, known, outlook, shared)
-    return OfferSource(offer, source, len(figures), len(known), max(ages, default=None), reason, text_of(reason))
+    return OfferEvidence(offer, source, len(figures), len(known), oldest, since, reason, text_of(reason))
 
 
 def text_of(reason: str) -> str:

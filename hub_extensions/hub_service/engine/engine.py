@@ -50,9 +50,9 @@ from hub_extensions.hub_service.engine.uses.usage import missing_uses
 from hub_extensions.hub_service.engine.views import admin_view, lease_view, overview, presenters
 from hub_extensions.hub_service.engine.views.cull_audit import culled_servers
 from hub_extensions.hub_service.engine.views.lease_view import LeaseUse
-from hub_extensions.hub_service.engine.views.offer_sources import OfferSources
+from hub_extensions.hub_service.engine.views.offer_sources import offer_sources
 from hub_extensions.hub_service.engine.views.server_view import ServerView
-from hub_extensions.hub_service.engine.views.usage_days import UsageDays
+from hub_extensions.hub_service.engine.views.usage_days import is_current, usage_days
 from hub_extensions.hub_service.setup.settings import Settings
 
 if TYPE_CHECKING:
@@ -110,15 +110,15 @@ class Engine:
         self.servers = ServerView(state, transaction, self.culler)
         self.returns = Returns(state, transaction, hub, self.queue.rights)
         self.failed_stops = FailedStops(state, transaction, self.culler, self.watcher)
-        self.sources = OfferSources(self.culler)
         self.notifier = Notifier(state, transaction, settings)
         self.reconciler = Reconciler(state, transaction, hub, self.watcher, apart)
         self.forecaster = Forecaster(state, store, transaction, calculator or ForecastWorker(), self.queue)
-        self.usage_days = UsageDays(state, store)
         self.admin_orders = AdminOrders(state, transaction, self.culler, self.cluster_leases)
         self._loops: list[asyncio.Task[None]] = []
         self._failed_at: float | None = None
         self._port_problem = ""
+        self._sources: dict[OfferId, messages.OfferEvidence] = {}
+        self._days: dict[Span, Days] = {}
 
     @classmethod
     async def open(
@@ -189,7 +189,7 @@ class Engine:
     async def _ask_prometheus(self) -> None:
         while True:
             await self.dcgm.refresh()
-            self.sources.info()  # it remembers since when each source has been the same
+            self.offer_sources()  # it remembers since when each source has been the same
             await asyncio.sleep(ASK_EVERY)
 
     async def _read_policies(self) -> None:
@@ -490,8 +490,18 @@ class Engine:
         )
 
     async def days(self, span: Span) -> Days:
-        """Return the figures of the last day, week or month."""
-        return await self.usage_days.days(span)
+        """Return the figures of the last day, week or month, of now or of at most a minute ago."""
+        now = self.state.clock.utc_now()
+        if not is_current(self._days.get(span), now):
+            past = await self.store.uses_since(now - span.length)
+            self._days[span] = await usage_days(self.state, past, span, now)
+        return self._days[span]
+
+    def offer_sources(self) -> tuple[messages.OfferEvidence, ...]:
+        """Return what measures the use of each offer's GPUs, for administrators."""
+        found = offer_sources(self.state, self.culler, self._sources)
+        self._sources.update(found)
+        return tuple(found.values())
 
     async def leases(self) -> tuple[messages.LeaseInfo, ...]:
         """Return all leases that have not ended, for administrators."""
@@ -566,7 +576,7 @@ class Engine:
             prometheus=self.dcgm.status(),
             prometheus_up=self.dcgm.answers(),
             port=self._port_problem or "the service's own",
-            evidence=self.sources.info(),
+            evidence=self.offer_sources(),
             notices=self.notifier.status(),
             notices_sent=self.notifier.sent(),
             policy_file=self.state.policies.status(),

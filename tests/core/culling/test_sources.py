@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -11,6 +11,7 @@ from hub_extensions.core.gpu.dcgm import WHY, Measured
 from hub_extensions.core.offers.offer_id import OfferId
 
 SMALL = OfferId("mig-1g.5gb")
+NOON = datetime(2026, 1, 5, 12, tzinfo=timezone.utc)
 NOW, LATER = timedelta(seconds=4), timedelta(seconds=40)
 DCGM = Outlook("dcgm")
 KNOWN, OLDER = LeaseFigure("dcgm", NOW), LeaseFigure("dcgm", LATER)
@@ -40,10 +41,11 @@ KINDS = {Measured(frozenset({"a"}), "1g.5gb")}
 def test_an_offers_evidence_has_a_name_an_age_and_a_sentence(
     figures: list[LeaseFigure], outlook: Outlook, shared: bool, source: str, measured: int, reason: str
 ) -> None:
-    found = source_of(SMALL, figures, outlook, shared=shared)
+    found = source_of(SMALL, figures, outlook, shared=shared, since=NOON)
     assert (found.source, found.leases, found.measured, found.reason) == (source, len(figures), measured, reason)
     assert found.text[0].isupper() and found.text.endswith(".") and source in WHO
-    assert found.age == max((each.age for each in figures if each.age), default=None)
+    oldest = max((each.age for each in figures if each.age), default=None)
+    assert (found.age_seconds, found.since) == (oldest and oldest.total_seconds(), NOON)
 
 
 @pytest.mark.parametrize(

@@ -185,12 +185,12 @@ async def test_who_can_start_is_admitted_where_a_ticket_or_a_lease_was_written(t
 
 
 def evidence(r: Any, offer: str = SMALL) -> Any:
-    return next(each for each in r.engine.sources.info() if each.offer == offer)
+    return next(each for each in r.engine.offer_sources() if each.offer == offer)
 
 
 async def test_an_offer_says_who_measures_it_how_much_of_it_and_since_when(tmp_path: Path) -> None:
     async with four(tmp_path) as r:
-        assert [each.offer for each in r.engine.sources.info()] == [SMALL, LARGE]
+        assert [each.offer for each in r.engine.offer_sources()] == [SMALL, LARGE]
         found, since = evidence(r), r.hands.wall
         assert (found.source, found.leases, found.measured, found.reason) == ("nvml", 1, 1, "measured")
         assert (found.age_seconds, found.since) == (0.0, since)

@@ -249,6 +249,7 @@ class Tickets:
 
         Args:
             user: None if an administrator ends the ticket of another user.
+            why: the words of the administrator; may be empty.
 
         Raises:
             Refused: 404 if the user has no such ticket; 409 if its server is already starting.
@@ -259,7 +260,10 @@ class Tickets:
                 raise Refused.because(404, explain("not-your-ticket"), "ticket")
             if ticket.state is TicketState.ADMITTED:
                 raise Refused.because(409, explain("starting"), "ticket")
-            reason = presenters.why_left(user, why)
+            reason = explain("left" if user else "ended-by-admin", log_message="left by the API")
+            if user is None and why:
+                log_message = f"taken out of the line: {why}"
+                reason = explain("ended-by-admin-because", why=why, log_message=log_message)
             who = "user" if user else f"admin {admin}".strip()
             await transaction.end_ticket(ticket, Event.LEFT, reason, actor=who)
 

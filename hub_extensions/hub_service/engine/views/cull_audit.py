@@ -31,27 +31,21 @@ def warned_rows(
     state: State, grounds: Grounds, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
 ) -> tuple[JournalRow, ...]:
     """Return a row for each server whose warning begins now: why, until when, and whether a page shows it."""
-    new = [(seen, decision) for facts, seen, decision in judged if seen.warned is not None and facts.warned is None]
-    return tuple(_warned(state, grounds, seen, decision) for seen, decision in new)
-
-
-def _warned(state: State, grounds: Grounds, facts: ServerFacts, decision: CullDecision) -> JournalRow:
-    stops = decision.stops_at
-    ends = None if stops is None else explain("it-stops-at", at=state.clock.wall(stops))
-    others = other_ends(decision, state.policy_of(facts.user, facts.offer), state.clock)
-    beside = [each for other in others for each in (explain("else-stops-at", at=other.at), other.reason)]
-    known = (*grounds(facts, state.leases.get(facts.lease or "")), _shown(state, facts))
-    about = (facts.lease, facts.user, facts.server)
-    why = [each for each in (decision.reason, ends, *beside) if each]
-    return JournalRow.because(state.clock.utc_now(), WARNED, about, why, SERVICE, known)
-
-
-def _shown(state: State, facts: ServerFacts) -> Reason:
-    """Return whether the warning could reach the server. The row of the stop names the pages that have shown it."""
-    known = state.reports.get((facts.user, facts.server))
-    if known is None:
-        return explain("seen-not-shown")
-    return explain("seen-shown", age=state.clock.now() - known[1])
+    rows = []
+    for before, facts, decision in judged:
+        if facts.warned is None or before.warned is not None:
+            continue
+        ends = None if decision.stops_at is None else explain("it-stops-at", at=state.clock.wall(decision.stops_at))
+        others = other_ends(decision, state.policy_of(facts.user, facts.offer), state.clock)
+        beside = [each for other in others for each in (explain("else-stops-at", at=other.at), other.reason)]
+        why = [each for each in (decision.reason, ends, *beside) if each]
+        # whether the warning could reach the server; the row of the stop names the pages that have shown it
+        known = state.reports.get((facts.user, facts.server))
+        shown = explain("seen-not-shown") if known is None else explain("seen-shown", age=state.clock.now() - known[1])
+        seen = (*grounds(facts, state.leases.get(facts.lease or "")), shown)
+        about = (facts.lease, facts.user, facts.server)
+        rows.append(JournalRow.because(state.clock.utc_now(), WARNED, about, why, SERVICE, seen))
+    return tuple(rows)
 
 
 def kept_row(
@@ -76,28 +70,29 @@ async def culled_servers(
 
     Servers are judged in batches between which other tasks run; a server that ends meanwhile is left out.
     """
-    looked = [_culled_server(state, facts, decide(facts), grounds) async for facts in in_batches(state.facts.values())]
+    looked, wall = list[messages.CulledServer](), state.clock.wall
+    async for facts in in_batches(state.facts.values()):
+        decision = decide(facts)
+        would = decision.would or decision
+        looked.append(
+            messages.CulledServer(
+                user=facts.user,
+                server=facts.server,
+                offer=facts.offer,
+                action=would.action.value,
+                enforced=decision.would is None,
+                cause=would.cause.value if would.cause else "",
+                stops_at=wall(would.stops_at) if would.stops_at else None,
+                ends_at=wall(would.latest) if would.latest else None,
+                reason=would.reason.message if would.reason else "",
+                rule=state.rule_of(facts.user, facts.offer),
+                evidence=as_text(grounds(facts, state.leases.get(facts.lease or "")), ", "),
+                others=other_ends(would, state.policy_of(facts.user, facts.offer), state.clock),
+            )
+        )
     found = [each for each in looked if (each.user, each.server) in state.facts]
     with_end = sorted(
         (each for each in found if each.stops_at is not None), key=lambda each: (each.stops_at, each.user, each.server)
     )
     without = sorted((each for each in found if each.stops_at is None), key=lambda each: (each.user, each.server))
     return (*with_end, *without)
-
-
-def _culled_server(state: State, facts: ServerFacts, decision: CullDecision, grounds: Grounds) -> messages.CulledServer:
-    would, wall = decision.would or decision, state.clock.wall
-    return messages.CulledServer(
-        user=facts.user,
-        server=facts.server,
-        offer=facts.offer,
-        action=would.action.value,
-        enforced=decision.would is None,
-        cause=would.cause.value if would.cause else "",
-        stops_at=wall(would.stops_at) if would.stops_at else None,
-        ends_at=wall(would.latest) if would.latest else None,
-        reason=would.reason.message if would.reason else "",
-        rule=state.rule_of(facts.user, facts.offer),
-        evidence=as_text(grounds(facts, state.leases.get(facts.lease or "")), ", "),
-        others=other_ends(would, state.policy_of(facts.user, facts.offer), state.clock),
-    )

@@ -2,92 +2,68 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Mapping
+from dataclasses import replace
 
 from hub_extensions.core import messages
-from hub_extensions.core.culling.sources import LeaseFigure, OfferSource, Outlook, outlook_of_pool, source_of
+from hub_extensions.core.culling.sources import LeaseFigure, Outlook, outlook_of_pool, source_of
 from hub_extensions.core.gpu.devices import WHOLE
-from hub_extensions.core.offers.model import GpuOffer
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.offers.pod_request import ALONE, Mechanism
 from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.hub_service.engine.state.state import State
 from hub_extensions.hub_service.engine.stops.server_evidence import ServerEvidence
 
 HELD = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
 
 
-class OfferSources:
-    """The sources of measurements by offer, from `ServerEvidence`."""
+def offer_sources(
+    state: State, evidence: ServerEvidence, before: Mapping[OfferId, messages.OfferEvidence]
+) -> dict[OfferId, messages.OfferEvidence]:
+    """Return the source of each offer with a GPU.
 
-    def __init__(self, evidence: ServerEvidence) -> None:
-        self.evidence = evidence
-        self.state = evidence.state
-        self.dcgm = evidence.dcgm
-        self._since: dict[OfferId, tuple[tuple[str, str], datetime]] = {}
-
-    def info(self) -> tuple[messages.OfferEvidence, ...]:
-        """Return the source of each offer with a GPU."""
-        found = [self._source(offer) for offer in self.state.offers if offer.pool]
-        return tuple(
-            messages.OfferEvidence(
-                offer=each.offer,
-                source=each.source,
-                leases=each.leases,
-                measured=each.measured,
-                age_seconds=None if each.age is None else each.age.total_seconds(),
-                since=self._begun(each),
-                reason=each.reason,
-                text=each.text,
-            )
-            for each in found
-        )
-
-    def _begun(self, source: OfferSource) -> datetime:
-        """Return since when the source is the same, as far as this service has seen."""
-        kind = (source.source, source.reason)
-        known = self._since.get(source.offer)
-        if known is None or known[0] != kind:
-            known = self._since[source.offer] = (kind, self.state.clock.utc_now())
-        return known[1]
-
-    def _source(self, offer: GpuOffer) -> OfferSource:
-        leases = [each for each in self.state.leases.values() if each.offer == offer.id and each.state in HELD]
-        figures = [self._figure(lease) for lease in leases]
-        pool = self.state.cluster.survey.pools.get(OfferId(offer.pool)) if self.state.cluster is not None else None
+    Args:
+        before: the last answer for each offer, from which the time is taken since when the source is the same.
+    """
+    found: dict[OfferId, messages.OfferEvidence] = {}
+    for offer in (each for each in state.offers if each.pool):
+        leases = [each for each in state.leases.values() if each.offer == offer.id and each.state in HELD]
+        figures = [_figure(state, evidence, lease) for lease in leases]
+        pool = state.cluster.survey.pools.get(OfferId(offer.pool)) if state.cluster is not None else None
         shared = offer.share != WHOLE or (pool is not None and (pool.mechanism not in ALONE or pool.replicas > 1))
-        return source_of(offer.id, figures, self._outlook(OfferId(offer.pool)), shared=shared)
+        outlook, now = _outlook(state, evidence, OfferId(offer.pool)), state.clock.utc_now()
+        source = source_of(offer.id, figures, outlook, shared=shared, since=now)
+        last = before.get(offer.id, source)
+        is_same = (last.source, last.reason) == (source.source, source.reason)
+        found[offer.id] = replace(source, since=last.since) if is_same else source
+    return found
 
-    def _figure(self, lease: Lease) -> LeaseFigure:
-        sample = self.evidence.sample_of(lease)
-        why = self.dcgm.why_not(lease)
-        if sample is None or sample.used_percent is None:
-            use = self.dcgm.use(lease)
-            if use is not None and use.card_percent is not None:
-                return LeaseFigure("none", why="shared")
-            return LeaseFigure("none", why=why)
-        return LeaseFigure(
-            sample.source, self.state.clock.utc_now() - sample.at, why if sample.source == "report" else ""
-        )
 
-    def _outlook(self, pool: OfferId) -> Outlook:
-        if self.state.on_cluster:
-            return self._of_pool(pool)
-        devices = [
-            each.device.uuid for each in self.state.devices.values() if each.present and each.device.pool == pool
-        ]
-        samples = [sample for uuid in devices if (sample := self.state.samples.get(uuid)) is not None]
-        measured = [sample.source for sample in samples if sample.used_percent is not None]
-        if measured:
-            return Outlook(measured[0])
-        if not samples or any(sample.source != "none" for sample in samples):
-            return Outlook("none", "not-read")
-        return Outlook("none", "not-told") if self.dcgm.prometheus is None else Outlook("dcgm")
+def _figure(state: State, evidence: ServerEvidence, lease: Lease) -> LeaseFigure:
+    sample = evidence.sample_of(lease)
+    why = evidence.dcgm.why_not(lease)
+    if sample is None or sample.used_percent is None:
+        use = evidence.dcgm.use(lease)
+        is_shared = use is not None and use.card_percent is not None
+        return LeaseFigure("none", why="shared" if is_shared else why)
+    return LeaseFigure(sample.source, state.clock.utc_now() - sample.at, why if sample.source == "report" else "")
 
-    def _of_pool(self, pool: OfferId) -> Outlook:
-        found = self.state.cluster.survey.pools if self.state.cluster is not None else {}
+
+def _outlook(state: State, evidence: ServerEvidence, pool: OfferId) -> Outlook:
+    """Return what would measure a server that starts in this pool now."""
+    dcgm = evidence.dcgm
+    if state.on_cluster:
+        found = state.cluster.survey.pools if state.cluster is not None else {}
         nodes = {count.node for count in found[pool].nodes} if pool in found else set()
         every = {count.node for each in found.values() for count in each.nodes}
-        asked, answers = self.dcgm.prometheus is not None, self.dcgm.away_since is None
+        asked, answers = dcgm.prometheus is not None, dcgm.away_since is None
         by_claim = pool in found and found[pool].mechanism is Mechanism.DRA
-        kinds = self.dcgm.kinds
-        return outlook_of_pool(pool, nodes, every, kinds, asked=asked, answers=answers, by_claim=by_claim)
+        return outlook_of_pool(pool, nodes, every, dcgm.kinds, asked=asked, answers=answers, by_claim=by_claim)
+    devices = [each.device.uuid for each in state.devices.values() if each.present and each.device.pool == pool]
+    samples = [sample for uuid in devices if (sample := state.samples.get(uuid)) is not None]
+    measured = [sample.source for sample in samples if sample.used_percent is not None]
+    if measured:
+        return Outlook(measured[0])
+    if not samples or any(sample.source != "none" for sample in samples):
+        return Outlook("none", "not-read")
+    return Outlook("none", "not-told") if dcgm.prometheus is None else Outlook("dcgm")

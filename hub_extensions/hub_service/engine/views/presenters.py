@@ -68,7 +68,11 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
         closing: what is closed in its pool; `None` if nothing is.
     """
     offer = stands.offer
-    closed = None if closing is None or stands.free is None else _offer_closing(stands.free, stands.total, closing)
+    closed = None
+    if closing is not None and stands.free is not None:
+        # on a cluster, the total does not include what is closed; on a machine, it does
+        everything = stands.free == 0 and (not stands.total or closing.count >= stands.total)
+        closed = OfferClosing(closing.count, everything, closing.since, closing.why)
     told = wait(stands.wait)
     if closed is not None and closed.all:  # it begins when the pool is opened again, at an unknown time
         told = wait(unknown(explain("offer-closed")))
@@ -102,12 +106,6 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
         name=offer.name,
         closed=closed,
     )
-
-
-def _offer_closing(free: int, total: int | None, closing: Closing) -> OfferClosing:
-    """Convert what is closed. On a cluster, `total` does not include it; on a machine, it does."""
-    everything = free == 0 and (not total or closing.count >= total)
-    return OfferClosing(closing.count, everything, closing.since, closing.why)
 
 
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
@@ -298,15 +296,3 @@ def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolIn
 def notices(rows: Iterable[NoticeRow]) -> tuple[Notice, ...]:
     """Convert the notices for the next page."""
     return tuple(Notice(each.at, each.server, each.text, each.reasons) for each in rows)
-
-
-def why_left(user: str | None, why: str) -> Reason:
-    """Return why a ticket left the line.
-
-    Args:
-        user: the user who left it; `None` if an administrator ended it.
-        why: the words of the administrator; may be empty.
-    """
-    if user is None and why:
-        return explain("ended-by-admin-because", why=why, log_message=f"taken out of the line: {why}")
-    return explain("left" if user else "ended-by-admin", log_message="left by the API")
