@@ -42,13 +42,23 @@ class Curve:
         self.values, self.masses = lives, masses
         self._sure = np.concatenate((np.zeros(1), masses.cumsum()))
 
-    def beyond(self, age: float) -> float:
-        """Return the probability that a life is longer than this."""
-        return float(self._sure[-1] - self._sure[self.values.searchsorted(age, side="right")])
+    @property
+    def total(self) -> float:
+        """The sum of the probabilities."""
+        return float(self._sure[-1])
 
-    def lives(self, points: FloatArray, age: float | FloatArray) -> FloatArray:
-        """Return the quantiles, at points from 0 to 1, of the lives longer than `age`; there must be one."""
-        below = self._sure[self.values.searchsorted(age, side="right")]
+    def up_to(self, ages: FloatArray) -> FloatArray:
+        """Return the probabilities that a life is not longer than each age."""
+        found: FloatArray = self._sure[self.values.searchsorted(ages, side="right")]
+        return found
+
+    def lives(self, points: FloatArray, below: FloatArray) -> FloatArray:
+        """Return quantiles of the lives that are longer than an age.
+
+        Args:
+            points: from 0 to 1.
+            below: the probability of a life up to the age; less than `total`.
+        """
         at = self._sure[1:].searchsorted(below + points * (self._sure[-1] - below), side="right")
         found: FloatArray = self.values[np.minimum(at, len(self.values) - 1)]
         return found

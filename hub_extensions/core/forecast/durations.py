@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from hub_extensions.core.forecast.curves import Curve, FloatArray, PastUse, PoolCurves
 
 Seed = int | Sequence[int]
+Flags = NDArray[np.bool_]
+Places = NDArray[np.int64]
 
 OF_A_USER = 40
 """Number of a user's finished uses, each weighted by exp(-rank / 10) (the reference algorithm)."""
@@ -31,7 +33,7 @@ OF_AN_OFFER = 50
 """Number of the pool's last uses of one offer, as in the field's "median of the last 50"."""
 SIBLINGS = 8
 """Number of lives drawn before for servers of the same user that are considered (the reference algorithm)."""
-FADING = tuple(float(weight) for weight in np.exp(-np.arange(OF_A_USER + SIBLINGS) / RANKS))
+FADING: FloatArray = np.exp(-np.arange(OF_A_USER + SIBLINGS) / RANKS)
 """The weight of each rank."""
 BURST_SECONDS = 3600.0
 """Uses that one user asked for within an hour of each other are of one burst."""
@@ -44,6 +46,7 @@ TOLERANCE = 0.3
 SHORTEST = 1.0
 
 SOURCES = LAST_TWO, OFFER, USER, BURST, POOL_OFFER, POOL = range(6)
+ONLY_POOL: FloatArray = np.eye(len(SOURCES))[POOL]
 LATELY = 200
 """Number of the pool's uses with which its prediction of a finished use is judged."""
 PEOPLE = 3
@@ -84,6 +87,33 @@ class UseHolder:
     left: Left | None = None
 
 
+class UsesOf:
+    """The finished uses of one user or of one offer as arrays, the latest first.
+
+    Args:
+        number_of: returns the number of an offer.
+    """
+
+    def __init__(self, uses: Collection[PastUse], number_of: Callable[[Hashable], int]) -> None:
+        self.count = len(uses)
+        self.asked = np.array([use.asked for use in uses], dtype=np.float64)
+        self.offers = np.array([number_of(use.offer) for use in uses], dtype=np.int64)
+        self._lasted = np.array([use.lasted for use in uses], dtype=np.float64)
+        self._at_limit = np.array([use.at_limit for use in uses], dtype=np.bool_)
+        self._limited: tuple[float, FloatArray] | None = None
+
+    def lives(self, limit: float | None) -> FloatArray:
+        """Return the lives for a use with this limit: uses that reached their own limit reach this one."""
+        if limit is None:
+            return self._lasted
+        if self._limited is None or self._limited[0] != limit:
+            self._limited = limit, np.where(self._at_limit, limit, np.minimum(self._lasted, limit))
+        return self._limited[1]
+
+
+NO_USES = UsesOf((), hash)
+
+
 class DurationHistory:
     """The finished uses of one pool, of which a fixed number is kept, and the weights of the sources."""
 
@@ -93,6 +123,8 @@ class DurationHistory:
         self._counts: Counter[str] = Counter()
         self._squares = 0
         self._offers: dict[Hashable, deque[PastUse]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._known: dict[tuple[str, Hashable], UsesOf] = {}
         self._pool: deque[PastUse] = deque(maxlen=OF_THE_CURVE)
         self._trust: defaultdict[int, FloatArray] = defaultdict(lambda: np.full(len(SOURCES), 1 / len(SOURCES)))
         for use in uses:
@@ -107,6 +139,8 @@ class DurationHistory:
         self._users.setdefault(use.user, deque(maxlen=OF_A_USER)).appendleft(use)
         self._offers.setdefault(use.offer, deque(maxlen=OF_AN_OFFER)).appendleft(use)
         self._pool.appendleft(use)
+        for known in (("user", use.user), ("offer", use.offer)):
+            self._known.pop(known, None)
 
     @property
     def distinguishes_people(self) -> bool:
@@ -117,13 +151,24 @@ class DurationHistory:
         """Return the weights of the sources for a user with as many finished uses."""
         return self._trust[self._class(user)]
 
-    def of(self, user: str) -> Sequence[PastUse]:
-        """Return a user's finished uses, the latest first."""
-        return tuple(self._users.get(user, ()))
+    def of(self, user: str) -> UsesOf:
+        """Return a user's last uses."""
+        return self._arrays(("user", user), self._users.get(user, ()))
 
-    def of_offer(self, offer: Hashable) -> Sequence[PastUse]:
-        """Return the pool's last uses of an offer, the latest first."""
-        return tuple(self._offers.get(offer, ()))
+    def of_offer(self, offer: Hashable) -> UsesOf:
+        """Return the pool's last uses of an offer."""
+        return self._arrays(("offer", offer), self._offers.get(offer, ()))
+
+    def number_of(self, offer: Hashable) -> int:
+        """Return a number for the offer, so that arrays of offers can be compared."""
+        return self._numbers.setdefault(offer, len(self._numbers))
+
+    def _arrays(self, whose: tuple[str, Hashable], uses: Collection[PastUse]) -> UsesOf:
+        if not uses:
+            return NO_USES
+        if whose not in self._known:
+            self._known[whose] = UsesOf(uses, self.number_of)
+        return self._known[whose]
 
     def pool(self, most: int = OF_THE_POOL) -> Sequence[PastUse]:
         """Return the pool's last uses, the latest first."""
@@ -135,7 +180,10 @@ class DurationHistory:
     def _learn(self, use: PastUse) -> None:
         """Update the weights of the sources that had data, by one step of expectation maximisation."""
         own, same = self._users.get(use.user, ()), self._offers.get(use.offer, ())
-        weights = profiles(use.offer, use.asked, [(u.offer, u.asked) for u in own], [True] * len(own))
+        over = np.ones((1, len(own)), dtype=bool)
+        alike = np.array([[each.offer == use.offer for each in own]], dtype=bool)
+        asked = np.array([[each.asked for each in own]], dtype=np.float64)
+        weights = source_shares(np.array([use.asked]), asked, alike, over, over)[0]
         hits, there = np.zeros(len(SOURCES)), np.zeros(len(SOURCES), dtype=bool)
         if own:
             near = self._near(own, use)
@@ -164,33 +212,84 @@ class DurationHistory:
         return near
 
 
-def profiles(offer: Hashable, asked: float, own: Sequence[tuple[Hashable, float]], over: Sequence[bool]) -> FloatArray:
-    """Return the weights of one user's uses for each of the user's four sources; a row adds up to 1, or is 0.
+def source_shares(asked: FloatArray, earlier: FloatArray, alike: Flags, over: Flags, there: Flags) -> FloatArray:
+    """Return the share of each earlier use of the same user in each of the user's four sources.
+
+    The shape is (use, source, earlier use). The shares of a source add up to 1, or are all 0.
 
     Args:
-        own: offer and time of asking of each use, in any order; the latest counts most.
+        asked: when each use was asked for. The other arrays have one row for each use.
+        earlier: when the earlier uses were asked for, in any order; the latest counts most.
+        alike: whether each was of the same offer.
         over: whether each has ended. Only ended uses count as the last two, because a drawn life must not be one of
             the last two for the next draw.
+        there: False where a row is filled up.
     """
-    order = sorted(range(len(own)), key=lambda at: -own[at][1])
-    rows = [[0.0] * len(own) for _ in range(4)]
-    alike = ended = 0
-    for rank, at in enumerate(order):
-        kind, when = own[at]
-        weight = FADING[rank]
-        rows[USER][at] = weight
-        if over[at] and ended < 2:
-            ended += 1
-            rows[LAST_TWO][at] = 1.0
-        if kind == offer:
-            rows[OFFER][at] = FADING[alike]
-            alike += 1
-            if abs(asked - when) <= BURST_SECONDS:
-                rows[BURST][at] = weight
-    found = np.array(rows)
-    sums = found.sum(axis=1, keepdims=True)
-    shares: FloatArray = np.divide(found, sums, out=np.zeros_like(found), where=sums > 0)
+    order = np.argsort(np.where(there, -earlier, np.inf), axis=1, kind="stable")
+    earlier = np.take_along_axis(earlier, order, axis=1)
+    alike, over, there = (np.take_along_axis(each & there, order, axis=1) for each in (alike, over, there))
+    found = np.empty((len(asked), 4, order.shape[1]))
+    found[:, USER] = FADING[: order.shape[1]] * there
+    found[:, LAST_TWO] = over & (over.cumsum(axis=1) <= 2)
+    found[:, OFFER] = FADING[alike.cumsum(axis=1) - 1] * alike
+    found[:, BURST] = found[:, USER] * (alike & (np.abs(earlier - asked[:, None]) <= BURST_SECONDS))
+    sums = found.sum(axis=2, keepdims=True)
+    shares = np.empty_like(found)
+    np.put_along_axis(shares, order[:, None, :], found / np.where(sums > 0, sums, 1.0), axis=2)
     return shares
+
+
+class _Sources:
+    """The sources of some holders' lives, but for the lives that are drawn. Arrays have a row for each holder.
+
+    Attributes:
+        trust: weights of the sources.
+        asked, offers, there: of the user's finished uses. `there` is False where a row is filled up.
+        lives: lives of these uses, then of the offer's uses.
+        longer: whether each of `lives` is longer than the holder's age.
+        in_offer: weight of each of `lives` as a use of the offer.
+        last: column of the last of `lives`.
+        below: mass of the holder's curve up to the age.
+        beyond: weight of the longer lives of the curve.
+    """
+
+    def __init__(
+        self,
+        holders: Sequence[UseHolder],
+        trust: Sequence[FloatArray],
+        own: Sequence[UsesOf],
+        same: Sequence[UsesOf],
+        curves: Sequence[Curve],
+    ) -> None:
+        count, most = len(holders), max(uses.count for uses in own)
+        columns = most + max(1, *(uses.count for uses in same))
+        self.trust, self.curves = np.array(trust), curves
+        self.ages = np.array([holder.age or 0.0 for holder in holders])
+        self.limits = np.array([np.inf if holder.limit is None else holder.limit for holder in holders])
+        self.asked, self.there = np.zeros((count, most)), np.zeros((count, most), dtype=bool)
+        self.offers = np.zeros((count, most), dtype=np.int64)
+        self.lives, self.in_offer = np.zeros((count, columns)), np.zeros((count, columns - most))
+        self.last = np.zeros(count, dtype=np.int64)
+        for row, (holder, user, offer) in enumerate(zip(holders, own, same, strict=True)):
+            self.asked[row, : user.count], self.offers[row, : user.count] = user.asked, user.offers
+            self.there[row, : user.count] = True
+            self.lives[row, : user.count] = user.lives(holder.limit)
+            self.lives[row, most : most + offer.count] = offer.lives(holder.limit)
+            if offer.count:
+                self.in_offer[row, : offer.count] = trust[row][POOL_OFFER] / offer.count
+            self.last[row] = most + offer.count - 1 if offer.count else user.count - 1
+        self.longer = self.lives > self.ages[:, None]
+        self.below, above = np.zeros(count), np.zeros(count)
+        for curve, rows in self.by_curve(np.arange(count)):
+            self.below[rows] = curve.up_to(self.ages[rows])
+            above[rows] = curve.total - self.below[rows]
+        self.beyond = self.trust[:, POOL] * above
+
+    def by_curve(self, rows: Places) -> Iterator[tuple[Curve, Flags]]:
+        """Yield each curve, and which of these rows have it."""
+        curves = [self.curves[row] for row in rows.tolist()]
+        for curve in dict.fromkeys(curves):
+            yield curve, np.array([each is curve for each in curves])
 
 
 class Draws:
@@ -214,116 +313,74 @@ class Draws:
         self._by_curve = by_curve
         self._count = count
         self._random = np.random.default_rng(seed)
-        self._drawn: dict[str, list[tuple[Hashable, float, FloatArray]]] = {}
-        self._known: dict[Hashable, tuple[FloatArray, NDArray[np.bool_]]] = {}
-        self._limited: dict[tuple[Hashable, float], FloatArray] = {}
+        self._drawn: dict[str, list[tuple[int, float, FloatArray]]] = {}
         running = [(holder.offer, holder.age) for holder in holders if holder.age is not None]
         self._curves = PoolCurves(history.pool(OF_THE_CURVE if by_curve else OF_THE_POOL), running)
 
-    def life(self, holder: UseHolder) -> FloatArray:
-        """Return the whole duration of a use in each draw, between its age and its limit.
+    def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
+        """Return the whole duration of each use in each draw, between its age and its limit.
 
         A use that is predicted to reach its limit ends exactly there; other lives vary around the life they repeat.
         """
-        age = holder.age or 0.0
-        predicted: FloatArray
-        if holder.left is not None:
-            spread = self._random.standard_normal(self._count) * holder.left.spread
-            left = max(holder.left.seconds, 0.0)
-            predicted, lives = np.full(self._count, age + left), age + left * np.exp(spread)
-        else:
-            predicted = self._picked(holder, age)
-            lives = predicted * np.exp(COPY * self._random.standard_normal(self._count))
-            lives = np.maximum(lives, age + SHORTEST if holder.age is not None else SHORTEST)
-        if holder.limit is not None:
-            lives = _up_to_limit(predicted, lives, holder.limit, age)
-        if self._by_curve:
-            return lives
-        siblings = self._drawn.setdefault(holder.user, [])
-        siblings.insert(0, (holder.offer, holder.asked, lives))
-        del siblings[SIBLINGS:]
-        return lives
-
-    def lives(self, holders: Sequence[UseHolder]) -> list[FloatArray]:
-        """Return the durations of many uses, in this order. Draws by the curve alone are made at once."""
-        alike = [self._is_of_the_curve(each) for each in holders]
-        alone = [None if together else self.life(each) for each, together in zip(holders, alike, strict=True)]
-        some = [each for each, together in zip(holders, alike, strict=True) if together]
-        drawn = iter(self._many_of_the_curve(some) if some else ())
-        return [next(drawn) if each is None else each for each in alone]
-
-    def _curve(self, holder: UseHolder) -> Curve:
-        return self._curves.of(holder.offer) if self._by_curve else self._curves.whole
-
-    def _is_of_the_curve(self, holder: UseHolder) -> bool:
-        return self._by_curve and holder.left is None and self._curve(holder).beyond(holder.age or 0.0) > 0
-
-    def _many_of_the_curve(self, holders: Sequence[UseHolder]) -> FloatArray:
-        drawn = np.array([(self._even(), self._random.standard_normal(self._count)) for _ in holders])
-        ages = np.array([each.age or 0.0 for each in holders])[:, None]
-        limits = np.array([np.inf if each.limit is None else each.limit for each in holders])[:, None]
-        waits = np.array([each.age is None for each in holders])[:, None]
-        lives = np.empty_like(drawn[:, 0])
-        of_offer: dict[Hashable, list[int]] = {}
-        for row, each in enumerate(holders):
-            of_offer.setdefault(each.offer, []).append(row)
-        for offer, rows in of_offer.items():
-            lives[rows] = self._curves.of(offer).lives(drawn[rows, 0], ages[rows])
-        predicted = lives
-        lives = np.maximum(lives * np.exp(COPY * drawn[:, 1]), np.where(waits, SHORTEST, ages + SHORTEST))
-        return _up_to_limit(predicted, lives, limits, ages)
-
-    def _picked(self, holder: UseHolder, age: float) -> FloatArray:
-        """Pick one past life for each draw, longer than the use has lasted."""
-        if self._by_curve:
-            return (
-                self._of_the_curve(self._even(), holder) if self._curve(holder).beyond(age) > 0 else self._beyond(age)
+        if not holders:
+            return []
+        sources = self._sources(holders)
+        known = np.array([each.left is not None for each in holders])
+        points, tails, noise = self._random_numbers(sources, known)
+        left = np.array([0.0 if each.left is None else max(each.left.seconds, 0.0) for each in holders])
+        spread = np.array([COPY if each.left is None else each.left.spread for each in holders])
+        least = np.array([SHORTEST if each.age is None else each.age + SHORTEST for each in holders])
+        varied = np.exp(spread[:, None] * noise)
+        lives = np.empty_like(points)
+        for rows in [np.arange(len(holders))] if self._by_curve else _rounds(holders):
+            told, ages = known[rows, None], sources.ages[rows, None]
+            predicted = self._picked(holders, sources, rows, points[rows], tails)
+            found = np.where(
+                told, ages + left[rows, None] * varied[rows], np.maximum(predicted * varied[rows], least[rows, None])
             )
-        history, limit = self._history, holder.limit
-        siblings = self._drawn.get(holder.user, [])
-        own, same = history.of(holder.user), history.of_offer(holder.offer)
-        looked = [(o, asked) for o, asked, _ in siblings] + [(u.offer, u.asked) for u in own]
-        trust = history.trust(holder.user)
-        over = [False] * len(siblings) + [True] * len(own)
-        weights = trust[:4] @ profiles(holder.offer, holder.asked, looked, over)
-        of_same = np.full(len(same), trust[POOL_OFFER]) / len(same)
-        lives = np.concatenate(
-            (self._lives(("user", holder.user), own, limit), self._lives(("offer", holder.offer), same, limit))
-        )
-        sure = (np.concatenate((weights[len(siblings) :], of_same)) * (lives > age)).cumsum()
-        of_curve = trust[POOL] * self._curve(holder).beyond(age) if limit is None or age < limit else 0.0
-        total = (sure[-1] if len(sure) else 0.0) + of_curve
-        drawn = self._even()
-        if not siblings:
-            return self._from(lives, sure, drawn * total, total, holder)
-        of_siblings = np.array([each for _, _, each in siblings])
-        steps = ((of_siblings > age) * weights[: len(siblings), None]).cumsum(axis=0)
-        point = drawn * (steps[-1] + total)
-        chosen = np.minimum((steps <= point).sum(axis=0), len(siblings) - 1)
-        copied = of_siblings[chosen, np.arange(self._count)]
-        others = self._from(lives, sure, np.maximum(point - steps[-1], 0.0), total, holder)
-        picked: FloatArray = np.where(point < steps[-1], copied, others)
-        return picked
+            predicted = np.where(told, ages + left[rows, None], predicted)
+            lives[rows] = _up_to_limit(predicted, found, sources.limits[rows, None], ages)
+            for row in () if self._by_curve else rows.tolist():
+                siblings = self._drawn.setdefault(holders[row].user, [])
+                siblings.insert(0, (self._history.number_of(holders[row].offer), holders[row].asked, lives[row]))
+                del siblings[SIBLINGS:]
+        return list(lives)
 
-    def _from(
-        self, lives: FloatArray, sure: FloatArray, points: FloatArray, total: float, holder: UseHolder
-    ) -> FloatArray:
-        """Return the life at each point up to `total`: first these, up to the last of `sure`, then the curve's."""
-        if not total > 0:
-            return self._beyond(holder.age or 0.0)
-        known = sure[-1] if len(sure) else 0.0
-        if not total > known:
-            return lives[np.minimum(sure.searchsorted(points, side="right"), len(lives) - 1)]
-        by_curve = self._of_the_curve(np.maximum(points - known, 0.0) / (total - known), holder)
-        if not known > 0:
-            return by_curve
-        found: FloatArray = np.where(
-            points < known, lives[np.minimum(sure.searchsorted(points, side="right"), len(lives) - 1)], by_curve
+    def _sources(self, holders: Sequence[UseHolder]) -> _Sources:
+        if self._by_curve:
+            nothing = [NO_USES] * len(holders)
+            curves = [self._curves.of(each.offer) for each in holders]
+            return _Sources(holders, [ONLY_POOL] * len(holders), nothing, nothing, curves)
+        history = self._history
+        found = _Sources(
+            holders,
+            [history.trust(each.user) for each in holders],
+            [history.of(each.user) for each in holders],
+            [history.of_offer(each.offer) for each in holders],
+            [self._curves.whole] * len(holders),
         )
+        found.beyond[found.ages >= found.limits] = 0.0
         return found
 
-    def _of_the_curve(self, points: FloatArray, holder: UseHolder) -> FloatArray:
-        return _clipped(self._curve(holder).lives(points, holder.age or 0.0), holder.limit)
+    def _random_numbers(self, sources: _Sources, known: Flags) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return numbers from 0 to 1 for the picks and for lives beyond all known ones, and standard normal deviates.
+
+        Args:
+            known: whether the end is announced, so nothing is picked.
+        """
+        points, tails, noise = (np.zeros((len(known), self._count)) for _ in range(3))
+        outlasted = sources.longer.any(axis=1) | (sources.beyond > 0)
+        order = np.arange(len(known))
+        if self._by_curve:
+            order = order[np.argsort(outlasted & ~known, kind="stable")]
+        for row in order.tolist():
+            if not known[row]:
+                if outlasted[row] or not self._by_curve:
+                    points[row] = self._even()
+                if not outlasted[row]:
+                    self._random.random(out=tails[row])
+            self._random.standard_normal(out=noise[row])
+        return points, tails, noise
 
     def _even(self) -> FloatArray:
         """Return a number from 0 to 1 for each world, one in each `count`-th part (Latin hypercube, McKay et al. 1979).
@@ -333,31 +390,88 @@ class Draws:
         parts: FloatArray = self._random.permutation(self._count) + self._random.random(self._count)
         return parts / self._count
 
-    def _lives(self, whose: Hashable, uses: Sequence[PastUse], limit: float | None) -> FloatArray:
-        """Return the lives for a use with this limit: uses that reached their own limit reach this one."""
-        known = self._known.get(whose)
-        if known is None:
-            lasted = np.array([use.lasted for use in uses], dtype=np.float64)
-            known = self._known[whose] = lasted, np.array([use.at_limit for use in uses], dtype=np.bool_)
-        if limit is None:
-            return known[0]
-        if (whose, limit) not in self._limited:
-            self._limited[whose, limit] = np.where(known[1], limit, np.minimum(known[0], limit))
-        return self._limited[whose, limit]
+    def _picked(
+        self, holders: Sequence[UseHolder], sources: _Sources, rows: Places, points: FloatArray, tails: FloatArray
+    ) -> FloatArray:
+        """Pick a past life, longer than its age, for each of these holders in each world."""
+        siblings = [self._drawn.get(holders[row].user, ()) for row in rows.tolist()]
+        drawn = np.zeros((len(rows), max(map(len, siblings)), self._count))
+        for row, some in enumerate(siblings):
+            for at, (_, _, lives) in enumerate(some):
+                drawn[row, at] = lives
+        weights = self._weights(holders, sources, rows, siblings, drawn.shape[1])
+        mass = np.concatenate((weights[:, drawn.shape[1] :], sources.in_offer[rows]), axis=1)
+        sure = (mass * sources.longer[rows]).cumsum(axis=1)
+        known = sure[:, -1, None]
+        total = known + sources.beyond[rows, None]
+        if not drawn.shape[1]:
+            return self._past(sources, rows, sure, points * total, tails)
+        ages = sources.ages[rows, None, None]
+        steps = ((drawn > ages) * weights[:, : drawn.shape[1], None]).cumsum(axis=1)
+        points = points * (steps[:, -1] + total)
+        chosen = np.minimum((steps <= points[:, None]).sum(axis=1), drawn.shape[1] - 1)
+        copied = np.take_along_axis(drawn, chosen[:, None], axis=1)[:, 0]
+        past = self._past(sources, rows, sure, np.maximum(points - steps[:, -1], 0.0), tails)
+        return np.where(points < steps[:, -1], copied, past)
 
-    def _beyond(self, age: float) -> FloatArray:
-        """Return lives for a use that is older than all known ones: about twice its age (median of a power-1 tail)."""
-        return max(age, 60.0) / np.maximum(self._random.random(self._count), 0.02)
+    def _weights(
+        self,
+        holders: Sequence[UseHolder],
+        sources: _Sources,
+        rows: Places,
+        siblings: Sequence[Sequence[tuple[int, float, FloatArray]]],
+        most: int,
+    ) -> FloatArray:
+        """Return the weight of each life that was drawn for the same user, then of each of the user's finished uses."""
+        asked = np.array([holders[row].asked for row in rows.tolist()])
+        offers = np.array([self._history.number_of(holders[row].offer) for row in rows.tolist()])
+        earlier, kinds = np.zeros((len(rows), most)), np.zeros((len(rows), most), dtype=np.int64)
+        there = np.arange(most) < np.array([len(some) for some in siblings])[:, None]
+        for row, some in enumerate(siblings):
+            for at, (kind, when, _) in enumerate(some):
+                kinds[row, at], earlier[row, at] = kind, when
+        over = np.concatenate((np.zeros_like(there), sources.there[rows]), axis=1)
+        shares = source_shares(
+            asked,
+            np.concatenate((earlier, sources.asked[rows]), axis=1),
+            np.concatenate((kinds, sources.offers[rows]), axis=1) == offers[:, None],
+            over,
+            np.concatenate((there, sources.there[rows]), axis=1),
+        )
+        found: FloatArray = (sources.trust[rows, None, :4] @ shares)[:, 0]
+        return found
+
+    def _past(
+        self, sources: _Sources, rows: Places, sure: FloatArray, points: FloatArray, tails: FloatArray
+    ) -> FloatArray:
+        """Return the life at each point: first the finished uses, up to the last of `sure`, then the curve's lives."""
+        nearest = np.array([steps.searchsorted(some, side="right") for steps, some in zip(sure, points, strict=True)])
+        found = np.take_along_axis(sources.lives[rows], np.minimum(nearest, sources.last[rows, None]), axis=1)
+        known, beyond = sure[:, -1], sources.beyond[rows]
+        total = known + beyond
+        for curve, some in sources.by_curve(rows):
+            row, world = np.nonzero((points >= known[:, None]) & ((total > known) & some)[:, None])
+            share = (points[row, world] - known[row]) / (total - known)[row]
+            lives = curve.lives(share, sources.below[rows][row])
+            found[row, world] = np.minimum(lives, sources.limits[rows][row])
+        for at in np.flatnonzero(total <= 0).tolist():
+            found[at] = max(sources.ages[rows[at]], 60.0) / np.maximum(tails[rows[at]], 0.02)
+        return found
 
 
-def _up_to_limit(
-    predicted: FloatArray, lives: FloatArray, limit: float | FloatArray, age: float | FloatArray
-) -> FloatArray:
+def _rounds(holders: Sequence[UseHolder]) -> list[Places]:
+    """Return the numbers of the holders in groups; of one user there is one in each group, in the given order."""
+    seen, rounds = Counter[str](), list[list[int]]()
+    for number, holder in enumerate(holders):
+        if seen[holder.user] == len(rounds):
+            rounds.append([])
+        rounds[seen[holder.user]].append(number)
+        seen[holder.user] += 1
+    return [np.array(some) for some in rounds]
+
+
+def _up_to_limit(predicted: FloatArray, lives: FloatArray, limit: FloatArray, age: FloatArray) -> FloatArray:
     """Return the lives cut at the limit; a use that is predicted to reach the limit ends exactly there."""
     ends = np.maximum(limit, age)
     found: FloatArray = np.where(predicted >= limit, ends, np.minimum(lives, ends))
     return found
-
-
-def _clipped(lives: FloatArray, limit: float | None) -> FloatArray:
-    return lives if limit is None else np.minimum(lives, limit)

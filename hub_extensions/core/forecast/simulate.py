@@ -7,7 +7,7 @@ Many worlds are simulated at once: an array has one row per world. Times are sec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +26,7 @@ DRAWS = 200
 FEWEST_DRAWS = 64
 LIVES = 30_000
 """Approximate maximum of lives drawn for one pool: the number of worlds shrinks when there are more servers."""
-TOGETHER = 50
+TOGETHER = 100
 """Lives drawn, or steps simulated, between two checks whether the answer is still wanted."""
 NEVER = np.inf
 LAST, FULL = np.iinfo(np.int64).max, np.iinfo(np.int32).max
@@ -190,22 +190,26 @@ def simulate(
         if pool in draws and each.frees:
             in_pool.setdefault(pool, []).append(each)
     for pool, some in in_pool.items():
-        for part in range(0, len(some), TOGETHER):
-            if not go_on():
-                raise GivenUp
-            holders = [each.holder for each in some[part : part + TOGETHER]]
-            for each, lives in zip(some[part : part + TOGETHER], draws[pool].lives(holders), strict=True):
-                left[each.id] = lives - (each.holder.age or 0.0)
-    known: dict[int, FloatArray] = {}
-    for pool in set(by_curve) & draws.keys():
-        wishes = [wish for ticket in state.waiting for wish in ticket.wishes if wish.pool == pool]
-        known |= zip(map(id, wishes), draws[pool].lives([wish.holder for wish in wishes]), strict=True)
-
-    def life(wish: Wish) -> FloatArray:
-        return known[id(wish)] if id(wish) in known else draws[wish.pool].life(wish.holder)
-
-    starts, asked = simulate_lives(replace(state, held=tuple(held)), left, life, count, asks, go_on)
+        for each, lives in zip(some, _lives(draws[pool], [each.holder for each in some], go_on), strict=True):
+            left[each.id] = lives - (each.holder.age or 0.0)
+    of_wish: dict[int, FloatArray] = {}
+    for pool in draws:
+        wishes = [
+            wish for each in state.waiting for wish in each.wishes if wish.pool == pool and _can_be_given(state, wish)
+        ]
+        of_wish |= zip(map(id, wishes), _lives(draws[pool], [wish.holder for wish in wishes], go_on), strict=True)
+    starts, asked = simulate_lives(
+        replace(state, held=tuple(held)), left, lambda wish: of_wish[id(wish)], count, asks, go_on
+    )
     return Worlds(starts, asked, left)
+
+
+def _lives(draws: Draws, holders: Sequence[UseHolder], go_on: Callable[[], bool]) -> Iterator[FloatArray]:
+    """Draw the lives of these uses, in their order."""
+    for part in range(0, len(holders), TOGETHER):
+        if not go_on():
+            raise GivenUp
+        yield from draws.lives(holders[part : part + TOGETHER])
 
 
 def _held_in(state: SimulationState, pool: str) -> list[HeldShares]:

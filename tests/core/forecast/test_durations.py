@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from hub_extensions.core.forecast.curves import PastUse, PoolCurves, kaplan_meier
-from hub_extensions.core.forecast.durations import Draws, DurationHistory, Left, UseHolder, profiles
+from hub_extensions.core.forecast.curves import Curve, PastUse, PoolCurves, kaplan_meier
+from hub_extensions.core.forecast.durations import Draws, DurationHistory, Left, UseHolder, source_shares
 from tests.examples import many
 
 HOUR = 3600.0
@@ -19,7 +20,7 @@ ONE, TWO = (1, 1000), (2, 1000)
 
 
 def weights(offer: object, asked: float, own: list[tuple[object, float]], over: list[bool]) -> list[list[float]]:
-    """See `profiles`: last two, of this offer, all, of this burst."""
+    """See `source_shares`: last two, of this offer, all, of this burst."""
     found = [[0.0] * len(own) for _ in range(4)]
     order = sorted(range(len(own)), key=lambda n: -own[n][1])
     same = [n for n in order if own[n][0] == offer]
@@ -182,20 +183,37 @@ def test_sources_are_believed_as_far_as_they_foretold_what_ended(count: int) -> 
     history, plain = DurationHistory(uses), Plain(uses)
     for user in ("ada", "u0", "u1", "u2", "u3", "nobody"):
         assert history.trust(user).tolist() == pytest.approx(plain.trust(user), rel=1e-9)
-        assert list(history.of(user)) == plain.of(user)
-    assert history.finished == count and list(history.of_offer(ONE)) == plain.of_offer(ONE)
+        assert history.of(user).asked.tolist() == [use.asked for use in plain.of(user)]
+    assert history.finished == count
+    assert history.of_offer(ONE).asked.tolist() == [use.asked for use in plain.of_offer(ONE)]
 
 
 TIMES = st.integers(0, 40).map(lambda n: n * 600.0)
+EARLIER = st.lists(st.tuples(st.sampled_from([ONE, TWO]), TIMES, st.booleans()), max_size=12)
 
 
 @many(80)
-@given(TIMES, st.lists(st.tuples(st.sampled_from([ONE, TWO]), TIMES, st.booleans()), max_size=12))
-def test_the_weights_of_a_users_uses(asked: float, own: list[tuple[tuple[int, int], float, bool]]) -> None:
-    rows, over = [(offer, when) for offer, when, _ in own], [each for _, _, each in own]
-    found = profiles(ONE, asked, rows, over)
-    assert found.shape == (4, len(own))
-    assert found.tolist() == [pytest.approx(row) for row in weights(ONE, asked, rows, over)]  # type: ignore[comparison-overlap]
+@given(st.lists(st.tuples(TIMES, EARLIER), min_size=1, max_size=4))
+def test_the_shares_of_each_source(holders: list[tuple[float, list[tuple[tuple[int, int], float, bool]]]]) -> None:
+    """Many at once give the same as one after the other, however many earlier uses each has."""
+    most = max(len(own) for _, own in holders)
+    filled = [[*own, *[(ONE, 0.0, True)] * (most - len(own))] for _, own in holders]
+
+    def flags(of: Callable[[tuple[tuple[int, int], float, bool]], bool]) -> NDArray[np.bool_]:
+        return np.array([[of(use) for use in row] for row in filled], dtype=bool)
+
+    found = source_shares(
+        np.array([asked for asked, _ in holders]),
+        np.array([[when for _, when, _ in row] for row in filled]),
+        flags(lambda use: use[0] == ONE),
+        flags(lambda use: use[2]),
+        np.array([[at < len(own) for at in range(most)] for _, own in holders], dtype=bool),
+    )
+    assert found.shape == (len(holders), 4, most)
+    for shares, (asked, own) in zip(found, holders, strict=True):
+        expected = weights(ONE, asked, [(offer, when) for offer, when, _ in own], [over for _, _, over in own])
+        assert shares[:, : len(own)].tolist() == [pytest.approx(row) for row in expected]  # type: ignore[comparison-overlap]
+        assert not shares[:, len(own) :].any()
 
 
 @many(80)
@@ -231,18 +249,21 @@ def holders() -> list[UseHolder]:
     ]
 
 
+@pytest.mark.parametrize("together", [1, 5, 100])
 @pytest.mark.parametrize("count", [0, 1, 5, 40])
-def test_lives_are_drawn_one_after_the_other_each_from_what_is_known_of_it(count: int) -> None:
-    uses = past(count)
-    draws = Draws(DurationHistory(uses), holders(), 30, 7)
-    found = [draws.life(each).tolist() for each in holders()]
-    for real, plain in zip(found, drawn(Plain(uses), holders(), 30, 7), strict=True):
-        assert real == pytest.approx(plain)
+def test_lives_are_drawn_one_after_the_other_each_from_what_is_known_of_it(count: int, together: int) -> None:
+    """However many are drawn by one call."""
+    uses, some = past(count), holders()
+    draws = Draws(DurationHistory(uses), some, 30, 7)
+    found = [lives for at in range(0, len(some), together) for lives in draws.lives(some[at : at + together])]
+    for real, plain in zip(found, drawn(Plain(uses), some, 30, 7), strict=True):
+        assert real.tolist() == pytest.approx(plain)
+    assert draws.lives([]) == []
 
 
 def test_whom_nobody_outlasted_lasts_as_long_again() -> None:
     history = DurationHistory([PastUse("ada", ONE, 0.0, 60.0)])
-    found = np.median(Draws(history, [], 400, 1).life(UseHolder("ben", ONE, 0.0, 7200.0)))
+    found = np.median(Draws(history, [], 400, 1).lives([UseHolder("ben", ONE, 0.0, 7200.0)])[0])
     assert 2 * 7200.0 * 0.8 < found < 2 * 7200.0 * 1.25
 
 
@@ -257,14 +278,18 @@ def test_people_are_distinguished_where_they_are_three_in_effect() -> None:
     ]  # fmt: skip
 
 
+def beyond(curve: Curve, age: float) -> float:
+    return float(curve.total - curve.up_to(np.array(age)))
+
+
 def test_the_curve_of_an_offer_has_the_pools_as_a_hundred_uses_of_its_own() -> None:
     """Of 50 short and 150 long uses: of the short offer's curve a third is its own, of the long one's three fifths."""
     uses = [PastUse("ada", (ONE, TWO)[n % 4 > 0], n * HOUR, (60.0, 6000.0)[n % 4 > 0]) for n in range(200)]
     pool = PoolCurves(uses, [])
     short = 1 / 3 + 2 / 3 * 1 / 4
-    assert pool.whole.beyond(100.0) == pytest.approx(3 / 4)
-    assert pool.of(ONE).beyond(100.0) == pytest.approx(1 - short)
-    assert pool.of(TWO).beyond(100.0) == pytest.approx(3 / 5 + 2 / 5 * 3 / 4)
+    assert beyond(pool.whole, 100.0) == pytest.approx(3 / 4)
+    assert beyond(pool.of(ONE), 100.0) == pytest.approx(1 - short)
+    assert beyond(pool.of(TWO), 100.0) == pytest.approx(3 / 5 + 2 / 5 * 3 / 4)
     assert pool.of("never used") is pool.whole
     holders = [UseHolder("ada", offer, 0.0) for offer in (ONE, TWO, ONE)]
     found = Draws(DurationHistory(uses), [], 400, 5, by_curve=True).lives(holders)
@@ -273,27 +298,27 @@ def test_the_curve_of_an_offer_has_the_pools_as_a_hundred_uses_of_its_own() -> N
 
 def test_who_still_runs_on_an_offer_counts_in_its_curve() -> None:
     uses = [PastUse("ada", ONE, 0.0, 60.0) for _ in range(10)]
-    assert PoolCurves(uses, [(TWO, 90.0)] * 10).of(ONE).beyond(60.0) < PoolCurves(uses, [(ONE, 90.0)] * 10).of(
-        ONE
-    ).beyond(60.0)
+    other, same = (PoolCurves(uses, [(offer, 90.0)] * 10).of(ONE) for offer in (TWO, ONE))
+    assert beyond(other, 60.0) < beyond(same, 60.0)
 
 
 @pytest.mark.slow
 def test_the_curve_alone_looks_further_back() -> None:
     history = DurationHistory([PastUse("ada", ONE, n * HOUR, 60.0 if n < 3000 else 6000.0) for n in range(6000)])
     assert (len(history.pool()), len(history.pool(5000)), history.finished) == (1000, 4000, 6000)
-    lives = Draws(history, [], 400, 5, by_curve=True).life(UseHolder("ada", ONE, 0.0))
+    lives = Draws(history, [], 400, 5, by_curve=True).lives([UseHolder("ada", ONE, 0.0)])[0]
     assert (lives < 100).mean() == pytest.approx(1 / 4, abs=0.01)
 
 
 def test_by_the_pool_alone_a_life_is_of_the_curve_of_those_that_lasted_longer() -> None:
     uses = [PastUse("ada", ONE, n * HOUR, 60.0 * (n + 1)) for n in range(20)]
     draws = Draws(DurationHistory(uses), [UseHolder("ada", ONE, 0.0, 630.0)], 2000, 3, by_curve=True)
-    lives = draws.life(UseHolder("ada", ONE, 0.0, 630.0))
+    lives = draws.lives([UseHolder("ada", ONE, 0.0, 630.0)])[0]
     curve = [(life, mass) for life, mass in lasted(list(reversed(uses)), [630.0]) if life > 630]
     mean = sum(life * mass for life, mass in curve) / sum(mass for _, mass in curve)
     assert lives.mean() == pytest.approx(mean, rel=0.01) and lives.min() > 630
-    assert draws.life(UseHolder("ada", ONE, 0.0, 630.0, limit=700.0)).max() <= 700
+    assert draws.lives([UseHolder("ada", ONE, 0.0, 630.0, limit=700.0)])[0].max() <= 700
     assert (
-        Draws(DurationHistory(uses), [], 9, 3, by_curve=True).life(UseHolder("b", ONE, 0.0, 9 * HOUR)).min() >= 9 * HOUR
+        Draws(DurationHistory(uses), [], 9, 3, by_curve=True).lives([UseHolder("b", ONE, 0.0, 9 * HOUR)])[0].min()
+        >= 9 * HOUR
     )

@@ -192,19 +192,19 @@ def test_the_longer_it_has_lasted_the_longer_it_lasts() -> None:
     """Of uses of one or ten hours one that has lasted two is one of the long ones."""
     past = DurationHistory(PastUse("ada", "gpu", float(n), (HOUR, 10 * HOUR)[n % 2]) for n in range(40))
     draws = Draws(past, [], 200, 1)
-    assert np.median(draws.life(person(age=2 * HOUR))) > 9 * HOUR
-    assert (Draws(past, [], 200, 1).life(person()) < 2 * HOUR).mean() > 0.3
+    assert np.median(draws.lives([person(age=2 * HOUR)])[0]) > 9 * HOUR
+    assert (Draws(past, [], 200, 1).lives([person()])[0] < 2 * HOUR).mean() > 0.3
 
 
 def test_each_life_is_drawn_as_often_as_it_is_likely_whatever_the_seed_is() -> None:
     past = DurationHistory(PastUse("ada", "gpu", float(n), (HOUR, 10 * HOUR)[n % 2]) for n in range(40))
-    short = [(Draws(past, [], 200, seed).life(person("ben")) < 2 * HOUR).sum() for seed in range(50)]
+    short = [(Draws(past, [], 200, seed).lives([person("ben")])[0] < 2 * HOUR).sum() for seed in range(50)]
     assert all(abs(each - 100) <= 6 for each in short)  # drawn by chance alone they are up to 20 off
 
 
 def test_a_use_that_its_limit_ended_says_that_the_next_runs_to_its_limit() -> None:
     past = DurationHistory(PastUse("ada", "gpu", float(n), HOUR, at_limit=True) for n in range(40))
-    assert np.median(Draws(past, [], 200, 1).life(person(limit=5 * HOUR))) > 4 * HOUR
+    assert np.median(Draws(past, [], 200, 1).lives([person(limit=5 * HOUR)])[0]) > 4 * HOUR
 
 
 LIMIT = 5 * HOUR
@@ -226,7 +226,7 @@ def test_who_is_predicted_to_reach_the_limit_ends_exactly_there(
     """Alone and together with others (drawn at once by the pool's curve); whoever is beyond it ends now."""
     past, holder = DurationHistory(uses), person(age=age, limit=LIMIT)
     ends = max(LIMIT, age or 0.0)
-    assert set(Draws(past, [], 200, 1, by_curve).life(holder).tolist()) == {ends}
+    assert set(Draws(past, [], 200, 1, by_curve).lives([holder])[0].tolist()) == {ends}
     for lives in Draws(past, [], 200, 1, by_curve).lives([holder, person("cyd", age=age, limit=LIMIT)]):
         assert set(lives.tolist()) == {ends}
 
@@ -234,7 +234,7 @@ def test_who_is_predicted_to_reach_the_limit_ends_exactly_there(
 def test_who_is_not_predicted_to_reach_the_limit_varies_below_it() -> None:
     """One half lasts to the limit: so many end there to the second, and the others around what they repeat."""
     past = DurationHistory(PastUse("ada", "gpu", float(n), (4.8 * HOUR, LIMIT)[n % 2], n % 2 == 1) for n in range(40))
-    lives = Draws(past, [], 200, 1).life(person(limit=LIMIT))
+    lives = Draws(past, [], 200, 1).lives([person(limit=LIMIT)])[0]
     assert 0.3 < (lives == LIMIT).mean() < 0.85 and lives.max() == LIMIT
     assert len(set(lives[lives < LIMIT].tolist())) > 20
 
@@ -242,13 +242,13 @@ def test_who_is_not_predicted_to_reach_the_limit_varies_below_it() -> None:
 @pytest.mark.parametrize("left", [HOUR, HOUR + 1, 9 * HOUR])
 def test_who_reports_an_end_beyond_the_limit_ends_exactly_there(left: float) -> None:
     holder = person(age=4 * HOUR, limit=LIMIT, left=Left(left, 0.2))
-    assert set(Draws(history(), [], 200, 1).life(holder).tolist()) == {LIMIT}
+    assert set(Draws(history(), [], 200, 1).lives([holder])[0].tolist()) == {LIMIT}
 
 
 def test_a_known_end_is_taken_as_it_is() -> None:
     past = history()
-    assert set(Draws(past, [], 50, 1).life(person(age=HOUR, left=Left(120.0)))) == {HOUR + 120}
-    assert set(Draws(past, [], 50, 1).life(person(age=HOUR, limit=HOUR + 60, left=Left(120.0)))) == {HOUR + 60}
+    assert set(Draws(past, [], 50, 1).lives([person(age=HOUR, left=Left(120.0))])[0]) == {HOUR + 120}
+    assert set(Draws(past, [], 50, 1).lives([person(age=HOUR, limit=HOUR + 60, left=Left(120.0))])[0]) == {HOUR + 60}
 
 
 def test_of_several_offers_the_first_that_can_be_had_is_taken_and_both_lines_go_on() -> None:
