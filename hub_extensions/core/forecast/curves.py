@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+Places = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 PRIOR = 100
 """Number of uses that the pool's curve counts for in the curve of each offer."""

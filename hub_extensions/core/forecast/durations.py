@@ -14,13 +14,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hub_extensions.core.forecast.curves import Curve, FloatArray, PastUse, PoolCurves
+from hub_extensions.core.forecast.curves import Curve, Flags, FloatArray, PastUse, Places, PoolCurves
 
 Seed = int | Sequence[int]
-Flags = NDArray[np.bool_]
-Places = NDArray[np.int64]
 
 OF_A_USER = 40
 """Number of a user's finished uses, each weighted by exp(-rank / 10) (the reference algorithm)."""

@@ -13,13 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hub_extensions.core.forecast.curves import Flags, FloatArray, Places
 from hub_extensions.core.forecast.durations import Draws, DurationHistory, UseHolder
 from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.offers.offer_id import CPU
-
-FloatArray = NDArray[np.float64]
-Places = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 DRAWS = 200
 """Number of worlds for a short line (the reference algorithm)."""
