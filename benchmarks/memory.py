@@ -7,7 +7,8 @@
 `service`: the real one over simulated cards, as the hub starts it. Everybody joins, starts and is ready by the hub's
 routes, and from then on each server reports every 30 s with its token, as its extension does; the rest wait, and are
 given forecasts from a history of 20,000 uses. Printed are RSS and PSS of the service, of its tiny parent and of the
-worker process that computes the forecasts; the PSS of all three together is judged.
+worker process that computes the forecasts, and what all three have together: judged is that figure, which counts a
+file's page once, and does not depend on other programs that have the same files in memory.
 `hub`: a stock hub and one with ours, each with its proxy and people's servers; printed is the hub process alone.
 `imports`: which package adds how much at the service's start, in the order in which they come.
 """
@@ -51,6 +52,11 @@ HISTORY, PAST_USERS = 20_000, 900
 REPORT_EVERY = 30.0
 AT_ONCE = 8
 MOST_MIB = 130
+COMPILED = """
+import hub_extensions.hub_service.__main__ as program
+program.import_hub_client()
+import hub_extensions.hub_service.engine.forecasts.calculator, hub_extensions.hub_service.serve
+"""
 
 
 def sizes(pid: int) -> tuple[float, float, float]:
@@ -75,16 +81,32 @@ def family(pid: int) -> Iterator[int]:
             yield from family(int(child))
 
 
+def without_others(pids: Sequence[int]) -> float:
+    """The PSS that the processes would have if no other program had the same files in memory, in MiB."""
+    anonymous, files = 0, dict[tuple[str, ...], int]()
+    for pid in pids:
+        for mapping in re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.M)[1:]:
+            _, _, *file = mapping.partition("\n")[0].split(maxsplit=5)
+            size = {name: int(kib) for name, kib in re.findall(r"^(\w+): +(\d+) kB$", mapping, re.M)}
+            if len(file) == 4:  # offset, device, inode and path
+                mapped = files.get(tuple(file), 0)
+                files[tuple(file)] = max(mapped, size["Rss"] - size["Anonymous"])
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        anonymous += int(re.search(r"^Pss_Anon: +(\d+)", rollup, re.M).group(1))  # type: ignore[union-attr]
+    return (anonymous + sum(files.values())) / 1024
+
+
 def shown(what: str, pid: int) -> float:
     """Print a line for each of the service's processes. Return the PSS of all, in MiB."""
-    together = 0.0
-    for one in family(pid):
+    together, pids = 0.0, list(family(pid))
+    for one in pids:
         rss, pss, highest = sizes(one)
         together += pss
         command = Path(f"/proc/{one}/cmdline").read_text()
         name = "tiny parent" if one == pid else "worker" if "forecast_worker" in command else "service"
         print(f"{what:<18} {name:<11} RSS {rss:6.1f} MiB   PSS {pss:6.1f}   highest RSS {highest:6.1f}")
-    print(f"{what:<18} {'together':<11} {'':<16} PSS {together:6.1f}   load {os.getloadavg()[0]:.1f}", flush=True)
+    own = without_others(pids)
+    print(f"{what:<18} {'together':<11} {'':<16} PSS {together:6.1f}   without others {own:6.1f}", flush=True)
     return together
 
 
@@ -191,7 +213,13 @@ async def service(leases: int, waiting: int, minutes: float, database: str) -> N
             config = settings.folder / "service.json"
             settings.dump(config)
             command = [sys.executable, "-m", "hub_extensions.hub_service", "--config", str(config)]
-            process = begun(command, {**os.environ, "PYTHONPATH": str(ROOT)}, folder / "log", ROOT)
+            # an installed package is compiled, and a compilation would leave its traces in memory
+            compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(folder / "compiled")}
+            environment = {**os.environ, **compiled, "PYTHONPATH": str(ROOT)}
+            await asyncio.to_thread(
+                subprocess.run, [sys.executable, "-c", COMPILED], env=environment, cwd=ROOT, check=True
+            )
+            process = begun(command, environment, folder / "log", ROOT)
             client = GpuServiceClient(settings.url, SECRET)
             try:
                 await until_up(settings.url)
@@ -341,9 +369,13 @@ async def all_ready(session: aiohttp.ClientSession, api: str, people: int) -> No
 
 IMPORTS = """
 import importlib, os, sys
+from hub_extensions.hub_service.__main__ import import_hub_client
 def rss():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 print(f"{'the interpreter':<28} {rss():6.1f} MiB")
+before = rss()
+import_hub_client()
+print(f"{'the hub client':<28} {rss() - before:+6.1f} MiB")
 for name in sys.argv[1:]:
     before, modules = rss(), len(sys.modules)
     importlib.import_module(name)
@@ -357,11 +389,9 @@ PACKAGES = (
     "jinja2",
     "yaml",
     "pydantic",
-    "sqlalchemy.orm",
-    "alembic.command",
+    "sqlalchemy",
     "aiohttp",
     "traitlets.config",
-    "jupyterhub.services.auth",
     "prometheus_client",
 )
 

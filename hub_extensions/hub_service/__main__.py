@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 from functools import partial
+from types import ModuleType
 
 from hub_extensions.adapters.linux.supervisor import supervise
 
@@ -33,6 +34,7 @@ def _serve(options: argparse.Namespace, supervisor: int) -> int:
     limit_arenas()
     # mako, a dependency of alembic, would load all of pygments for coloured error pages: 4 MiB for nothing
     sys.modules.setdefault("pygments", None)  # type: ignore[arg-type]
+    import_hub_client()
     from hub_extensions.hub_service.setup.settings import SettingsError
 
     try:
@@ -40,6 +42,18 @@ def _serve(options: argparse.Namespace, supervisor: int) -> int:
     except SettingsError as problem:
         sys.stderr.write(f"{problem}\n")
         return EXIT_BAD_SETTINGS
+
+
+def import_hub_client() -> None:
+    """Import JupyterHub's client for services with an empty module in place of its ORM, which only the hub uses.
+
+    The ORM and alembic, which it imports, need 12 MiB.
+    """
+    sys.modules["jupyterhub.orm"] = ModuleType("jupyterhub.orm")
+    try:
+        import jupyterhub.services.auth  # noqa: F401
+    except (ImportError, AttributeError):  # this version of JupyterHub needs the ORM for it
+        del sys.modules["jupyterhub.orm"]
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

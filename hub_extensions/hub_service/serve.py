@@ -178,6 +178,7 @@ async def _answering(
         opened.callback(hub.close)
         engine = await Engine.open(settings, store, hub, await _open_machine(settings, opened), remote)
         engine.start()
+        gc.collect()
         gc.freeze()  # objects loaded so far stay, so full collections can skip them
         opened.push_async_callback(engine.stop)
         parts = make_parts(settings, engine, hub)

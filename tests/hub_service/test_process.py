@@ -226,6 +226,26 @@ def test_its_supervisor_has_none_of_its_modules() -> None:
     assert not names & {"asyncio", "tornado", "pydantic", "threading", "pathlib", "dataclasses", "logging"}
 
 
+def test_it_needs_neither_the_orm_of_the_hub_nor_alembic_once_its_tables_are_there(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/gpu.sqlite"
+    program = (
+        "import sys\n"
+        "from hub_extensions.hub_service.__main__ import import_hub_client\n"
+        "import_hub_client()\n"
+        "import hub_extensions.hub_service.serve\n"
+        "from hub_extensions.adapters.store import Store\n"
+        f"Store.open({url!r}).close()\n"
+        "print(*sorted({'alembic', 'sqlalchemy.orm', 'sqlalchemy.dialects.postgresql'} & set(sys.modules)))\n"
+    )
+    command = [sys.executable, "-c", program]
+    found = [
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=patient(60), check=True).stdout
+        for _ in range(2)
+    ]
+    assert "alembic" in found[0], "the first one creates the tables"
+    assert found[1].strip() == ""
+
+
 def test_it_waits_for_the_port_says_so_once_and_takes_it(place: Place) -> None:
     with socket.create_server(("127.0.0.1", place.settings.port)):
         service = place.start("first")

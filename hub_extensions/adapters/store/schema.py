@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection, Dialect
 
 from hub_extensions.core.offers.offer_id import OfferId
@@ -103,7 +103,7 @@ def upsert(connection: Connection, table: sa.Table, rows: Iterable[Mapping[str, 
 
 @lru_cache(maxsize=64)  # there are so many tables; making one takes longer than running it
 def _upsert_of(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Insert:
-    insert = postgresql.insert(table) if dialect == "postgresql" else sqlite.insert(table)
+    insert = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)  # the other dialect needs 2 MiB
     keys = [column.name for column in table.primary_key.columns]
     others = {name: insert.excluded[name] for name in names if name not in keys}
     return insert.on_conflict_do_update(index_elements=keys, set_=others)

@@ -1,23 +1,25 @@
-"""Running the migrations of one schema (alembic's ``versions``)."""
+"""Running the migrations of one schema (alembic's ``versions``).
+
+alembic is imported for a migration only, because it needs 6 MiB: it imports SQLAlchemy's dialects of all databases.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from alembic import command, context
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy.engine import Engine
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 _LOCK = 0x6A68677075000002  # the advisory lock under which a schema is changed
 
 
 def newest(migrations: Path) -> str:
     """Return the newest schema in this folder."""
-    return _revisions(migrations)[0]
+    return max(_revisions(migrations))
 
 
 def is_known(revision: str, migrations: Path) -> bool:
@@ -28,7 +30,12 @@ def is_known(revision: str, migrations: Path) -> bool:
 def schema_of(engine: Engine, version_table: str) -> str | None:
     """Return the schema of the database, or `None` if the database does not record one."""
     with engine.connect() as connection:
-        return MigrationContext.configure(connection, opts={"version_table": version_table}).get_current_revision()
+        if not sa.inspect(connection).has_table(version_table):
+            return None
+        revision: str | None = connection.scalar(
+            sa.select(sa.column("version_num")).select_from(sa.table(version_table))
+        )
+        return revision
 
 
 def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
@@ -50,6 +57,8 @@ def missing_from(engine: Engine, metadata: sa.MetaData) -> list[str]:
 
 def stamp(engine: Engine, migrations: Path) -> None:
     """Record the newest schema in a database that has its tables already."""
+    from alembic import command
+
     config = _config(migrations)
     with engine.begin() as connection:
         config.attributes["connection"] = connection
@@ -58,6 +67,8 @@ def stamp(engine: Engine, migrations: Path) -> None:
 
 def run_steps(engine: Engine, migrations: Path) -> None:
     """Migrate to the newest schema, in one transaction."""
+    from alembic import command
+
     config = _config(migrations)
     with engine.begin() as connection:
         if engine.dialect.name == "postgresql":  # two that start at once: the second finds everything done
@@ -72,6 +83,8 @@ def run_in_alembic(metadata: sa.MetaData, version_table: str, prefix: str) -> No
     Args:
         prefix: of our tables; other tables are ignored.
     """
+    from alembic import context
+
     context.configure(
         connection=context.config.attributes["connection"],
         target_metadata=metadata,
@@ -84,12 +97,13 @@ def run_in_alembic(metadata: sa.MetaData, version_table: str, prefix: str) -> No
 
 
 def _config(migrations: Path) -> Config:
+    from alembic.config import Config
+
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     return config
 
 
-@lru_cache
-def _revisions(migrations: Path) -> tuple[str, ...]:
-    """Return the migrations, the newest first."""
-    return tuple(each.revision for each in ScriptDirectory.from_config(_config(migrations)).walk_revisions())
+def _revisions(migrations: Path) -> set[str]:
+    """Return the schemas that the migrations lead to, which are the numbers in the names of their files."""
+    return {each.stem[1:].partition("_")[0] for each in (migrations / "versions").glob("v*.py")}

@@ -6,6 +6,7 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from functools import lru_cache
 
 from hub_extensions.core.forecast.durations import Left, UseHolder
 from hub_extensions.core.forecast.results import ForecastInputs
@@ -25,6 +26,7 @@ ENDING = Left(15.0, 0.5)
 """Time until a server that is gone has released its device: its processes get SIGTERM, and after 10 s SIGKILL."""
 
 
+@lru_cache  # equal keys are one object: the history has thousands
 def kind_of_use(devices: int, share: int, limit: float | None = None) -> Hashable:
     """Return the key under which similar uses are learned; `limit` where users ask for a time limit themselves."""
     return (devices, share) if limit is None else (devices, share, limit)

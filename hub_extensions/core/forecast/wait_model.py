@@ -5,6 +5,7 @@ what came true of earlier forecasts. Times are seconds.
 from __future__ import annotations
 
 import math
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,7 +53,8 @@ class WaitModel:
             if len(self._keys) > MAX_KEYS:
                 del self._keys[next(iter(self._keys))]
             kind = kind_of_use(stay.devices, stay.share, stay.limit)
-            use = PastUse(stay.user, kind, stay.asked, stay.lasted, stay.at_limit)
+            # interned, because 20,000 uses are of few people
+            use = PastUse(sys.intern(stay.user), kind, stay.asked, stay.lasted, stay.at_limit)
             self.histories.setdefault(stay.pool, DurationHistory()).add(use)
             if stay.starting is not None:
                 self._starts.append(stay.starting)

@@ -20,6 +20,7 @@ from alembic.script import ScriptDirectory
 from hub_extensions.adapters.store import Changes, Store, StoreTooNew, StoreUnavailable
 from hub_extensions.adapters.store.database import make_engine, network_file_system, parse_url
 from hub_extensions.adapters.store.schema import METADATA
+from hub_extensions.adapters.store.schema_steps import is_known, newest
 from hub_extensions.adapters.store.schema_upgrade import COPIES, MIGRATIONS, VERSION_TABLE, copy_before, migrate
 
 NEXT = '''
@@ -69,6 +70,16 @@ def test_the_steps_are_one_line_and_their_numbers_grow() -> None:
     numbers = [step.revision for step in script().walk_revisions()][::-1]
     first = int(numbers[0])
     assert numbers == [f"{number:04}" for number in range(first, first + len(numbers))]
+
+
+@pytest.mark.parametrize("migrations", sorted(MIGRATIONS.parent.glob("*migrations")), ids=lambda folder: folder.name)
+def test_the_names_of_the_files_are_the_steps_that_alembic_finds(migrations: Path) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migrations))
+    steps = ScriptDirectory.from_config(config)
+    assert newest(migrations) == steps.get_current_head()
+    assert all(is_known(step.revision, migrations) for step in steps.walk_revisions())
+    assert not is_known("0001", migrations)
 
 
 def test_the_steps_lead_to_just_the_tables_that_the_code_uses(url: str) -> None:
