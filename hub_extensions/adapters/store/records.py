@@ -29,7 +29,7 @@ class Stored:
         meta: small values of the service, by name.
         deliveries: notices that are being sent to users.
         forecasts: forecasts whose outcome is still open.
-        begun_stops: stops that an earlier version had begun; later ones are in `meta`.
+        earlier_stops: orders and stops of an earlier version; later ones are in `meta`.
     """
 
     tickets: tuple[Ticket, ...]
@@ -40,7 +40,7 @@ class Stored:
     meta: Mapping[str, str]
     deliveries: tuple[Delivery, ...] = ()
     forecasts: tuple[Given, ...] = ()
-    begun_stops: tuple[StopRecord, ...] = ()
+    earlier_stops: tuple[StopRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from sqlalchemy.engine import Connection
 
 from hub_extensions.adapters.store.records import Changes
 from hub_extensions.adapters.store.schema import METADATA, CleanText, JsonColumn, OfferIds, UtcTime, upsert
-from hub_extensions.core.culling import Cause, Order, ServerFacts
-from hub_extensions.core.stops import StopRecord, StopState
+from hub_extensions.core.culling import ServerFacts
+from hub_extensions.core.stops import Cause, StopCause, StopRecord, StopState, by_admin
+from hub_extensions.core.stops.causes import GIVEN_BACK, GIVEN_BACK_FOR_CPU
 
 FACTS = sa.Table(
     "gpu_server_facts",
@@ -72,21 +73,12 @@ def facts(connection: Connection) -> tuple[ServerFacts, ...]:
     return tuple(_facts(row) for row in rows.mappings())
 
 
-def begun_stops(connection: Connection) -> tuple[StopRecord, ...]:
-    """Return the stops that an earlier version noted as begun, in the column ``stopping``. This version writes none."""
-    rows = connection.execute(sa.select(FACTS).where(FACTS.c.stopping.is_not(None))).mappings()
-    return tuple(
-        StopRecord(
-            row["user"],
-            row["server"],
-            row["lease"] or "",
-            StopState.DRAINING,
-            run=row["started"],
-            cause=None if row["cause"] is None else Cause(row["cause"]),
-            began=row["stopping"],
-        )
-        for row in rows
-    )
+def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
+    """Return the orders and begun stops that an earlier version kept in the columns ``drain_at``, ``drain_orders`` and
+    ``stopping``. This version writes none of them.
+    """
+    noted = sa.or_(FACTS.c.stopping.is_not(None), FACTS.c.drain_at.is_not(None))
+    return tuple(map(_stop, connection.execute(sa.select(FACTS).where(noted)).mappings()))
 
 
 def meta(connection: Connection) -> dict[str, str]:
@@ -106,30 +98,37 @@ def _facts_values(each: ServerFacts) -> dict[str, object]:
         "keeps": [at.isoformat() for at in each.keeps],
         "reached": list(each.reached),
         "cause": None if each.cause is None else each.cause.value,
-        "drain_at": min((order.at for order in each.orders), default=None),
-        "drain_orders": _orders_text(each.orders),
         "missed": each.missed.total_seconds(),
     }
 
 
 def _facts(row: Any) -> ServerFacts:
-    values = dict(row)
-    at, why = values.pop("drain_at"), values.pop("drain_orders")
-    del values["stopping"]  # see `begun_stops`
+    values = {name: value for name, value in dict(row).items() if name not in ("stopping", "drain_at", "drain_orders")}
     values["keeps"] = tuple(datetime.fromisoformat(each) for each in values["keeps"])
     values["reached"] = tuple(values["reached"])
     values["cause"] = None if values["cause"] is None else Cause(values["cause"])
     values["missed"] = timedelta(seconds=values["missed"])
-    return ServerFacts(**values, orders=() if at is None else _orders(at, why))
+    return ServerFacts(**values)
 
 
-def _orders_text(orders: tuple[Order, ...]) -> str | None:
-    if len(orders) > 1:
-        return json.dumps([[order.at.isoformat(), order.why, order.words] for order in orders])
-    return next((ADMINS_WORDS.join(filter(None, (order.why, order.words))) for order in orders), None)
+def _stop(row: Any) -> StopRecord:
+    orders = () if row["drain_at"] is None else _orders(row["drain_at"], row["drain_orders"])
+    causes, began = sorted(orders, key=lambda each: each.at), row["stopping"]
+    if began is not None and row["cause"] is not None and all(each.cause.value != row["cause"] for each in orders):
+        causes.insert(0, StopCause(Cause(row["cause"]), began, True, "was-to-end"))
+    state = StopState.ANNOUNCED if began is None else StopState.DRAINING
+    key = row["user"], row["server"], row["lease"] or ""
+    return StopRecord(*key, state, row["started"], tuple(causes), began=began)
 
 
-def _orders(at: datetime, text: str) -> tuple[Order, ...]:
+def _orders(at: datetime, text: str) -> tuple[StopCause, ...]:
     if text.startswith(SEVERAL):
-        return tuple(Order(datetime.fromisoformat(when), why, words) for when, why, words in json.loads(text))
-    return (Order(at, *text.split(ADMINS_WORDS, 1)),)
+        return tuple(_order(datetime.fromisoformat(when), why, words) for when, why, words in json.loads(text))
+    return (_order(at, *text.split(ADMINS_WORDS, 1)),)
+
+
+def _order(at: datetime, code: str, words: str = "") -> StopCause:
+    if code == "stopped-by-admin":
+        return by_admin(at, words)
+    cause = Cause.GIVEN_BACK if code in (GIVEN_BACK, GIVEN_BACK_FOR_CPU) else Cause.SIGNED_OUT
+    return StopCause(cause, at, True, code, stands=True)

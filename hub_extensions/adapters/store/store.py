@@ -326,7 +326,7 @@ def _load(connection: Connection) -> Stored:
             meta={name: value for name, value in servers.meta(connection).items() if name != _LAST_COMMIT},
             deliveries=deliveries.deliveries(connection),
             forecasts=forecasts.open_ones(connection),
-            begun_stops=servers.begun_stops(connection),
+            earlier_stops=servers.earlier_stops(connection),
         )
     except (ValueError, TypeError, KeyError) as error:
         raise StoreUnavailable(

@@ -15,7 +15,6 @@ from hub_extensions.core.culling.decision import (
     lifetime_end,
     settle,
 )
-from hub_extensions.core.culling.drains import drain, give_back, undo
 from hub_extensions.core.culling.evidence import (
     Evidence,
     ServerFacts,
@@ -30,7 +29,7 @@ from hub_extensions.core.culling.evidence import (
     proves_idle,
     reported,
 )
-from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps, why_not_kept
+from hub_extensions.core.culling.keeps import DAY, keep, keep_by_admin, keeps_left, recent_keeps, undo, why_not_kept
 from hub_extensions.core.culling.policy import (
     CullPolicy,
     PolicyError,
@@ -52,10 +51,9 @@ from hub_extensions.core.culling.rules import (
 )
 from hub_extensions.core.culling.signs import cpu_signs, gpu_signs
 from hub_extensions.core.culling.warnings import PAGE, announced, begun_again, is_announced, last_warning, reached
-from hub_extensions.core.stops import BY_ADMIN, ORDERED, Cause, Order
+from hub_extensions.core.stops import ORDERED, Cause
 
 __all__ = [
-    "BY_ADMIN",
     "DAY",
     "ORDERED",
     "PAGE",
@@ -66,7 +64,6 @@ __all__ = [
     "CullPolicy",
     "CullRule",
     "Evidence",
-    "Order",
     "PolicyError",
     "RoutesRenewed",
     "RuleProblem",
@@ -84,9 +81,7 @@ __all__ = [
     "decide",
     "decisive_use",
     "doubts",
-    "drain",
     "evidence_of",
-    "give_back",
     "gpu_signs",
     "holds_memory",
     "idle_limit",

@@ -93,7 +93,7 @@ def decide(
         promised: the end that the last countdown showed (`ServerFacts.promised`); `None` if none was shown.
     """
     ends = _ends(evidence, policy, now)
-    orders = [each.as_cause(now if warned is None else min(warned, now)) for each in evidence.orders]
+    orders = [replace(each, warned=now if warned is None else min(warned, now)) for each in evidence.orders]
     orders += _orphan_end(evidence, policy, now, warned)
     if not policy.enabled and orders:
         return _judge(evidence, policy, now, orders)  # no limit of culling: a dry run does not hold them up

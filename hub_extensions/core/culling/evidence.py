@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport
 from hub_extensions.core.offers.offer_id import OfferId
-from hub_extensions.core.stops import Cause, Order
+from hub_extensions.core.stops import Cause, StopCause
 
 LONG_RUN = timedelta(minutes=10)
 """Work of at least this length is a run: its user may be away and want to read its results (`CullPolicy.after_run`)."""
@@ -46,7 +46,7 @@ class Evidence:
         run_ended: when the last work of at least `LONG_RUN` ended.
         ends_at: the end of the lifetime that its user was shown or given; the lifetime does not end sooner.
         extensions: how often its user has extended the lifetime.
-        orders: orders to stop the server, whatever it does.
+        orders: orders to stop the server, whatever it does (`StopRecord.orders`).
         saves_for: how long before the time of an order the server begins to save.
         no_session: its user has no session, and it is not known whether the account still exists.
         orphaned_at: from this time on an idle server stops because of `no_session`; `None` if it does not.
@@ -63,7 +63,7 @@ class Evidence:
     last_activity: datetime | None = None
     busy_kernels: int | None = None
     used: bool = False
-    orders: tuple[Order, ...] = ()
+    orders: tuple[StopCause, ...] = ()
     busy_terminals: int | None = None
     memory_held: bool | None = None
     wanted: bool = False
@@ -90,7 +90,6 @@ class ServerFacts:
         busy_since: since when the GPU works, or when it last began to work. run_ended: as in `Evidence`.
         unknown_since: since when samples of an idle window are missing. missed: time without samples before that.
         ends_at, extensions: as in `Evidence`.
-        orders: orders of an administrator, of the hub after a sign-out, and of the user who gives the GPU back.
         announced: the end that the user is warned of; `None` without a warning.
         reached: the ways by which the warning has reached the user; empty if none is known.
         unheard: the countdown has begun again because the first warning had reached nobody.
@@ -110,7 +109,6 @@ class ServerFacts:
     warned: datetime | None = None
     cause: Cause | None = None
     promised: datetime | None = None
-    orders: tuple[Order, ...] = ()
     busy_since: datetime | None = None
     run_ended: datetime | None = None
     unknown_since: datetime | None = None
@@ -142,11 +140,12 @@ def evidence_of(
     used: bool = False,
     memory_held: bool | None = None,
     wanted: bool = False,
+    orders: tuple[StopCause, ...] = (),
     saves_for: timedelta = timedelta(0),
     no_session: bool = False,
     orphaned_at: datetime | None = None,
 ) -> Evidence:
-    """Combine the facts of a server with the present measurements (see `Evidence`)."""
+    """Combine the facts of a server with the present measurements and orders (see `Evidence`)."""
     return Evidence(
         offer=facts.offer,
         started=facts.started,
@@ -159,7 +158,7 @@ def evidence_of(
         last_activity=last_activity,
         busy_kernels=busy_kernels,
         used=used,
-        orders=facts.orders,
+        orders=orders,
         busy_terminals=busy_terminals,
         memory_held=memory_held,
         wanted=wanted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -10,7 +10,7 @@ from hub_extensions.core.culling.decision import CullDecision, decide
 from hub_extensions.core.culling.evidence import Evidence, ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
 from hub_extensions.core.offers.offer_id import CPU
-from hub_extensions.core.stops import Cause, without
+from hub_extensions.core.stops import Cause, StopCause
 from hub_extensions.core.text.reasons import Reason, explain
 
 DAY = timedelta(hours=24)
@@ -52,37 +52,33 @@ def keep(
         return explain("keep-in-vain")
     if keeps_left(policy, now, pressed) == 0:
         return _none_left(policy, now, pressed)
-    return replace(
-        facts,
-        kept_until=max(decision.stops_at, now) + policy.keep,
-        keeps=(*recent_keeps(now, facts.keeps), now),
-        warned=None,
-        cause=None,
-        announced=None,
-        unheard=False,
-    )
+    kept = replace(facts, kept_until=max(decision.stops_at, now) + policy.keep)
+    return _not_warned(replace(kept, keeps=(*recent_keeps(now, facts.keeps), now)))
 
 
-def keep_by_admin(facts: ServerFacts, until: datetime) -> ServerFacts | Reason:
-    """Protect a server from idleness and lifetime until a time, and withdraw an administrator's order to stop it.
+def keep_by_admin(facts: ServerFacts, orders: Iterable[StopCause], until: datetime) -> ServerFacts | Reason:
+    """Protect a server from idleness and lifetime until a time. The caller withdraws an administrator's order.
 
     It uses up none of the user's keeps and makes no end earlier. A lost right stops the server all the same.
     """
-    causes = {each.cause for each in facts.orders}
+    causes = {each.cause for each in orders}
     if Cause.GIVEN_BACK in causes:
         return explain("keep-stopping")
     if Cause.SIGNED_OUT in causes:
         return explain("keep-signed-out")
-    return replace(
-        facts,
-        kept_until=max(until, facts.kept_until or until),
-        ends_at=max(until, facts.ends_at or until),
-        orders=without(facts.orders, Cause.ADMIN),
-        warned=None,
-        cause=None,
-        announced=None,
-        unheard=False,
-    )
+    kept_until, ends_at = max(until, facts.kept_until or until), max(until, facts.ends_at or until)
+    return _not_warned(replace(facts, kept_until=kept_until, ends_at=ends_at))
+
+
+def undo(facts: ServerFacts, withdrawn: Iterable[StopCause]) -> ServerFacts:
+    """Return the facts without the times that withdrawn orders promised; other promises stay."""
+    times = {each.at for each in withdrawn}
+    return _not_warned(replace(facts, promised=None) if facts.promised in times else facts)
+
+
+def _not_warned(facts: ServerFacts) -> ServerFacts:
+    """Return the facts without the present warning; the next end gets a new one."""
+    return replace(facts, warned=None, cause=None, announced=None, unheard=False)
 
 
 def why_not_kept(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) -> Reason | None:
@@ -102,8 +98,7 @@ def _extended(facts: ServerFacts, policy: CullPolicy, decision: CullDecision) ->
     assert decision.stops_at is not None and decision.reason is not None
     if decision.can_keep:
         end = decision.stops_at + policy.extend_lifetime
-        longer = replace(facts, ends_at=end, extensions=facts.extensions + 1)
-        return replace(longer, warned=None, cause=None, announced=None, unheard=False)
+        return _not_warned(replace(facts, ends_at=end, extensions=facts.extensions + 1))
     fixed = explain("keep-lifetime", limit=decision.reason.params["limit"])
     return why_not_kept(facts, policy, decision) or fixed
 

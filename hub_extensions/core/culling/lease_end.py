@@ -35,9 +35,11 @@ def shown_end(ends_at: datetime | None, facts: ServerFacts | None) -> datetime |
     return max(ends_at, facts.ends_at or ends_at, facts.promised or ends_at)
 
 
-def enforced_end(ends_at: datetime | None, facts: ServerFacts, policy: CullPolicy, now: datetime) -> datetime | None:
+def enforced_end(
+    ends_at: datetime | None, facts: ServerFacts, orders: tuple[StopCause, ...], policy: CullPolicy, now: datetime
+) -> datetime | None:
     """Return the real end of the server: not before a warning or a promised time, unless an order comes first."""
-    causes = [each.as_cause(now) for each in facts.orders]
+    causes = [*orders]
     if ends_at is not None:
         known = max(ends_at, facts.ends_at or ends_at)
         if facts.promised is not None or known <= now + policy.warn:  # further away, a warning changes nothing

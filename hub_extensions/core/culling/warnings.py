@@ -7,17 +7,15 @@ keep which ways have reached the user. If none has, the countdown begins again o
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from hub_extensions.core.culling.decision import Action, CullDecision
 from hub_extensions.core.culling.evidence import ServerFacts
 from hub_extensions.core.culling.policy import CullPolicy
-from hub_extensions.core.stops import ORDERED
+from hub_extensions.core.stops import ORDERED, SAME_END
 
 PAGE = "page"
 """In `ServerFacts.reached`, an open page that has shown the warning. Other ways have the names of their channels."""
-SAME_END = timedelta(seconds=60)
-"""An end that moves by less counts as the same end, as in ``labextension/src/end.ts``."""
 LAST_PART = 10
 """The last warning comes when a tenth of the first warning's time is left."""
 

@@ -1,7 +1,8 @@
 """The end of one server, its causes, and the course of its stop. Pure.
 
 `Stop` is the end that follows from a set of causes: every view of a server's end reads it (panel, *Your GPU*, the
-administrators' pages, audit, forecast, API). `StopRecord` is a stop that has begun. ``core/culling`` finds the causes,
+administrators' pages, audit, forecast, API). `StopRecord` is an end that is announced, and the course of the stop after
+that. ``core/culling`` finds the causes,
 ``hub_service/engine/stops`` carries a stop out.
 """
 
@@ -14,8 +15,14 @@ from hub_extensions.core.stops.causes import (
     Stop,
     StopCause,
     Withdrawal,
+    added,
+    by_admin,
+    by_hub,
+    earliest,
+    give_back,
     latest_end,
     stop_of,
+    without,
 )
 from hub_extensions.core.stops.drain import (
     DrainSeen,
@@ -27,6 +34,7 @@ from hub_extensions.core.stops.drain import (
     may_stop_now,
 )
 from hub_extensions.core.stops.lifecycle import (
+    SAME_END,
     TO_DO,
     StopFault,
     StopKey,
@@ -34,17 +42,7 @@ from hub_extensions.core.stops.lifecycle import (
     StopState,
     fault_of,
     refuse_withdrawal,
-)
-from hub_extensions.core.stops.orders import (
-    BY_ADMIN,
-    GIVEN_BACK,
-    GIVEN_BACK_FOR_CPU,
-    UNKNOWN_WHY,
-    WHY,
-    Order,
-    added,
-    earliest,
-    without,
+    with_earlier,
 )
 from hub_extensions.core.stops.returns import (
     ReturnSeen,
@@ -57,20 +55,15 @@ from hub_extensions.core.stops.returns import (
 from hub_extensions.core.stops.turns import COUNTED, DueStop, StopPause, pause_after, stops_to_begin
 
 __all__ = [
-    "BY_ADMIN",
     "COUNTED",
     "FIXED",
-    "GIVEN_BACK",
-    "GIVEN_BACK_FOR_CPU",
     "INTERRUPTED",
     "ORDERED",
+    "SAME_END",
     "TO_DO",
-    "UNKNOWN_WHY",
-    "WHY",
     "Cause",
     "DrainSeen",
     "DueStop",
-    "Order",
     "Orderer",
     "PagesHeard",
     "ReturnSeen",
@@ -87,10 +80,13 @@ __all__ = [
     "added",
     "awaits_sample",
     "begins_before",
+    "by_admin",
+    "by_hub",
     "comes_back",
     "cpu_options",
     "earliest",
     "fault_of",
+    "give_back",
     "is_after_hook",
     "latest_end",
     "may_be_work",
@@ -100,5 +96,6 @@ __all__ = [
     "refuse_withdrawal",
     "stop_of",
     "stops_to_begin",
+    "with_earlier",
     "without",
 ]

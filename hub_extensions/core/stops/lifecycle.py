@@ -1,13 +1,25 @@
 """The course of one server's stop. Every change of a `StopRecord` is an event of this table.
 
-| state     | WARNED    | CALMED  | WITHDRAWN | BEGUN    | INTERRUPTED | ASKED | SILENT | PUT_OFF | STOPPED |
-| --------- | --------- | ------- | --------- | -------- | ----------- | ----- | ------ | ------- | ------- |
-| running   | announced |         |           | draining |             |       |        |         | ending  |
-| announced | announced | running | running   | draining |             |       |        |         | ending  |
-| draining  |           |         | running   | draining | draining    | asked |        | waiting | ending  |
-| asked     |           |         |           | asked    | asked       | asked | asked  | waiting | ending  |
-| waiting   |           | running | running   | draining |             |       |        |         | ending  |
-| ending    |           |         |           |          |             |       |        |         | ending  |
+Its causes:
+
+| state     | WARNED    | WITHDRAWN | CALMED    | CLEARED |
+| --------- | --------- | --------- | --------- | ------- |
+| running   | announced |           |           |         |
+| announced | announced | announced |           | running |
+| draining  | draining  | announced |           |         |
+| asked     | asked     |           |           |         |
+| waiting   | waiting   | announced | announced |         |
+
+The stop:
+
+| state     | BEGUN    | INTERRUPTED | ASKED | SILENT | PUT_OFF | STOPPED |
+| --------- | -------- | ----------- | ----- | ------ | ------- | ------- |
+| running   |          |             |       |        |         | ending  |
+| announced | draining |             |       |        |         | ending  |
+| draining  | draining | draining    | asked |        | waiting | ending  |
+| asked     | asked    | asked       | asked | asked  | waiting | ending  |
+| waiting   | draining |             |       |        |         | ending  |
+| ending    |          |             |       |        |         | ending  |
 
 After the stop:
 
@@ -17,11 +29,11 @@ After the stop:
 | returning |             |           | returned | gone |
 | returned  |             |           |          | gone |
 
-*Running* and *announced* need no record: the causes, the countdown and the orders of a server are in its facts
-(``core/culling``), which are stored as well. A record begins with the drain: cells are interrupted, open notebooks are
-saved, and the user's hook runs. Then the hub is *asked*. A try that failed or was put off *waits* for its pause. A stop
-whose server the hub has stopped is *ending* until its lease is proved over, and *returning* after that if the server is
-to come back without a GPU.
+A record begins when an end is *announced*: somebody orders it, or the warning of another cause begins. It holds all
+causes in sight. When the last one is withdrawn, or is not in sight any more, the server is *running* again and has no
+record. While a stop is *draining*, cells are interrupted, open notebooks are saved, and the user's hook runs. Then the
+hub is *asked*. A try that failed or was put off *waits* for its pause. A stop whose server the hub has stopped is
+*ending* until its lease is proved over, and *returning* after that if the server is to come back without a GPU.
 
 **The point of no return is the first interrupt of a kernel**, or the request to the hub if no kernel is interrupted:
 from then on `refuse_withdrawal` refuses every withdrawal, also while a later try waits. New evidence is not a
@@ -37,7 +49,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import Enum
 
-from hub_extensions.core.stops.causes import Cause
+from hub_extensions.core.stops.causes import Cause, StopCause, added, stop_of
 from hub_extensions.core.stops.drain import DrainSeen
 from hub_extensions.core.stops.returns import ServerReturn
 from hub_extensions.core.stops.turns import StopPause
@@ -65,10 +77,13 @@ class StopEvent(Enum):
     """Event in the course of a stop."""
 
     WARNED = "warned"
-    CALMED = "calmed"
-    """No cause is due any more."""
+    """Other causes are announced, or the same ones with other times."""
     WITHDRAWN = "withdrawn"
     """A person took the last due cause back: *Keep*, *Undo*, or an administrator who keeps the server."""
+    CALMED = "calmed"
+    """No cause is due any more."""
+    CLEARED = "cleared"
+    """No cause is in sight any more, or the user need not be warned of any yet."""
     BEGUN = "begun"
     INTERRUPTED = "interrupted"
     """The server receives the request to interrupt its kernels."""
@@ -95,27 +110,29 @@ _WAITING, _ENDING, _RETURNING, _RETURNED = (
 )
 STOPS: Mapping[tuple[StopState, StopEvent], StopState] = {
     (_RUNNING, StopEvent.WARNED): _ANNOUNCED,
-    (_RUNNING, StopEvent.BEGUN): _DRAINING,
     (_RUNNING, StopEvent.STOPPED): _ENDING,
     (_ANNOUNCED, StopEvent.WARNED): _ANNOUNCED,
-    (_ANNOUNCED, StopEvent.CALMED): _RUNNING,
-    (_ANNOUNCED, StopEvent.WITHDRAWN): _RUNNING,
+    (_ANNOUNCED, StopEvent.WITHDRAWN): _ANNOUNCED,
+    (_ANNOUNCED, StopEvent.CLEARED): _RUNNING,
     (_ANNOUNCED, StopEvent.BEGUN): _DRAINING,
     (_ANNOUNCED, StopEvent.STOPPED): _ENDING,
-    (_DRAINING, StopEvent.WITHDRAWN): _RUNNING,
+    (_DRAINING, StopEvent.WARNED): _DRAINING,
+    (_DRAINING, StopEvent.WITHDRAWN): _ANNOUNCED,
     (_DRAINING, StopEvent.BEGUN): _DRAINING,
     (_DRAINING, StopEvent.INTERRUPTED): _DRAINING,
     (_DRAINING, StopEvent.ASKED): _ASKED,
     (_DRAINING, StopEvent.PUT_OFF): _WAITING,
     (_DRAINING, StopEvent.STOPPED): _ENDING,
+    (_ASKED, StopEvent.WARNED): _ASKED,
     (_ASKED, StopEvent.BEGUN): _ASKED,
     (_ASKED, StopEvent.INTERRUPTED): _ASKED,
     (_ASKED, StopEvent.ASKED): _ASKED,
     (_ASKED, StopEvent.SILENT): _ASKED,
     (_ASKED, StopEvent.PUT_OFF): _WAITING,
     (_ASKED, StopEvent.STOPPED): _ENDING,
-    (_WAITING, StopEvent.CALMED): _RUNNING,
-    (_WAITING, StopEvent.WITHDRAWN): _RUNNING,
+    (_WAITING, StopEvent.WARNED): _WAITING,
+    (_WAITING, StopEvent.WITHDRAWN): _ANNOUNCED,
+    (_WAITING, StopEvent.CALMED): _ANNOUNCED,
     (_WAITING, StopEvent.BEGUN): _DRAINING,
     (_WAITING, StopEvent.STOPPED): _ENDING,
     (_ENDING, StopEvent.STOPPED): _ENDING,
@@ -126,19 +143,22 @@ STOPS: Mapping[tuple[StopState, StopEvent], StopState] = {
     (_RETURNING, StopEvent.OVER): StopState.GONE,
     (_RETURNED, StopEvent.OVER): StopState.GONE,
 }
-NO_RECORD = frozenset({_RUNNING, _ANNOUNCED, StopState.GONE})
+NO_RECORD = frozenset({_RUNNING, StopState.GONE})
 """States without a `StopRecord`."""
+SAME_END = timedelta(seconds=60)
+"""An end that moves by less counts as the same end, as in ``labextension/src/end.ts``."""
 StopKey = tuple[str, str, str]
 """User, server and lease: one run of a server. The lease is "" for a run without a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRecord:
-    """The stop of one run of a server, from its drain on. It is stored at every step.
+    """The stop of one run of a server, from its announcement on. It is stored at every step.
 
     Attributes:
         run: when the server was ready (`ServerFacts.started`); `None` if the service did not begin the stop.
-        cause, why: what the stop is for, and the sentence for its user; `None` if the service did not begin the stop.
+        causes: the causes as they were announced, the one that counts first; empty if the service did not begin the
+            stop. From the drain on they are those for which the server is stopped.
         grounds: the evidence when the hub was asked, for the audit.
         began: when the present try began; `None` while no try is under way.
         interrupted: when the server first received the request to interrupt its kernels; `None` before.
@@ -155,8 +175,7 @@ class StopRecord:
     lease: str
     state: StopState
     run: datetime | None = None
-    cause: Cause | None = None
-    why: Reason | None = None
+    causes: tuple[StopCause, ...] = ()
     grounds: tuple[Reason, ...] = ()
     began: datetime | None = None
     interrupted: datetime | None = None
@@ -173,35 +192,103 @@ class StopRecord:
         return self.user, self.server, self.lease
 
     @property
+    def cause(self) -> Cause | None:
+        """The cause that counts; `None` if it is not known."""
+        return self.causes[0].cause if self.causes else None
+
+    @property
+    def why(self) -> Reason | None:
+        """The reason for the server's user; `None` if it is not known."""
+        return self.causes[0].reason if self.causes else None
+
+    @property
+    def orders(self) -> tuple[StopCause, ...]:
+        """The causes that somebody ordered."""
+        return tuple(each for each in self.causes if each.stands)
+
+    @property
     def begun(self) -> bool:
         """Whether the server is being stopped: if it is gone now, this stop was the reason."""
         return self.state in (_DRAINING, _ASKED)
+
+
+def with_earlier(record: StopRecord, earlier: Mapping[StopKey, StopRecord]) -> StopRecord:
+    """Return a record with the orders that an earlier version kept apart from it."""
+    apart = earlier.get(record.key)
+    if apart is None or apart.run != record.run:
+        return record
+    orders = {each.cause: each for each in apart.causes}
+    known = [orders.pop(each.cause, each) for each in record.causes]
+    return replace(record, causes=(*known, *orders.values()))
 
 
 def refuse_withdrawal(record: StopRecord | None) -> Reason | None:
     """Return why a cause cannot be withdrawn any more; `None` if it can.
 
     Args:
-        record: of the run; `None` if its stop has not begun.
+        record: of the run; `None` if no end of it is announced.
     """
     if record is None or ((record.state, StopEvent.WITHDRAWN) in STOPS and record.interrupted is None):
         return None
     return explain("keep-stopping")
 
 
-def begin(
-    before: StopRecord | None, key: StopKey, run: datetime, cause: Cause | None, why: Reason, now: datetime
-) -> StopRecord:
+def running(key: StopKey, run: datetime) -> StopRecord:
+    """Return the record of a server of which no end is announced. It is not stored."""
+    return StopRecord(*key, state=_RUNNING, run=run)
+
+
+def order(record: StopRecord, new: StopCause, now: datetime) -> StopRecord:
+    """Add an order to the causes; the same record if it changes nothing (`added`)."""
+    after = added(record.causes, replace(new, warned=now))
+    stop = stop_of(after, now)
+    return record if after is record.causes or stop is None else _warned(record, stop.causes)
+
+
+def announce(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord:
+    """Note the causes in sight; the same record if these ends were announced already.
+
+    Args:
+        causes: not empty, the one that counts first. A cause that was announced before keeps its `warned`.
+    """
+    if _same_ends(record.causes, causes):
+        return record
+    since = {(each.cause, each.code): each.warned for each in record.causes}
+    kept = (replace(each, warned=since.get((each.cause, each.code), each.warned)) for each in causes)
+    return _warned(record, tuple(kept))
+
+
+def calm(record: StopRecord) -> StopRecord:
+    """No cause is due any more: the next end has no pause, and its stop can be withdrawn."""
+    return _as_announced(record, StopEvent.CALMED)
+
+
+def withdraw(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord | None:
+    """Note that a person took the last due cause back; `None` if no other cause is announced.
+
+    Args:
+        causes: that are still announced, the one that counts first.
+    """
+    after = _as_announced(record, StopEvent.WITHDRAWN)
+    if causes:
+        return announce(after, causes)
+    clear(after)
+    return None
+
+
+def clear(record: StopRecord) -> None:
+    """The server is running again, and no record is left."""
+    _moved(record, StopEvent.CLEARED)
+
+
+def begin(record: StopRecord, causes: tuple[StopCause, ...], now: datetime) -> StopRecord:
     """Begin to drain a server, for the first time or again.
 
     Args:
-        before: the record of this run; `None` if its stop has not begun before.
+        causes: the one that counts first; empty after a restart, if the evidence is not known yet.
     """
-    if before is None:
-        state = STOPS[_ANNOUNCED, StopEvent.BEGUN]
-        return StopRecord(*key, state=state, run=run, cause=cause, why=why, began=now)
-    state = STOPS[before.state, StopEvent.BEGUN]
-    return replace(before, state=state, cause=cause, why=why, began=now, seen=DrainSeen())
+    causes = tuple(map(_written, causes)) or record.causes
+    return replace(_moved(record, StopEvent.BEGUN), causes=causes, began=now, seen=DrainSeen())
 
 
 def interrupt(record: StopRecord, now: datetime) -> StopRecord:
@@ -211,14 +298,14 @@ def interrupt(record: StopRecord, now: datetime) -> StopRecord:
 
 def ask(
     record: StopRecord,
-    cause: Cause | None,
-    why: Reason,
+    causes: tuple[StopCause, ...],
     grounds: tuple[Reason, ...],
     back: ServerReturn | None,
     now: datetime,
 ) -> StopRecord:
-    """Note the request to the hub. It is written before it is sent, so that a kill loses neither reason nor return."""
-    return replace(_moved(record, StopEvent.ASKED), cause=cause, why=why, grounds=grounds, back=back, asked=now)
+    """Note the request to the hub. It is written before it is sent, so that a kill loses neither causes nor return."""
+    causes = tuple(map(_written, causes)) or record.causes
+    return replace(_moved(record, StopEvent.ASKED), causes=causes, grounds=grounds, back=back, asked=now)
 
 
 def put_off(record: StopRecord, pause: StopPause) -> StopRecord:
@@ -267,6 +354,28 @@ def return_as(record: StopRecord, back: ServerReturn | None) -> StopRecord | Non
 def resume(record: StopRecord) -> None:
     """The hub calls the stopped server ready again, and its process or pod is there: no record is left."""
     _moved(record, StopEvent.SERVER_BACK)
+
+
+def _warned(record: StopRecord, causes: tuple[StopCause, ...]) -> StopRecord:
+    return replace(_moved(record, StopEvent.WARNED), causes=tuple(map(_written, causes)))
+
+
+def _as_announced(record: StopRecord, event: StopEvent) -> StopRecord:
+    after = _moved(record, event)
+    return StopRecord(*after.key, state=after.state, run=after.run, causes=after.causes)
+
+
+def _same_ends(before: tuple[StopCause, ...], after: tuple[StopCause, ...]) -> bool:
+    """Whether these are the same causes; an end that moves by less than `SAME_END` is the same end."""
+    return len(before) == len(after) and all(
+        (old.cause, old.code, old.stands) == (new.cause, new.code, new.stands) and abs(old.at - new.at) < SAME_END
+        for old, new in zip(before, after, strict=True)
+    )
+
+
+def _written(cause: StopCause) -> StopCause:
+    """The cause with the parameters of its sentence as they are stored."""
+    return replace(cause, params=cause.reason.params)
 
 
 def _moved(record: StopRecord, event: StopEvent) -> StopRecord:

@@ -27,8 +27,7 @@ from enum import Enum
 
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.offers.user_options import others_of
-from hub_extensions.core.stops.causes import Cause
-from hub_extensions.core.stops.orders import GIVEN_BACK_FOR_CPU, Order
+from hub_extensions.core.stops.causes import GIVEN_BACK_FOR_CPU, Cause, StopCause
 
 LONGEST_STOP = timedelta(minutes=10)
 ANSWER = timedelta(seconds=30)
@@ -88,7 +87,7 @@ class ReturnSeen:
     stopping: bool = False
 
 
-def comes_back(orders: Collection[Order], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
+def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
     """Whether a server that is stopped comes back without a GPU: as its user ordered it, or else by the policy.
 
     No server comes back after a sign-out.
@@ -97,8 +96,8 @@ def comes_back(orders: Collection[Order], cause: Cause | None, *, soft: bool, on
         soft: `CullPolicy.restart_on_cpu`.
     """
     if orders:
-        whys, causes = {each.why for each in orders}, {each.cause for each in orders}
-        return GIVEN_BACK_FOR_CPU in whys and Cause.SIGNED_OUT not in causes and on_gpu
+        codes, causes = {each.code for each in orders}, {each.cause for each in orders}
+        return GIVEN_BACK_FOR_CPU in codes and Cause.SIGNED_OUT not in causes and on_gpu
     return soft and on_gpu and cause is not Cause.SIGNED_OUT
 
 

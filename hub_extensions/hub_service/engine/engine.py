@@ -137,7 +137,15 @@ class Engine:
             store, settings.queue, settings.culling, settings.offers, allowance, settings, on_cluster=on_cluster
         )
         if not store.read_only:  # nobody else has the state yet, so no lock is needed
-            await Transaction(state).write(Changes(uses=missing_uses(state), forecasts=lost_forecasts(state)))
+            ordered = tuple(facts for facts in state.facts.values() if state.orders_of(facts))
+            await Transaction(state).write(
+                Changes(
+                    facts=ordered,  # written without the columns in which an earlier version kept orders
+                    stops=tuple(state.stops.values()),
+                    uses=missing_uses(state),
+                    forecasts=lost_forecasts(state),
+                )
+            )
         engine = cls(settings, store, state, hub, gpus, apart, calculator)
         await engine.watcher.refresh()
         return engine

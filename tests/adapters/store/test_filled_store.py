@@ -11,11 +11,12 @@ import pytest
 
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store
 from hub_extensions.adapters.store.database import make_engine, parse_url
-from hub_extensions.core.culling import Cause, CullPolicy, Order, ServerFacts
+from hub_extensions.core.culling import Cause, CullPolicy, ServerFacts
 from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.queue.model import Lease, LeaseState, QueueLimits, Ticket, TicketState, WantedOffer
+from hub_extensions.core.stops import by_admin
 from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.engine.state.state import State
 from tests.adapters.store.filled_store import statements, tables, write_filled_store
@@ -150,8 +151,8 @@ async def test_renamed_columns_keep_their_values(url: str) -> None:
             "over = '2026-11-20 09:12:00.25'"
         )
         connection.exec_driver_sql(
-            "UPDATE gpu_server_facts SET drain_at = '2026-11-20 09:30:00.25', drain_why = 'drain: new driver' "
-            "WHERE \"user\" = 'dan'"
+            "UPDATE gpu_server_facts SET drain_at = '2026-11-20 09:30:00.25', "
+            "drain_why = 'stopped-by-admin: new driver' WHERE \"user\" = 'dan'"
         )
     engine.dispose()
     store = Store.open(url)
@@ -161,8 +162,8 @@ async def test_renamed_columns_keep_their_values(url: str) -> None:
         Interval(50.0, 600.0, 2200.0, (0.25,)),
     )
     assert (forecast.end, forecast.waited, forecast.over) == ("started", 90.5, at(12))
-    [dan] = [facts for facts in (await store.load()).facts if facts.user == "dan"]
-    assert dan.orders == (Order(at(30), "drain", "new driver"),)
+    [dan] = [stop for stop in (await store.load()).earlier_stops if stop.user == "dan"]
+    assert dan.orders == (by_admin(at(30), "new driver"),)
     store.close()
 
 

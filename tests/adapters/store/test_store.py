@@ -24,7 +24,7 @@ from hub_extensions.adapters.store import (
     TicketRow,
 )
 from hub_extensions.adapters.store.usage import USAGE
-from hub_extensions.core.culling import Cause, Order, ServerFacts
+from hub_extensions.core.culling import Cause, ServerFacts
 from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.notices import Delivery
 from hub_extensions.core.offers.offer_id import OfferId
@@ -204,7 +204,6 @@ async def test_a_later_commit_replaces_the_same_ticket_lease_facts_and_note(stor
     running = lease(1, state=LeaseState.RUNNING, pid=7, pid_started=99)
     kept = dataclasses.replace(facts, keeps=(NOW,), cause=Cause.IDLE, busy_since=NOW, run_ended=NOW, unknown_since=NOW)
     kept = dataclasses.replace(kept, missed=timedelta(seconds=90.5), ends_at=NOW, extensions=2)
-    kept = dataclasses.replace(kept, orders=(Order(NOW, "stopped-by-admin", "an exam: room 3"),))
     admitted = ticket(1, TicketState.ADMITTED, admitted_offer="mig-1g.5gb", admitted_at=NOW)
     await store.commit(Changes((TicketRow(admitted),), (running,), (kept,), meta={"stopped": "b"}))
     stored = await store.load()

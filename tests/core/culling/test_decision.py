@@ -10,19 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_extensions.core.culling import (
-    BY_ADMIN,
     Action,
     Cause,
     CullDecision,
     CullPolicy,
     Evidence,
-    Order,
     PolicyError,
     ServerFacts,
     check_policy,
     culling_sentence,
     decide,
-    drain,
     evidence_of,
     keep,
     keep_by_admin,
@@ -35,7 +32,7 @@ from hub_extensions.core.culling import (
     undo,
 )
 from hub_extensions.core.gpu.samples import ServerReport
-from hub_extensions.core.stops import earliest
+from hub_extensions.core.stops import StopCause, Withdrawal, added, by_admin, by_hub, earliest, without
 from hub_extensions.core.text.reasons import Reason, explain
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
@@ -67,9 +64,11 @@ def told(decision: CullDecision) -> tuple[Action, Cause | None, datetime | None]
     return decision.action, decision.cause, decision.stops_at
 
 
-def kept_by(facts: ServerFacts, policy: CullPolicy, now: datetime) -> ServerFacts | Reason:
+def kept_by(
+    facts: ServerFacts, policy: CullPolicy, now: datetime, orders: tuple[StopCause, ...] = ()
+) -> ServerFacts | Reason:
     """What *keep* gives to a user who has pressed it for this server alone."""
-    return keep(evidence_of(facts, use_known=True), facts, policy, now, facts.keeps)
+    return keep(evidence_of(facts, use_known=True, orders=orders), facts, policy, now, facts.keeps)
 
 
 def test_an_idle_server_counts_down_is_warned_and_stops() -> None:
@@ -358,15 +357,16 @@ def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
         ({"offer": "cpu", "lease": None}, "keep-cpu"),
         ({"idle_since": None}, "keep-no-countdown"),
         ({"idle_since": minute(80.5)}, "keep-no-countdown"),
-        ({"orders": (Order(minute(100), "stopped-by-admin"),)}, "keep-in-vain"),
-        ({"orders": (Order(minute(85), "signed-out"),)}, "keep-signed-out"),
+        ({"orders": (by_admin(minute(100), ""),)}, "keep-in-vain"),
+        ({"orders": (by_hub(minute(85), "sign-out"),)}, "keep-signed-out"),
         ({"started": minute(100 - 720), "opened": minute(0)}, "keep-in-vain"),
         ({"started": minute(81 - 720), "opened": minute(0)}, "keep-lifetime"),
     ],
 )
 def test_a_keep_that_would_move_nothing_is_refused_in_words(changed: dict[str, object], word: str) -> None:
+    orders = changed.pop("orders", ())
     facts = replace(replace(FACTS, idle_since=minute(60)), **changed)  # type: ignore[arg-type]
-    refused = kept_by(facts, ON, minute(81))
+    refused = kept_by(facts, ON, minute(81), orders)  # type: ignore[arg-type]
     assert isinstance(refused, Reason)
     assert refused.reason == word
     assert refused.message.endswith(".")
@@ -506,7 +506,7 @@ def test_a_warning_and_a_stop_are_remembered_with_their_cause(action: Action) ->
     assert (after.warned, after.cause) == (minute(3), Cause.LIFETIME)
 
 
-DRAINED = drain(FACTS, timedelta(minutes=10), "disabled", minute(75))
+DRAINED = by_hub(minute(85), "disabled")
 
 
 @pytest.mark.parametrize("policy", [ON, CullPolicy(enabled=False)], ids=["culling", "dry run"])
@@ -524,7 +524,7 @@ DRAINED = drain(FACTS, timedelta(minutes=10), "disabled", minute(75))
 def test_who_was_signed_out_loses_the_server_at_the_time_that_was_said_and_nothing_moves_it(
     evidence: Evidence, policy: CullPolicy, at: float, expected: tuple[Action, Cause, datetime]
 ) -> None:
-    decision = decide(replace(evidence, orders=DRAINED.orders), policy, minute(at))
+    decision = decide(replace(evidence, orders=(DRAINED,)), policy, minute(at))
     assert told(decision) == expected
     assert (message(decision), decision.can_keep) == ("Your account is disabled.", False)
 
@@ -542,7 +542,7 @@ def test_who_was_signed_out_loses_the_server_at_the_time_that_was_said_and_nothi
 def test_a_drain_begins_to_save_before_its_time_and_still_says_that_time(
     saves_for: float, at: float, action: Action, cause: Cause
 ) -> None:
-    evidence = replace(BUSY, orders=DRAINED.orders, saves_for=timedelta(seconds=saves_for))
+    evidence = replace(BUSY, orders=(DRAINED,), saves_for=timedelta(seconds=saves_for))
     decision = decide(evidence, ON, minute(at))
     assert told(decision) == (action, cause, minute(85))
     assert decision.begins_at == minute(85) - timedelta(seconds=saves_for)
@@ -555,13 +555,13 @@ def test_no_other_end_begins_before_its_time() -> None:
 
 
 def test_an_earlier_end_still_comes_first_and_no_keep_is_spent_on_the_minutes_before_the_order() -> None:
-    facts = replace(DRAINED, idle_since=minute(50))
-    decision = decide(evidence_of(facts, use_known=True), ON, minute(75))
+    facts, orders = replace(FACTS, idle_since=minute(50)), (DRAINED,)
+    decision = decide(evidence_of(facts, use_known=True, orders=orders), ON, minute(75))
     assert told(decision) == (Action.WARN, Cause.SIGNED_OUT, minute(85)), "the idle end has a warning to give first"
-    earlier = decide(evidence_of(facts, use_known=True), ON, minute(75), minute(65), Cause.IDLE)
+    earlier = decide(evidence_of(facts, use_known=True, orders=orders), ON, minute(75), minute(65), Cause.IDLE)
     assert told(earlier) == (Action.WARN, Cause.IDLE, minute(80))
     assert (earlier.can_keep, earlier.in_vain, earlier.latest) == (False, True, minute(85))
-    kept = kept_by(replace(facts, warned=minute(65), cause=Cause.IDLE, promised=minute(80)), ON, minute(75))
+    kept = kept_by(replace(facts, warned=minute(65), cause=Cause.IDLE, promised=minute(80)), ON, minute(75), orders)
     assert kept == explain("keep-in-vain")
 
 
@@ -580,43 +580,52 @@ def test_an_earlier_end_still_comes_first_and_no_keep_is_spent_on_the_minutes_be
 def test_the_same_order_moves_nothing_and_another_moves_the_end_to_the_front_only(
     left: float, cause: str, moves: bool
 ) -> None:
-    found = drain(DRAINED, timedelta(minutes=left), cause, minute(76))
-    assert (found is not DRAINED) is moves
+    again = by_hub(minute(76 + left), cause)
+    assert added((DRAINED,), again) == ((again,) if moves else (DRAINED,))
     if moves:
-        assert found.orders == (Order(minute(76 + left), "access-ended"),)
+        assert again.code == "access-ended"
 
 
 @pytest.mark.parametrize(
     ("first", "second", "at", "why"),
     [
         # an admin's order and a lost right: both stand, and the sooner is named
-        (("admin", 5), ("disabled", 10), 5, BY_ADMIN),
+        (("admin", 5), ("disabled", 10), 5, "stopped-by-admin"),
         (("admin", 15), ("disabled", 10), 10, "account-disabled"),
-        (("disabled", 10), ("admin", 5), 5, BY_ADMIN),
+        (("disabled", 10), ("admin", 5), 5, "stopped-by-admin"),
         (("disabled", 10), ("admin", 15), 10, "account-disabled"),
         # two admins: the sooner
-        (("admin", 60), ("admin", 0), 0, BY_ADMIN),
-        (("admin", 5), ("admin", 60), 5, BY_ADMIN),
+        (("admin", 60), ("admin", 0), 0, "stopped-by-admin"),
+        (("admin", 5), ("admin", 60), 5, "stopped-by-admin"),
     ],
 )
 def test_of_two_orders_the_sooner_time_counts_and_a_lost_right_stays(
     first: tuple[str, int], second: tuple[str, int], at: int, why: str
 ) -> None:
-    facts = FACTS
+    orders: tuple[StopCause, ...] = ()
     for cause, left in (first, second):
-        facts = drain(facts, timedelta(minutes=left), cause, minute(75))
-    assert earliest(facts.orders) == Order(minute(75 + at), why)
-    lost, kept = "disabled" in (first[0], second[0]), keep_by_admin(facts, minute(300))
+        ends = minute(75 + left)
+        orders = added(orders, by_admin(ends, "") if cause == "admin" else by_hub(ends, cause))
+    counts = earliest(orders)
+    assert counts is not None and (counts.at, counts.code) == (minute(75 + at), why)
+    lost, kept = "disabled" in (first[0], second[0]), keep_by_admin(FACTS, orders, minute(300))
     assert isinstance(kept, Reason) if lost else isinstance(kept, ServerFacts)
-    undone = undo(facts)
-    if isinstance(undone, ServerFacts):
-        assert [each.why for each in undone.orders] == ["account-disabled"] * lost, "only the admin's own is taken back"
+    left_over = [each.code for each in without(orders, Withdrawal.UNDO)]
+    assert left_over == ["account-disabled"] * lost, "only the admin's own is taken back"
+
+
+def test_an_undo_takes_back_what_the_admins_order_promised_and_no_other_promise() -> None:
+    taken, shown = (by_admin(minute(90), ""),), replace(FACTS, warned=minute(80), cause=Cause.ADMIN)
+    assert undo(replace(shown, promised=minute(90)), taken) == replace(FACTS, promised=None)
+    assert undo(replace(shown, promised=minute(95)), taken) == replace(FACTS, promised=minute(95))
 
 
 def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:
     """It was due a minute ago, and nobody knows the use just now."""
-    facts = replace(DRAINED, idle_since=minute(0), opened=minute(0))
-    decision = decide(evidence_of(facts, use_known=False), ON, minute(86), minute(75), Cause.IDLE, None)
+    facts = replace(FACTS, idle_since=minute(0), opened=minute(0))
+    decision = decide(
+        evidence_of(facts, use_known=False, orders=(DRAINED,)), ON, minute(86), minute(75), Cause.IDLE, None
+    )
     assert (decision.action, decision.cause) == (Action.STOP, Cause.SIGNED_OUT)
 
 
@@ -634,9 +643,9 @@ def test_an_idle_end_in_a_gap_of_the_samples_holds_up_no_other_end() -> None:
     ],
 )
 def test_the_cause_is_said_to_the_servers_user(cause: str, reason: str) -> None:
-    (ordered,) = drain(FACTS, timedelta(minutes=-1), cause, minute(75)).orders
-    assert (ordered.at, ordered.why) == (minute(75), reason)
-    assert explain(ordered.why).message.endswith(".")
+    ordered = by_hub(minute(75), cause)
+    assert (ordered.cause, ordered.code) == (Cause.SIGNED_OUT, reason)
+    assert ordered.reason.message.endswith(".")
 
 
 @pytest.mark.parametrize("policy", [ON, CullPolicy(enabled=False), CullPolicy(enabled=True, never=True)])

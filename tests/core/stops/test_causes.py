@@ -7,7 +7,18 @@ from itertools import permutations
 
 import pytest
 
-from hub_extensions.core.stops import Cause, Order, Orderer, Stop, StopCause, Withdrawal, added, stop_of, without
+from hub_extensions.core.stops import (
+    Cause,
+    Orderer,
+    Stop,
+    StopCause,
+    Withdrawal,
+    added,
+    by_admin,
+    by_hub,
+    stop_of,
+    without,
+)
 
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
 WARN = timedelta(minutes=10)
@@ -91,13 +102,21 @@ def test_a_keep_moves_what_it_withdraws_and_the_end_is_what_is_left() -> None:
 
 
 def test_of_each_kind_one_order_stands_and_one_that_changes_nothing_is_none() -> None:
-    admin, sign_out = Order(minute(15), "stopped-by-admin", "an exam"), Order(minute(10), "account-disabled")
+    admin, sign_out = by_admin(minute(15), "an exam"), by_hub(minute(10), "disabled")
     both = added(added((), admin), sign_out)
     assert both == (admin, sign_out)
-    assert added(both, Order(minute(5), "account-disabled")) is both, "the same again moves nothing"
-    assert added(both, Order(minute(20), "access-ended")) is both
-    assert added(both, sooner := Order(minute(5), "access-ended")) == (admin, sooner)
+    assert added(both, by_hub(minute(5), "disabled")) is both, "the same again moves nothing"
+    assert added(both, by_hub(minute(20), "by-admin")) is both
+    assert added(both, sooner := by_hub(minute(5), "by-admin")) == (admin, sooner)
     assert added((sign_out,), admin) == (sign_out,), "it would come after the other one"
-    assert added(both, sooner := Order(minute(1), "stopped-by-admin")) == (sign_out, sooner)
-    assert without(both, Cause.ADMIN) == (sign_out,)
-    assert without(both, Cause.GIVEN_BACK) is both
+    assert added((IDLE,), admin) == (IDLE, admin), "an idle end may go away, and the order stands"
+    assert added(both, sooner := by_admin(minute(1), "")) == (sign_out, sooner)
+    assert without(both, Withdrawal.UNDO) == (sign_out,)
+    assert without(both, Withdrawal.KEEP) is both
+    assert without((IDLE, sign_out), Withdrawal.KEEP) == (IDLE, sign_out), "evidence is found again"
+
+
+def test_an_order_says_its_reason_to_the_servers_user() -> None:
+    assert by_admin(NOON, "").reason.message == "An administrator stops it."
+    assert by_admin(NOON, "an exam").reason.message == "An administrator stops it: an exam"
+    assert by_hub(NOON, "disabled").reason.message == "Your account is disabled."

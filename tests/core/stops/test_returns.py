@@ -12,9 +12,7 @@ from hub_extensions.core.culling import (
     CullPolicy,
     ServerFacts,
     decide,
-    drain,
     evidence_of,
-    give_back,
     keep,
 )
 from hub_extensions.core.stops import (
@@ -22,8 +20,11 @@ from hub_extensions.core.stops import (
     ReturnSeen,
     ReturnStep,
     ServerReturn,
+    StopCause,
+    by_hub,
     comes_back,
     cpu_options,
+    give_back,
     next_step,
 )
 from hub_extensions.core.text.reasons import explain
@@ -51,7 +52,7 @@ BACK = replace(ASKED, run=CPU_RUN.started)
     ],
 )
 def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | None, cause: Cause, comes: bool) -> None:
-    signed_out = drain(FACTS, 1800 * SECOND, "logout", NOON).orders
+    signed_out = (by_hub(NOON + 1800 * SECOND, "logout"),)
     assert comes_back((), cause, soft=soft, on_gpu=lease is not None) is comes
     assert not comes_back(signed_out, cause, soft=soft, on_gpu=lease is not None), "its user was signed out"
 
@@ -59,23 +60,20 @@ def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | N
 @pytest.mark.parametrize("soft", [True, False])
 def test_who_gives_the_gpu_back_says_whether_the_server_comes_back(soft: bool) -> None:
     policy = CullPolicy(enabled=False, restart_on_cpu=soft)
+    minute_later = by_hub(NOON + 60 * SECOND, "sign-out")
     for cpu in (True, False):
-        given = give_back(FACTS, cpu, NOON)
-        assert isinstance(given, ServerFacts)
-        decision = decide(evidence_of(given, use_known=False), policy, NOON)
+        given = give_back((), NOON, on_gpu=True, cpu=cpu)
+        assert isinstance(given, StopCause)
+        evidence = evidence_of(FACTS, use_known=False, orders=(given,))
+        decision = decide(evidence, policy, NOON)
         assert (decision.action, decision.cause, decision.can_keep) == (Action.STOP, Cause.GIVEN_BACK, False)
-        assert comes_back(given.orders, decision.cause, soft=soft, on_gpu=True) is cpu
-        assert give_back(given, cpu, NOON) == explain("keep-stopping")
-        assert keep(evidence_of(given, use_known=False), given, replace(policy, enabled=True), NOON, ()) == explain(
-            "keep-stopping"
-        )
-        signed_out = drain(given, 60 * SECOND, "sign-out", NOON)
-        assert min(each.at for each in signed_out.orders) == NOON
-        assert not comes_back(signed_out.orders, Cause.SIGNED_OUT, soft=soft, on_gpu=True), (
-            "nothing starts after a sign-out"
-        )
-    assert give_back(drain(FACTS, 60 * SECOND, "sign-out", NOON), True, NOON) == explain("keep-stopping")
-    assert give_back(CPU_RUN, False, NOON) == explain("give-back-no-gpu")
+        assert comes_back((given,), decision.cause, soft=soft, on_gpu=True) is cpu
+        assert give_back((given,), NOON, on_gpu=True, cpu=cpu) == explain("keep-stopping")
+        assert keep(evidence, FACTS, replace(policy, enabled=True), NOON, ()) == explain("keep-stopping")
+        signed_out = (given, minute_later)
+        assert not comes_back(signed_out, Cause.SIGNED_OUT, soft=soft, on_gpu=True), "nothing starts after a sign-out"
+    assert give_back((minute_later,), NOON, on_gpu=True, cpu=True) == explain("keep-stopping")
+    assert give_back((), NOON, on_gpu=False, cpu=False) == explain("give-back-no-gpu")
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from hub_extensions.core.gpu.devices import Device
 from hub_extensions.core.messages import Ask, Ended, Started, TicketStatus
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import QueueLimits
-from hub_extensions.core.stops import Cause
-from hub_extensions.core.stops.lifecycle import begin
-from hub_extensions.core.text.reasons import explain
+from hub_extensions.core.stops import Cause, StopCause
+from hub_extensions.core.stops.lifecycle import announce, begin, running
 from hub_extensions.hub_service.engine.engine import Engine
 from hub_extensions.hub_service.engine.forecasts.calculator import ForecastCalculator
 from hub_extensions.hub_service.engine.forecasts.forecast_worker import ForecastWorker
@@ -157,4 +156,5 @@ def begin_stop(r: Room, user: str, *, saves: bool = True) -> None:
     state, now = r.engine.state, r.engine.state.clock.now()
     facts = state.facts.setdefault((user, ""), ServerFacts(user, "", CPU, now))
     key = (user, "", facts.lease or "")
-    state.stops = {key: begin(None, key, facts.started, Cause.IDLE, explain("left"), now)} if saves else {}
+    cause = StopCause(Cause.IDLE, now, True, "left")
+    state.stops = {key: begin(announce(running(key, facts.started), (cause,)), (), now)} if saves else {}

@@ -159,7 +159,9 @@ async def test_stops_begin_that_are_due_and_not_under_way(
         due, kept = stop(now), replace(stop(now), action=Action.WARN)
         judged = [(each, each, due if user in stopping else kept) for (user, _), each in state.facts.items()]  # type: ignore[operator]
         assert {user for user, _ in culler._stops_to_begin(judged, now)} == begins
-        assert culler._calm_stops(judged, now) == (), "its pause lasts while it is due"
+        for before in state.stops.values():
+            after = culler._announced(state.facts[before.user, ""], due, now)
+            assert after is not None and after.pause == before.pause, "its pause lasts while it is due"
         kept = 1 if changes.get("begun", 2 * MINUTE) != 2 * MINUTE else 0
         assert len(culler._begun) == kept + len(begins)
 

@@ -18,7 +18,7 @@ from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import Started
 from hub_extensions.core.offers.offer_id import CPU
 from hub_extensions.core.queue.model import Lease, LeaseState, TicketEnd, TicketState
-from hub_extensions.core.stops import Cause, StopRecord, StopState
+from hub_extensions.core.stops import Cause, StopCause, StopRecord, StopState
 from hub_extensions.core.usage import Figure, Use, UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.snapshots import ServerPods
@@ -124,6 +124,7 @@ async def test_the_use_of_a_lease_knows_its_end_when_the_lease_begins_to_end(
         ("stopping", UseEnd.USER, "idle"),
         ("stopping, no cause", UseEnd.USER, "user"),
         ("a cause of before", UseEnd.USER, "user"),
+        ("announced", UseEnd.USER, "user"),
     ],
 )
 async def test_how_a_running_server_ended_follows_from_who_is_there_to_say_it(
@@ -138,10 +139,12 @@ async def test_how_a_running_server_ended_follows_from_who_is_there_to_say_it(
             servers=None if away == "no list" else {},
             gone_in_outage=frozenset({("ada", "")} if away == "unseen" else {("eve", "")}),
         )
+        idle = (StopCause(Cause.IDLE, now, True, "left"),)
         stopping = {
-            "stopping": (StopState.DRAINING, Cause.IDLE),
-            "stopping, no cause": (StopState.DRAINING, None),
-            "a cause of before": (StopState.WAITING, Cause.IDLE),
+            "stopping": (StopState.DRAINING, idle),
+            "stopping, no cause": (StopState.DRAINING, ()),
+            "a cause of before": (StopState.WAITING, idle),
+            "announced": (StopState.ANNOUNCED, idle),
         }
         if away in stopping:
             stop = StopRecord("ada", "", held.id, stopping[away][0], facts.started, stopping[away][1], began=now)

@@ -5,7 +5,10 @@ A value that another version wrote in another format is treated as missing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -34,6 +37,7 @@ _LETTERS: TypeAdapter[tuple[AdminLetter, ...]] = TypeAdapter(tuple[AdminLetter, 
 _CORDONS: TypeAdapter[tuple[Cordon, ...]] = TypeAdapter(tuple[Cordon, ...])
 _WITHOUT_SESSION: TypeAdapter[WithoutSessions] = TypeAdapter(WithoutSessions)
 _OFFERS: TypeAdapter[tuple[GpuOffer, ...]] = TypeAdapter(tuple[GpuOffer, ...])
+_STOP: TypeAdapter[StopRecord] = TypeAdapter(StopRecord)
 _STOPS: TypeAdapter[tuple[StopRecord, ...]] = TypeAdapter(tuple[StopRecord, ...])
 _ROUTES_RENEWED: TypeAdapter[RoutesRenewed] = TypeAdapter(RoutesRenewed)
 _FAILURES: TypeAdapter[tuple[KeptFailure, ...]] = TypeAdapter(tuple[KeptFailure, ...])
@@ -54,11 +58,26 @@ def write_sendings(sendings: Mapping[str, Sending]) -> str:
 
 
 def read_stops(kept: str) -> tuple[StopRecord, ...]:
-    """Read the stops that have begun."""
-    try:
-        return _STOPS.validate_json(kept)
-    except ValidationError:
-        return ()
+    """Read the stops that are announced or have begun, also as an earlier version wrote them.
+
+    A stop that a later version wrote in another format is left out.
+    """
+    found: list[StopRecord] = []
+    with suppress(ValueError, TypeError):  # no list
+        for stop in json.loads(kept):
+            with suppress(ValidationError, AttributeError, KeyError, TypeError):
+                found.append(_STOP.validate_python(_with_causes(stop)))
+    return tuple(found)
+
+
+def _with_causes(stop: dict[str, Any]) -> dict[str, Any]:
+    """Return a stop with its causes. An earlier version wrote only the first one, with its sentence."""
+    cause, why = stop.get("cause"), stop.get("why")
+    at = next((stop[name] for name in ("began", "asked", "since", "run") if stop.get(name)), None)
+    if "causes" in stop or cause is None or at is None:
+        return stop
+    code, params = ("was-to-end", {}) if why is None else (why["reason"], why["params"])
+    return {**stop, "causes": [{"cause": cause, "at": at, "shown": True, "code": code, "params": params}]}
 
 
 def write_stops(stops: Iterable[StopRecord]) -> str:

@@ -46,7 +46,7 @@ from hub_extensions.core.queue.model import (
     TicketState,
 )
 from hub_extensions.core.queue.wait_bound import START_ALLOWANCE
-from hub_extensions.core.stops import ServerReturn, StopKey, StopRecord
+from hub_extensions.core.stops import ServerReturn, StopCause, StopKey, StopRecord, lifecycle, with_earlier
 from hub_extensions.core.usage import Use, UseEnd
 from hub_extensions.hub_service.engine.forecasts.forecast_state import ForecastState
 from hub_extensions.hub_service.engine.state.clock import RunningClock
@@ -111,7 +111,7 @@ class State(Inventory):
     routes_renewed: RoutesRenewed | None = None
     """When the proxy was last restarted, as far as it is known."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
-    """The stops that have begun, one per run of a server, until nothing of them is left to do."""
+    """The stops that are announced or have begun, one per run of a server, until nothing of them is left to do."""
     without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
     """Users whose account may be gone, as the hub reported last."""
     _no_session: dict[str, datetime] = field(default_factory=dict)
@@ -209,7 +209,9 @@ class State(Inventory):
         self.token_name = stored.meta.get(TOKEN_NAME, "")
         self._take_notes(stored.meta)
         self._take_without_session(read_without_session(stored.meta.get(WITHOUT_SESSION, "")))
-        self.stops = {stop.key: stop for stop in (*stored.begun_stops, *read_stops(stored.meta.get(STOPS, "[]")))}
+        earlier = {stop.key: stop for stop in stored.earlier_stops}
+        noted = (with_earlier(stop, earlier) for stop in read_stops(stored.meta.get(STOPS, "[]")))
+        self.stops = {**earlier, **{stop.key: stop for stop in noted}}
         self.routes_renewed = read_routes_renewed(stored.meta.get(ROUTES_RENEWED, ""))
 
     # -------------------------------------------------------------- the one way to change
@@ -270,15 +272,20 @@ class State(Inventory):
         self._take_notes(changes.meta)
         if WITHOUT_SESSION in changes.meta:
             self._take_without_session(read_without_session(changes.meta[WITHOUT_SESSION]))
-        self.stops = self._stops_after(changes)
+        ends_before, self.stops = self._ordered_ends(), self._stops_after(changes)
         if ROUTES_RENEWED in changes.meta:
             self.routes_renewed = read_routes_renewed(changes.meta[ROUTES_RENEWED])
         self.token_name = changes.meta.get(TOKEN_NAME, self.token_name)
         self.notices.remember(changes)
         self.forecasts.remember(changes)
         shown = replace(changes, forecasts=(), meta={}, stops=(), gone_stops=())
-        if not shown.empty:  # forecasts, notes and steps of a stop change nothing that is shown
+        # forecasts, notes and steps of a stop change nothing that is shown
+        if not shown.empty or ends_before != self._ordered_ends():
             self.revision += 1
+
+    def _ordered_ends(self) -> frozenset[tuple[StopKey, datetime]]:
+        """The times at which servers end by order, which others in line count on."""
+        return frozenset((stop.key, each.at) for stop in self.stops.values() for each in stop.orders)
 
     def _stops_after(self, changes: Changes) -> dict[StopKey, StopRecord]:
         if not changes.stops and not changes.gone_stops:
@@ -433,7 +440,7 @@ class State(Inventory):
         if facts is None:
             return lease
         policy = self.policy_of(lease.user, lease.offer)
-        end = enforced_end(lease.ends_at, facts, policy, self.clock.now())
+        end = enforced_end(lease.ends_at, facts, self.orders_of(facts), policy, self.clock.now())
         return lease if end == lease.ends_at else replace(lease, ends_at=end)
 
     def _facts_of(self, lease: Lease) -> ServerFacts | None:
@@ -535,9 +542,21 @@ class State(Inventory):
         return fresh
 
     def stop_of(self, facts: ServerFacts) -> StopRecord | None:
-        """The stop of this very run of a server; `None` if it has not begun."""
+        """The stop of this very run of a server; `None` if no end of it is announced."""
         found = self.stops.get((facts.user, facts.server, facts.lease or ""))
         return found if found is not None and found.run == facts.started else None
+
+    def ordered(self, facts: ServerFacts, new: StopCause) -> StopRecord | None:
+        """The stop of this run of a server with another order; `None` if the order changes nothing."""
+        key = (facts.user, facts.server, facts.lease or "")
+        before = self.stop_of(facts) or lifecycle.running(key, facts.started)
+        after = lifecycle.order(before, new, self.clock.now())
+        return None if after is before else after
+
+    def orders_of(self, facts: ServerFacts) -> tuple[StopCause, ...]:
+        """The orders to stop this very run of a server."""
+        stop = self.stop_of(facts)
+        return () if stop is None else stop.orders
 
     def is_being_stopped(self, user: str, server: str) -> bool:
         """Whether the running server is being stopped now: its notebooks are saved, or the hub is asked."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from hub_extensions.core.notices import LONGEST, AdminLetter, Delivery, channels
 from hub_extensions.core.overview.cards import holders_on
 from hub_extensions.core.queue.cordons import MACHINE, Cordon, refuse_to_close
 from hub_extensions.core.queue.model import Lease
+from hub_extensions.core.stops import Withdrawal, by_admin, without
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.meta import CORDONS, LETTERS, write_cordons, write_letters
@@ -97,15 +99,16 @@ class AdminOrders:
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
             now = self.state.clock.now()
-            after = culling.drain(facts, timedelta(minutes=minutes), "admin", now, why)
-            if after is facts:
+            ordered = by_admin(now + timedelta(minutes=minutes), why)
+            stop = self.state.ordered(facts, ordered)
+            if stop is None:
                 raise Refused.because(409, explain("stop-ordered-already"), "lease")
-            stops = self.state.clock.wall(after.orders[-1].at)
+            stops = self.state.clock.wall(ordered.at)
             told = NoticeRow.because(
                 self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stops-yours", why=why)
             )
             row = self._row("stop-ordered", explain("stop-ordered", at=stops, why=why), admin, lease)
-            await transaction.write(Changes(facts=(after,), journal=(row,), notices=(told,)))
+            await transaction.write(Changes(stops=(stop,), journal=(row,), notices=(told,)))
         self.culler.decide_soon()
 
     def may_undo_stop(self, lease_id: str) -> bool:
@@ -114,7 +117,8 @@ class AdminOrders:
             facts, _ = self._running(lease_id)
         except Refused:
             return False
-        return self.culler.refuse_withdrawal(facts) is None and not isinstance(culling.undo(facts), Reason)
+        ordered = any(each.withdrawn_by is Withdrawal.UNDO for each in self.state.orders_of(facts))
+        return ordered and self.culler.refuse_withdrawal(facts) is None
 
     async def undo_stop(self, lease_id: str, admin: str) -> None:
         """Withdraw the administrators' order to stop this server; its other causes come at their own times.
@@ -124,13 +128,15 @@ class AdminOrders:
         """
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
-            left = self.culler.refuse_withdrawal(facts) or culling.undo(facts)
-            if isinstance(left, Reason):
-                raise Refused.because(409, left, "lease")
+            taken = [each for each in self.state.orders_of(facts) if each.withdrawn_by is Withdrawal.UNDO]
+            refused = self.culler.refuse_withdrawal(facts) or (None if taken else explain("no-stop-ordered"))
+            if refused is not None:
+                raise Refused.because(409, refused, "lease")
+            left = culling.undo(facts, taken)
             told = self._undone(facts)
             row = self._row("stop-withdrawn", explain("stop-withdrawn"), admin, lease)
-            over = self.culler.withdrawn(left)
-            await transaction.write(Changes(facts=(left,), journal=(row,), notices=(told,), gone_stops=over))
+            after = self.culler.withdrawn(left, Withdrawal.UNDO)
+            await transaction.write(replace(after, facts=(left,), journal=(row,), notices=(told,)))
         self.culler.decide_soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
@@ -142,15 +148,15 @@ class AdminOrders:
         why, hours = reason_of(why), _one_of(hours, KEEP_HOURS, "hours")
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
-            until = self.state.clock.now() + timedelta(hours=hours)
-            kept = self.culler.refuse_withdrawal(facts) or culling.keep_by_admin(facts, until)
+            until, orders = self.state.clock.now() + timedelta(hours=hours), self.state.orders_of(facts)
+            kept = self.culler.refuse_withdrawal(facts) or culling.keep_by_admin(facts, orders, until)
             if isinstance(kept, Reason):
                 raise Refused.because(409, kept, "lease")
             order = explain("kept-by-admin", at=self.state.clock.wall(until), why=why)
             row = self._row("kept-by-admin", order, admin, lease)
-            told = () if kept.orders == facts.orders else (self._undone(facts),)
-            over = self.culler.withdrawn(kept)
-            await transaction.write(Changes(facts=(kept,), journal=(row,), notices=told, gone_stops=over))
+            told = () if without(orders, Withdrawal.UNDO) is orders else (self._undone(facts),)
+            after = self.culler.withdrawn(kept, Withdrawal.UNDO)
+            await transaction.write(replace(after, facts=(kept,), journal=(row,), notices=told))
 
     async def write_to(self, place: str, text: str, admin: str) -> int:
         """A letter to everybody on a place: in the panel, on the next page, and by the channels of notices.

@@ -24,7 +24,16 @@ from hub_extensions.core.notices import Delivery, warning_channels, warning_noti
 from hub_extensions.core.queue import lifecycle
 from hub_extensions.core.queue.lifecycle import Event
 from hub_extensions.core.queue.model import Lease
-from hub_extensions.core.stops import DueStop, ServerReturn, StopKey, StopPause, StopRecord, StopState
+from hub_extensions.core.stops import (
+    DueStop,
+    ServerReturn,
+    StopCause,
+    StopKey,
+    StopPause,
+    StopRecord,
+    StopState,
+    Withdrawal,
+)
 from hub_extensions.core.stops import lifecycle as stopping
 from hub_extensions.core.stops.lifecycle import STOPS, StopEvent
 from hub_extensions.core.text.reasons import Reason, explain
@@ -98,14 +107,20 @@ class Culler(ServerEvidence):
             judged = await self._judge_all(now)
             ends = (each.begins_at for _, _, each in judged if each.action is Action.WARN)
             self._next_end = min((at for at in ends if at is not None and at > now), default=None)
-            calm = self._calm_stops(judged, now)
             chosen = self._stops_to_begin(judged, now)
+            stops, over = list[StopRecord](), self._lost_stops(judged)
             changed, warnings, begun = [], list[Delivery](), list[tuple[StopRecord, ServerFacts, CullDecision]]()
             for facts, seen, decision in judged:
-                if (seen.user, seen.server) in chosen:
-                    key, before = _key(seen), self.state.stop_of(seen)
-                    stop = stopping.begin(before, key, seen.started, decision.cause or seen.cause, _why(decision), now)
+                before = self.state.stop_of(seen)
+                is_tried = before is not None and _key(seen) in self._tries
+                stop = before if is_tried else self._announced(seen, decision, now)
+                if stop is not None and (seen.user, seen.server) in chosen:
+                    stop = stopping.begin(stop, _causes(decision), now)
                     begun.append((stop, seen, decision))
+                if stop is None and before is not None:
+                    over.append(before.key)
+                elif stop is not None and stop is not before:
+                    stops.append(stop)
                 self._dry_run(seen, decision, now)
                 if seen is not facts and seen != facts:
                     changed.append(seen)
@@ -114,7 +129,7 @@ class Culler(ServerEvidence):
             transaction.state.take_measured(measured)
             rows = warned_rows(self.state, self.grounds, judged)
             changes = replace(figures, facts=tuple(changed), deliveries=tuple(warnings), journal=rows)
-            await transaction.write(replace(changes, stops=tuple(stop for stop, _, _ in begun), gone_stops=calm))
+            await transaction.write(replace(changes, stops=tuple(stops), gone_stops=tuple(over)))
             for stop, seen, decision in begun:
                 self._try(stop, seen, decision)
             self.measuring.written()
@@ -177,20 +192,31 @@ class Culler(ServerEvidence):
         self._begun.extend(now for _ in chosen)
         return set(chosen)
 
-    def _calm_stops(self, judged: Sequence[_Judgement], now: datetime) -> tuple[StopKey, ...]:
-        """Return the stops that are over because no cause is due any more, or their run is not there.
+    def _announced(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> StopRecord | None:
+        """Return the stop of a server with the causes that are announced after this decision; `None` if none is.
 
         A pause lasts while its server is due, also in a gap of its samples; its next end has nothing of it.
         """
-        due = {_key(seen) for _, seen, each in judged if each.begins_at is not None and each.begins_at <= now}
+        stop = self.state.stop_of(facts)
+        if stop is not None and stop.state not in (StopState.ANNOUNCED, StopState.WAITING):
+            return stop  # it is carried out, whatever is sampled meanwhile
+        is_due = decision.begins_at is not None and decision.begins_at <= now
+        if stop is not None and stop.state is StopState.WAITING and not is_due:
+            stop = stopping.calm(stop)
+        causes = _announced_causes(decision)
+        if causes:
+            return stopping.announce(stop or stopping.running(_key(facts), facts.started), causes)
+        return None if stop is None or stop.state is StopState.ANNOUNCED else stop
+
+    def _lost_stops(self, judged: Sequence[_Judgement]) -> list[StopKey]:
+        """Return the stops of servers whose run is not there any more."""
         runs = {_key(seen): seen.started for _, seen, _ in judged}
-        calm = []
-        for key, stop in self.state.stops.items():
-            waits = stop.state is StopState.WAITING and key not in due
-            lost = (stop.begun or stop.state is StopState.WAITING) and runs.get(key) != stop.run
-            if key not in self._tries and (waits or lost):
-                calm.append(key)
-        return tuple(calm)
+        left = (StopState.ENDING, StopState.RETURNING, StopState.RETURNED)
+        return [
+            key
+            for key, stop in self.state.stops.items()
+            if key not in self._tries and stop.state not in left and runs.get(key) != stop.run
+        ]
 
     def _due(self, facts: ServerFacts, decision: CullDecision, now: datetime) -> DueStop:
         lease = self.state.leases.get(facts.lease) if facts.lease else None
@@ -268,7 +294,7 @@ class Culler(ServerEvidence):
             may_come = report is None and now - (self._since or now) < REPORTS_LAST  # after a start of ours
             is_over = not may_come and stops.may_stop_now(report, began, now, drain, current.seen.pages)
             if at is not None:
-                at = min((at, *(each.at for each in facts.orders)))  # another order may come sooner
+                at = min((at, *(each.at for each in current.orders)))  # another order may come sooner
             if is_over and (at is None or now >= at) and not self._awaits_sample(current):
                 return True
             await asyncio.sleep(0.2)
@@ -294,12 +320,12 @@ class Culler(ServerEvidence):
             decision = self.decision(seen, known)
             if decision.action is not Action.STOP or stop is None or not stop.begun:
                 return None
-            soft, cause, back = known.policy.restart_on_cpu, decision.cause, None
-            if stops.comes_back(seen.orders, cause, soft=soft, on_gpu=seen.lease is not None):
+            soft, back = known.policy.restart_on_cpu, None
+            if stops.comes_back(stop.orders, decision.cause, soft=soft, on_gpu=seen.lease is not None):
                 options = stops.cpu_options(server.user_options)
                 back = ServerReturn(seen.user, seen.server, options, now, ended=seen.started)
             grounds = self.grounds(seen, self.state.leases.get(seen.lease or ""))  # what is measured ends with it
-            asked = stopping.ask(stop, cause, _why(decision), grounds, back, now)
+            asked = stopping.ask(stop, _causes(decision), grounds, back, now)
             await transaction.write(Changes(stops=(asked,)))
             return decision
 
@@ -353,16 +379,22 @@ class Culler(ServerEvidence):
         """Return why no cause of this server's stop can be withdrawn any more; `None` if it can."""
         return stops.refuse_withdrawal(self.state.stop_of(facts))
 
-    def withdrawn(self, after: ServerFacts) -> tuple[StopKey, ...]:
-        """The stop that ends because its last due cause was withdrawn: the key of its record, or nothing.
+    def withdrawn(self, after: ServerFacts, by: Withdrawal) -> Changes:
+        """Return the stop of a server after a cause was withdrawn. If no other cause is announced, no stop is left.
 
         Args:
             after: the facts without that cause.
         """
         stop = self.state.stop_of(after)
-        if stop is None or self.decision(after).action is Action.STOP:
-            return ()
-        return (stop.key,)
+        if stop is None:
+            return Changes()
+        orders = stops.without(stop.orders, by)
+        decision = self.decision(after, orders=orders)
+        causes = _announced_causes(decision)
+        if decision.action is Action.STOP:
+            return Changes(stops=(stopping.announce(stop, causes),))  # another cause is due as well
+        left = stopping.withdraw(stop, causes)
+        return Changes(gone_stops=(stop.key,)) if left is None else Changes(stops=(left,))
 
     async def note_interrupt(self, user: str, server: str) -> bool:
         """Note that the server receives the request to interrupt its kernels. Its stop cannot be withdrawn after that.
@@ -382,6 +414,17 @@ class Culler(ServerEvidence):
 
 def _key(facts: ServerFacts) -> StopKey:
     return facts.user, facts.server, facts.lease or ""
+
+
+def _causes(decision: CullDecision) -> tuple[StopCause, ...]:
+    return () if decision.stop is None else decision.stop.causes
+
+
+def _announced_causes(decision: CullDecision) -> tuple[StopCause, ...]:
+    """Return the causes if a warning is shown or one of them was ordered."""
+    causes = _causes(decision)
+    is_announced = decision.action is not Action.KEEP or any(each.stands for each in causes)
+    return causes if is_announced else ()
 
 
 def _why(decision: CullDecision) -> Reason:

@@ -6,10 +6,10 @@ import logging
 from datetime import timedelta
 
 from hub_extensions.adapters.store import Changes, JournalRow, StoreUnavailable
-from hub_extensions.core import culling
+from hub_extensions.core import stops
 from hub_extensions.core.culling import ServerFacts
 from hub_extensions.core.messages import DrainState, SignedOut, Stopped, WithoutSessions
-from hub_extensions.core.stops import Cause, earliest
+from hub_extensions.core.stops import Cause, by_hub, earliest
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import UseEnd, end_of_cull, end_of_stop
 from hub_extensions.hub_service.engine.state.errors import Refused
@@ -34,16 +34,16 @@ async def order(state: State, transaction: Transactions, report: SignedOut) -> D
         facts, now = state.facts.get((report.user, report.server)), state.clock.now()
         if facts is None or not facts.lease or facts.lease != report.lease:
             return DrainState(None)
-        drained = culling.drain(facts, timedelta(seconds=report.left_seconds), report.cause, now)
-        first = earliest(drained.orders)
+        ordered = by_hub(now + timedelta(seconds=report.left_seconds), report.cause)
+        stop = state.ordered(facts, ordered)
+        first = earliest(state.orders_of(facts) if stop is None else stop.orders)
         if first is None:
             return DrainState(None)
-        if drained is not facts:
-            ordered = drained.orders[-1]
-            why, stops = explain(ordered.why), explain("it-stops-at", at=state.clock.wall(ordered.at))
+        if stop is not None:
+            why, at = ordered.reason, explain("it-stops-at", at=state.clock.wall(ordered.at))
             about, seen = (facts.lease, facts.user, facts.server), [explain("seen-signed-out", cause=report.cause)]
-            row = JournalRow.because(state.clock.utc_now(), "drained", about, [why, stops], "hub", seen)
-            await changing.write(Changes(facts=(drained,), journal=(row,)))
+            row = JournalRow.because(state.clock.utc_now(), "drained", about, [why, at], "hub", seen)
+            await changing.write(Changes(stops=(stop,), journal=(row,)))
             log.info("drained: %s", why.message, extra={"user": facts.user, "server": facts.server})
         return DrainState((first.at - now).total_seconds(), _takes(state, facts).total_seconds())
 
@@ -66,7 +66,7 @@ async def without_session(state: State, transaction: Transactions, reported: Wit
 
 def _takes(state: State, facts: ServerFacts) -> timedelta:
     """Return how long a drain may take, including the turns of other servers with orders before it."""
-    drained = sum(1 for each in state.facts.values() if each.orders)
+    drained = sum(1 for each in state.facts.values() if state.orders_of(each))
     turns = 1 + drained // max(1, state.policy.concurrent_stop_limit)
     return turns * state.policy_of(facts.user, facts.offer).drain + A_TURN
 
@@ -80,7 +80,7 @@ def end_of_report(state: State, report: Stopped) -> UseEnd:
     if report.reason == Cause.SIGNED_OUT.value:
         return end_of_cull(Cause.SIGNED_OUT)
     end, facts = end_of_stop(report.reason, report.asked, report.closing), state.facts.get((report.user, report.server))
-    first = None if facts is None else earliest(facts.orders)
+    first = None if facts is None else earliest(state.orders_of(facts))
     if first is None or first.at > state.clock.now() or end is not UseEnd.USER:
         return end
     return end_of_cull(first.cause)
@@ -99,12 +99,14 @@ async def give_back(state: State, transaction: Transactions, user: str, server: 
         stop = state.stop_of(facts)
         if stop is not None and stop.begun:
             raise Refused.because(409, explain("keep-stopping"), "give-back")
-        given = culling.give_back(facts, cpu, state.clock.now())
-        if isinstance(given, Reason):
-            raise Refused.because(409, given, "give-back")
+        orders, on_gpu = state.orders_of(facts), facts.lease is not None
+        given = stops.give_back(orders, state.clock.now(), on_gpu=on_gpu, cpu=cpu)
+        ordered = given if isinstance(given, Reason) else state.ordered(facts, given)
+        if ordered is None or isinstance(ordered, Reason):
+            raise Refused.because(409, ordered or explain("keep-stopping"), "give-back")
         text = "given back by its user" + (", who goes on without a GPU" if cpu else "")
         row = JournalRow(state.clock.utc_now(), "given-back", None, facts.lease, user, server, text, "user", "")
         try:
-            await changing.write(Changes(facts=(given,), journal=(row,)))
+            await changing.write(Changes(stops=(ordered,), journal=(row,)))
         except StoreUnavailable as problem:
             raise Refused(503, f"Not given back: {problem.message}", "give-back", "store-unavailable") from problem

@@ -15,7 +15,7 @@ from hub_extensions.core.gpu.devices import WHOLE
 from hub_extensions.core.gpu.samples import DeviceSample, ServerReport, UseSign
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.model import Lease
-from hub_extensions.core.stops import StopRecord
+from hub_extensions.core.stops import StopCause, StopRecord
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.core.usage import Figure
 from hub_extensions.hub_service.engine.state.state import State
@@ -58,10 +58,21 @@ class ServerEvidence:
         """Return how many tickets wait for this offer."""
         return self.state.waiting_for(offer)
 
-    def decision(self, facts: ServerFacts, known: PresentEvidence | None = None) -> CullDecision:
-        """Decide about a server now. `known` is the evidence of this moment; it is gathered here if `None`."""
+    def decision(
+        self,
+        facts: ServerFacts,
+        known: PresentEvidence | None = None,
+        orders: tuple[StopCause, ...] | None = None,
+    ) -> CullDecision:
+        """Decide about a server now.
+
+        Args:
+            known: the evidence of this moment; it is gathered here if `None`.
+            orders: other orders than those that stand; `None` for these.
+        """
         known, now = known or self.known(facts), self.state.clock.now()
         evidence = self.evidence(facts, known)
+        evidence = evidence if orders is None else replace(evidence, orders=orders)
         return culling.decide(evidence, known.policy, now, facts.warned, facts.cause, facts.promised)
 
     def known(self, facts: ServerFacts) -> PresentEvidence:
@@ -234,6 +245,7 @@ class ServerEvidence:
             busy_terminals=report.busy_terminals if report else None,
             used=lease is not None and self._used(lease, known),
             memory_held=None if sample is None else culling.holds_memory(sample),
+            orders=self.state.orders_of(facts),
             wanted=lease is not None and known.policy.contended_idle is not None and self.waiting(facts.offer) > 0,
             saves_for=stops.begins_before(report, known.policy.drain),
             no_session=since is not None,

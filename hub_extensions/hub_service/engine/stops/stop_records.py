@@ -1,4 +1,4 @@
-"""Follow every change of facts and leases in the records of the stops that have begun.
+"""Follow every change of facts and leases in the records of the stops.
 
 A server that disappears while it is being stopped was stopped for that reason: the journal and its user read it, also
 if the hub or this service was killed in between.
@@ -64,7 +64,11 @@ def with_stops(state: State, changes: Changes) -> Changes:
             notices.append(stopped_notice(row))
             state.count_cull(stop.cause, state.rule_of(facts.user, facts.offer))
             log.info("culled: %s", row.text, extra={"user": facts.user, "server": facts.server})
-        after[stop.key] = lifecycle.stop(stop, now)
+        if stop.state is StopState.ANNOUNCED:
+            lifecycle.clear(stop)
+            after[stop.key] = None
+        else:
+            after[stop.key] = lifecycle.stop(stop, now)
     stopped = {row.lease for row in (*changes.journal, *rows) if row.kind in STOPPED}
     for lease in changes.leases:
         key = (lease.user, lease.server, lease.id)

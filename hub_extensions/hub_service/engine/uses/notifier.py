@@ -248,8 +248,8 @@ class Notifier:
         cause = facts.cause.value if facts is not None and facts.cause is not None else ""
         until = delivery.open_until or now
         left, ends = max(until - now, timedelta(0)), self.state.clock.wall(until)
-        orders = () if facts is None or facts.cause is not Cause.ADMIN else facts.orders
-        words = next((each.words for each in orders if each.cause is Cause.ADMIN), "")
+        orders = () if facts is None or facts.cause is not Cause.ADMIN else self.state.orders_of(facts)
+        words = next((str(each.params.get("why", "")) for each in orders if each.cause is Cause.ADMIN), "")
         return replace(
             bare,
             subject=warning_subject(delivery.title, left, t),

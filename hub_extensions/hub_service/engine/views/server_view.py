@@ -13,6 +13,7 @@ from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.notices import for_panel
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.queue.model import Lease, LeaseState
+from hub_extensions.core.stops import Withdrawal
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.state.state import State
@@ -79,10 +80,9 @@ class ServerView:
             until = kept.ends_at if longer else kept.kept_until
             kind = EXTENDED if longer else KEPT
             row = kept_row(self.state, kind, facts, until, self.evidence.grounds(facts, lease))
+            after = self.evidence.withdrawn(kept, Withdrawal.KEEP)
             try:
-                await transaction.write(
-                    Changes(facts=(kept,), journal=(row,), gone_stops=self.evidence.withdrawn(kept))
-                )
+                await transaction.write(replace(after, facts=(kept,), journal=(row,)))
             except StoreUnavailable as problem:
                 raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
