@@ -1,7 +1,7 @@
-"""``jupyterhub-gpu offers --cluster``: every offer of a cluster explained, from one reading of it.
+"""``jupyterhub-gpu offers --cluster``: explains every offer of a cluster after one reading of it.
 
-From which nodes it is, why it is not free, what was left out and why, what a pod asks for it. It reads with the
-caller's own rights; what may not be read is reported.
+The report has the nodes of an offer, why it is not free, what was left out and why, and what a pod requests for it. The
+cluster is read with the caller's own rights; what the caller may not read is reported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from hub_extensions.hub_service.setup.settings import Settings, SettingsError
 
 
 def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) -> int:
-    """Read once and print. Returns the exit status: 1 when the cluster cannot be read, 2 without the packages for it.
+    """Read the cluster once and print the report. Return the exit status: 1 if the cluster cannot be read, 2 if the
+    packages for it are missing.
 
     Args:
         state_dir: the service's state folder, for the hub's own settings; None to assume a standard cluster.
@@ -50,10 +51,10 @@ def explain_cluster(state_dir: Path | None, console: Console, *, as_json: bool) 
 
 
 def _refuse_without_nodes(view: ClusterView, survey: PoolSurvey) -> None:
-    """Without a node and without settings of the admin's about them every number would be "not known".
+    """Refuse a report if the nodes cannot be read and no setting replaces them, because every number would be unknown.
 
     Raises:
-        ClusterUnreadable: that, and where to ask instead.
+        ClusterUnreadable: with the command that answers instead.
     """
     if view.nodes is not None or survey.pools:
         return
@@ -79,7 +80,7 @@ def _settings(state_dir: Path | None) -> tuple[OfferConfig, ClusterConfig]:
 
 
 def _leases(view: ClusterView) -> frozenset[str]:
-    """By the labels of the pods in the hub's namespace: the service itself is not asked."""
+    """Return the ids of leases from the labels of the pods in the hub's namespace. The service is not queried."""
     return frozenset(pod.lease for pod in (view.pods or {}).values() if pod.lease and pod.namespace == view.namespace)
 
 
@@ -165,7 +166,7 @@ def _print_nodes(console: Console, survey: PoolSurvey) -> None:
 
 
 def request_text(ask: PodAsk) -> str:
-    """The resources of a pod in one line."""
+    """Format the resources that a pod requests, on one line."""
     parts = [f"{key}={value}" for key, value in ask.limits.items()]
     parts += [f"annotation {key}={value}" for key, value in ask.annotations.items()]
     parts += [f"label {key}={value}" for key, value in ask.labels.items()]

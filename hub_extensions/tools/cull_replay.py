@@ -1,5 +1,6 @@
-"""``jupyterhub-gpu cull replay``: what other limits would have done with the uses that are in the store, or with the
-pods of which Prometheus remembers the use.
+"""``jupyterhub-gpu cull replay``: replays past uses under other limits of culling.
+
+The uses are those of the store, or pods whose use Prometheus has recorded.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ReplayOptions:
 
     Attributes:
         policy_file: replaces that of the settings. prometheus: its address; None to use the store's own samples.
-        namespace: of the pods that Prometheus is asked about. token: for it.
+        namespace: namespace of the pods in Prometheus. token: token for Prometheus.
     """
 
     state_dir: Path
@@ -59,11 +60,11 @@ class ReplayOptions:
 
 
 class _HistoryUnreadable(Exception):
-    """Prometheus cannot give the history; the text has the reason."""
+    """Prometheus cannot return the history. The text has the reason."""
 
 
 def run_replay(options: ReplayOptions, json_file: Path | None, console: Console) -> None:
-    """See ``cull replay``."""
+    """Run ``cull replay``: print the result, and write it to `json_file` if given. Exits with a message on an error."""
     span = _span(options.since)
     try:
         policy = _policy(options)
@@ -89,7 +90,7 @@ def run_replay(options: ReplayOptions, json_file: Path | None, console: Console)
 
 
 def _policy(options: ReplayOptions) -> CullPolicy:
-    """The limits of ``c.GpuCulling``, with the replacements of the command line."""
+    """Return the limits of ``c.GpuCulling``, overridden by the options of the command line."""
     try:
         policy = Settings.load(options.state_dir / SETTINGS_FILE).culling
     except SettingsError:
@@ -110,7 +111,7 @@ def _policy(options: ReplayOptions) -> CullPolicy:
 
 
 def replay(archive: Archive, span: timedelta, policy: CullPolicy, rules: Sequence[CullRule] = ()) -> ReplaySummary:
-    """Every use with a GPU that ended in this last span of time, and was ready once."""
+    """Replay every GPU use that became ready and ended within the time span."""
     waits = PastWaits(archive.waits(span))
     uses = (_measured_use(record, known, policy) for record, known in archive.measured_uses(span))
     return summarized(play(use, policy, rules, waits) for use in uses)
@@ -123,7 +124,9 @@ def _measured_use(record: dict[str, Any], known: Iterable[MeasuredMinute], polic
 
 
 def _counts(minute: MeasuredMinute, policy: CullPolicy) -> bool:
-    """A low use that only the server reported stops nobody, unless the admin trusts it."""
+    """Whether the use of a minute is evidence. A low use that only the server itself reported is not, unless the
+    administrator trusts reports.
+    """
     busy = minute.percent is not None and minute.percent >= policy.idle_below_percent
     return minute.source != "report" or policy.trust_reports or busy
 
@@ -142,7 +145,7 @@ async def _history(options: ReplayOptions, span: timedelta) -> tuple[PodHistory,
 
 
 def uses_of_pods(parts: Iterable[PodHistory]) -> Iterator[MeasuredUse]:
-    """Each pod as one use, by its name: whose it was only the hub knew."""
+    """Convert each pod to a use. Users are not known, because only the hub knows whose pod it was."""
     for pod in past_pods(parts):
         offer, minutes = _offer(pod.profile), sorted(pod.used)
         yield MeasuredUse(
@@ -158,7 +161,7 @@ def _offer(profile: str) -> OfferId:
 
 
 def as_table(found: ReplaySummary) -> Table:
-    """The result as a table."""
+    """Return the result as a table."""
     table = Table("", "uses", "GPU-hours", box=None, pad_edge=False)
     table.add_row("had a GPU", str(found.uses), f"{found.held / HOUR:.1f}")
     for cause in Cause:
@@ -173,7 +176,7 @@ def as_table(found: ReplaySummary) -> Table:
 
 
 def as_sentences(found: ReplaySummary) -> list[str]:
-    """Sentences below the table; the last ones name the users whose servers would have been stopped."""
+    """Return the sentences below the table. The last ones name the users whose servers would have been stopped."""
     stops = sum(found.stopped.values())
     lines = [
         f"{found.people_warned} of {found.people} people would have been warned, {found.warnings} times in all; "
@@ -190,7 +193,7 @@ def as_sentences(found: ReplaySummary) -> list[str]:
 
 
 def as_json(found: ReplaySummary) -> str:
-    """The same for programs; hours."""
+    """Return the result for programs, with durations in hours."""
     model: dict[str, Any] = {
         "uses": found.uses,
         "people": found.people,

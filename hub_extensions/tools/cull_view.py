@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu cull --dry-run``: what a running service would do with each server, asked of the service itself."""
+"""``jupyterhub-gpu cull --dry-run``: prints what a running service would do with each server."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def culling_view(state_dir: Path, url: str | None, token: str | None) -> Culling
 
 
 def as_json(view: CullingView) -> str:
-    """For programs."""
+    """Return the service's decisions for programs."""
     return _VIEW.dump_json(view, indent=2).decode()
 
 
 def print_view(view: CullingView, console: Console) -> None:
-    """A row for each server, then the stops that have failed."""
+    """Print a row for each server, then the stops that have failed."""
     table = Table(*COLUMNS, box=None, pad_edge=False)
     for each in view.servers:
         table.add_row(*map(Text, _row(each)))

@@ -1,4 +1,4 @@
-"""The list of ``jupyterhub-gpu offers``: the offers of this machine, of a layout, or of a running service."""
+"""``jupyterhub-gpu offers``: the offers of this machine, of a simulated layout, or of a running service."""
 
 from __future__ import annotations
 
@@ -25,13 +25,14 @@ GIB = 1024**3
 
 
 class OffersUnavailable(Exception):
-    """The offers are not known now; the text has the reason and the remedy."""
+    """The offers are unknown now. The text has the reason and the remedy."""
 
 
 def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
-    """The offers of this machine, or of a layout. Nobody counts leases here: free and waiting are not known.
+    """Return the offers of this machine or of a layout. Leases are not counted, so free and waiting are unknown.
 
-    Raises Unanswered.
+    Raises:
+        OffersUnavailable: the GPUs cannot be read.
     """
     from hub_extensions.adapters.files.mig_tables import sm_of_product
 
@@ -41,7 +42,7 @@ def offers_of_this_machine(layout: str | None) -> Sequence[OfferState]:
 
 
 def _reading(layout: str | None) -> tuple[InventoryReading, Mapping[str, tuple[float, ...]]]:
-    """The devices, and the fractions that a layout brings along."""
+    """Return the devices, and the fractions that a layout defines."""
     from hub_extensions.adapters.nvml.reader import Nvml
     from hub_extensions.adapters.simulated.gpus import SimulatedGpus
     from hub_extensions.adapters.simulated.layouts import load_layout
@@ -76,7 +77,7 @@ def offers_of_service(state_dir: Path | None, url: str | None, token: str | None
 
 
 def print_offers(listed: Sequence[OfferState], console: Console, *, running: bool) -> None:
-    """One table; `running`: the counts of a running service too."""
+    """Print the offers as one table. `running` adds the counts of a running service."""
     table = Table("offer", "title", "gives", "memory kept apart", "how many", box=None, pad_edge=False)
     if running:
         table.add_column("free")

@@ -1,4 +1,4 @@
-"""Requests of a command to a running service: by its state folder, as the hub does, or by its address with a token."""
+"""Requests of a command to a running service, which is found by its state folder or by an address with a token."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ T = TypeVar("T")
 
 
 class ServiceSilent(Exception):
-    """The service does not answer now; the text has the reason and the remedy."""
+    """The service does not answer now. The text has the reason and the remedy."""
 
 
 @dataclass(frozen=True)
 class AskedService:
-    """The whole address, what to prove oneself with, and the account that the service has here."""
+    """The complete address, the credentials for it, and the account under which the service runs on this machine."""
 
     address: str
     token: str = ""
@@ -32,7 +32,7 @@ class AskedService:
 def service_at(
     state_dir: Path | None, url: str | None, token: str | None, *, for_people: str, for_hub: str
 ) -> AskedService:
-    """The address of a request. `for_people`, `for_hub`: the route by a person's token, and by the hub's secret.
+    """Return the service to ask. `for_people` is the route for a user's token, `for_hub` the one for the hub's secret.
 
     Raises:
         ServiceSilent: a token or the settings are missing.

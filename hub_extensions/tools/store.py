@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu store``: an SQLite store is checked, copied and put back, in sentences."""
+"""``jupyterhub-gpu store``: checks, copies and restores a store in an SQLite file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hub_extensions.tools.store_address import store_address
 
 
 class StoreRefused(Exception):
-    """The command was refused; the text has the reason and the remedy. `code`: the exit status."""
+    """The command was refused. The text has the reason and the remedy; `code` is the exit status."""
 
     def __init__(self, text: str, code: int = 1) -> None:
         super().__init__(text)
@@ -28,17 +28,17 @@ class StoreRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoreFile:
-    """The file of a service's store, and its state folder."""
+    """The SQLite file of a service's store, and the state folder of the service."""
 
     file: Path
     folder: Path
 
     @classmethod
     def of(cls, state_dir: Path) -> StoreFile:
-        """By the settings that the service was started with.
+        """Find the store in the settings with which the service was started.
 
         Raises:
-            StoreRefused: no copy exists, or the store is not a file.
+            StoreRefused: the settings are missing, or the store is not a file.
         """
         try:
             url = store_address(state_dir)
@@ -51,13 +51,13 @@ class StoreFile:
         return cls(file, state_dir)
 
     def check(self) -> tuple[tuple[str, ...], bool]:
-        """A line for the store and for each copy, and whether the store is whole."""
+        """Return a line for the store and for each copy, and whether the store is undamaged."""
         lines, whole = [self._line(self.file)], self._state(self.file) == "whole"
         lines += [self._line(copy) for copy in copies(self.file, self.folder)]
         return tuple(lines), whole
 
     def backup(self, target: Path | None) -> str:
-        """Copy it, also while it is in use.
+        """Copy the store, also while it is in use.
 
         Raises:
             StoreRefused: the store is missing or damaged, or cannot be copied.
@@ -73,10 +73,10 @@ class StoreFile:
         return f"{self.file} was copied to {target}."
 
     def restore(self, copy: Path | None) -> str:
-        """Put a copy in its place.
+        """Replace the store by a copy.
 
         Raises:
-            StoreRefused: the service runs, no copy is whole, or it cannot be put there.
+            StoreRefused: the service runs, no copy is undamaged, or the copy cannot be written there.
         """
         lock = StoreLock(self.folder / LOCK_FILE)
         with self._as_refusals():

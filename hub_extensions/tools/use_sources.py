@@ -1,4 +1,4 @@
-"""The sources of use figures for a cluster's GPUs, for ``doctor``: read from Prometheus, also without servers."""
+"""Finds what measures the use of a cluster's GPUs, from Prometheus, for ``doctor``. No server has to run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASK_IT = "curl the address of c.GpuService.prometheus_url with /api/v1/query?que
 
 
 def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[Level, str, str]]:
-    """For each kind of GPU: how it stands, in a sentence, and what to do ("" where all is well)."""
+    """Return, for each kind of GPU, what measures it as a sentence, and what to do ("" if nothing is wrong)."""
     from hub_extensions.hub_service.engine.stops.dcgm import open_prometheus
 
     prometheus = open_prometheus(settings)
@@ -54,7 +54,7 @@ def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[L
 
 
 async def ask_once(prometheus: Prometheus, question: Awaitable[T]) -> T:
-    """The answer, and the connection closed."""
+    """Run one query and close the connection."""
     try:
         return await question
     finally:

@@ -1,9 +1,7 @@
-"""``jupyterhub-gpu``: an admin's shell. ``demo`` to try it, ``doctor`` for what is wrong, ``offers`` for what there is,
-``store`` for the service's database.
+"""The command ``jupyterhub-gpu``: its groups and their options.
 
-Words and tables only: what is looked up and decided is in ``tools/demo/``, ``tools/doctor/``,
-``tools/helm_check/check.py`` and beside them. Exit codes: 0 all is well, 1 something is wrong, 2 the command cannot run
-as it was typed.
+The commands only print texts and tables. The packages beside this one, such as ``tools/demo/`` and ``tools/doctor/``,
+do the work. Exit codes: 0 all is well, 1 something is wrong, 2 the command line is wrong.
 """
 
 from __future__ import annotations

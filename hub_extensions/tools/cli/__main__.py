@@ -1,4 +1,4 @@
-"""``python -m hub_extensions.tools.cli``: the command where its name is not on the path."""
+"""``python -m hub_extensions.tools.cli``: runs the command if its script is not on the path."""
 
 from __future__ import annotations
 

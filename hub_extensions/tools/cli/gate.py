@@ -1,4 +1,4 @@
-"""Commands about the gate before apps: run it, and change its keys."""
+"""Commands that run the gate and change its keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu gate audit``: tries on every app behind the gate what a stranger would, and says what is open."""
+"""``jupyterhub-gpu gate audit``: sends each app behind the gate the requests of a stranger, and reports open apps."""
 
 from __future__ import annotations
 

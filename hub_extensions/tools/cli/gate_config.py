@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu gate config``: a proxy's configuration for the apps of the catalogue."""
+"""``jupyterhub-gpu gate config``: writes a proxy's configuration for the apps of the catalogue."""
 
 from __future__ import annotations
 
@@ -105,7 +105,9 @@ def _settings_of(file: str) -> GateSettings:
 
 
 def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
-    """Where the proxy asks the gate. On Kubernetes a Service's name alone, as the hub has it, gets a namespace."""
+    """Return the address at which the proxy reaches the gate. On Kubernetes, the name of a Service without a
+    namespace gets one.
+    """
     place = urlsplit(known.connect_url or f"http://{known.host}:{known.port}")
     host = place.hostname or ""
     if not on_kubernetes or host == "localhost" or not host.replace("-", "").isalnum():
@@ -117,7 +119,10 @@ def _address_of(known: GateSettings, *, on_kubernetes: bool) -> str:
 
 
 def _apps(file: str | None, known: GateSettings | None, url: str) -> AppCatalogue:
-    """Those of the file, or of the settings: of the file that these name, as it is now, where it is here."""
+    """Return the apps of `file`, or those of the gate's settings.
+
+    If the settings name a file that exists on this machine, its current content is used.
+    """
     from hub_extensions.adapters.apps.app_catalogue import CatalogueError, checked_catalogue
     from hub_extensions.core.sign_on.apps import check_catalogue
     from hub_extensions.gate.catalogue import check_for

@@ -1,4 +1,4 @@
-"""Commands about an installation: the demo, what is wrong with it, what it offers, its Helm values."""
+"""Commands about an installation: ``demo``, ``doctor``, ``offers`` and ``helm``."""
 
 from __future__ import annotations
 
@@ -130,7 +130,9 @@ def helm() -> None:
 
 
 class _FilesInOrder(click.Command):
-    """Takes files with ``-f`` and without, as a shell's ``-f *.yaml`` gives them: later ones win, so order counts."""
+    """Accepts files with and without ``-f``, because a shell expands ``-f *.yaml`` so. Keeps their order: later
+    files override earlier ones.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [each for each in self.params if isinstance(each, click.Option) and not each.is_flag]

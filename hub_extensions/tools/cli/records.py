@@ -1,4 +1,6 @@
-"""Commands about what the service wrote down: the store, the history, the journal, and what both teach."""
+"""Commands about the service's stored data: the store, the history of uses, the journal, and what can be computed
+from them.
+"""
 
 from __future__ import annotations
 

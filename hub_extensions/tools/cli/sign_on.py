@@ -1,4 +1,4 @@
-"""Commands about sign-on: who is which account of the provider, and the tables of sessions in the hub's database."""
+"""Commands about sign-on: the provider's account of each user, and the tables of sessions in the hub's database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output that all commands share, and their exit when they cannot go on."""
+"""Output that all commands share, and their exit after an error."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rich.console import Console
 
 
 def console() -> Console:
-    """The standard output. A file or a program, which is not a terminal, gets whole lines."""
+    """Return a console for the standard output. If it is not a terminal, lines are not wrapped."""
     return Console(highlight=False, soft_wrap=True) if sys.stdout.isatty() else Console(highlight=False, width=200)
 
 
 def write(text: str) -> None:
-    """A text as it is, at once."""
+    """Write a text unchanged and flush it."""
     console().print(text, markup=False, soft_wrap=True)
     sys.stdout.flush()
 
 
 def refuse(text: str, code: int = 2) -> NoReturn:
-    """Exit with a sentence about the reason."""
+    """Print why the command cannot go on, and exit with this code."""
     click.echo(text, err=True)
     sys.exit(code)

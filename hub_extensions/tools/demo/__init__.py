@@ -1,7 +1,7 @@
-"""``jupyterhub-gpu demo``: a real JupyterHub to try, on this machine alone. ``run.py`` is the way in."""
+"""``jupyterhub-gpu demo``: runs a real JupyterHub on this machine's loopback address. It starts in ``run.py``."""
 
 from __future__ import annotations
 
 
 class DemoRefused(Exception):
-    """The demo does not start, or a part of it; the text is one sentence for the person who typed the command."""
+    """The demo, or a part of it, does not start. The text is one sentence for the person who ran the command."""

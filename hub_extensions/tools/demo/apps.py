@@ -1,7 +1,7 @@
 """``demo --sso``: TensorBoard and a Dask dashboard behind the hub's sign-in.
 
-Both are real programs, in an environment of their own that ``scripts/demo`` makes, with what they show
-(``scripts/apps``).
+Both are real programs. ``scripts/demo`` creates their Python environment, and ``scripts/apps`` has the data that they
+show.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ AUDITOR_SCOPES = ("admin:users", "tokens", "groups", "list:services", "access:se
 
 @dataclass(frozen=True)
 class DemoApps:
-    """The apps, planned.
+    """The plan of the demo's apps.
 
     Attributes:
-        folder: of their state. environment: the one that their programs are in.
-        state_dir: the GPU service's, where the gate's settings are.
-        port: of the proxy. gate, tensorboard, dask: ports that nobody opens but by the proxy.
+        folder: folder of their state. environment: Python environment with their programs.
+        state_dir: state folder of the GPU service, with the gate's settings.
+        port: port of the proxy. gate, tensorboard, dask: ports that only the proxy connects to.
     """
 
     folder: Path
@@ -66,18 +66,20 @@ class DemoApps:
 
     @property
     def token_file(self) -> Path:
-        """By the token in it the audit makes its accounts at the hub."""
+        """File with the hub token that the audit uses to create its accounts."""
         return self.folder / "auditor-token"
 
     @property
     def proxy(self) -> DemoProxy:
-        """The one before the apps."""
+        """The proxy in front of the apps."""
         kind, found = find_proxy(self.environment)
         return DemoProxy(kind, found, str(self.folder / "proxy"), str(self.gate_file), unprotected=BOARD)
 
     @property
     def catalogue(self) -> Mapping[str, Mapping[str, object]]:
-        """As an admin would write it: one app for the course, one for the group `thesis` alone."""
+        """The catalogue of apps as an administrator would write it: one app for the course, and one for the group
+        `thesis` only.
+        """
         return {
             BOARD: {
                 "title": "TensorBoard",
@@ -98,7 +100,7 @@ class DemoApps:
 
     @property
     def configuration(self) -> str:
-        """The apps in the demo's ``jupyterhub_config.py``."""
+        """The part of the demo's ``jupyterhub_config.py`` that sets up the apps."""
         return f"""from pathlib import Path
 
 c.SignOnGate.enabled = True
@@ -115,7 +117,7 @@ c.JupyterHub.load_roles = [
 
     @property
     def buttons(self) -> Mapping[str, object]:
-        """The apps on the sign-in service's page, and the commands of its buttons."""
+        """The links to the apps on the sign-in service's page, and the commands that its buttons run."""
         audit = ["gate", "audit", "--json", "--config", str(self.gate_file), "--token-file", str(self.token_file)]
         fault = [sys.executable, "-m", "hub_extensions.tools.demo.fault", self.proxy.folder]
         return {
@@ -135,7 +137,7 @@ c.JupyterHub.load_roles = [
 
 
 def check_programs(environment: Path) -> None:
-    """Raises DemoRefused where the apps' environment, or a proxy, is missing."""
+    """Check that the apps' environment and a proxy are installed. Raises DemoRefused."""
     if not (environment / "bin" / "tensorboard").exists():
         raise DemoRefused(f"There are no apps in {environment}. ./scripts/demo --sso sets them up.")
     find_proxy(environment)
@@ -145,10 +147,10 @@ def check_programs(environment: Path) -> None:
 def running(
     apps: DemoApps, variables: Mapping[str, str], stop: threading.Event, answers: Callable[[str], bool]
 ) -> Iterator[None]:
-    """Both apps run while the block does.
+    """Run both apps while the block runs.
 
     Args:
-        variables: of their process environment. answers: whether something answers at an address.
+        variables: environment variables of their processes. answers: returns whether a program answers at an address.
 
     Raises:
         DemoRefused: one of them did not start.

@@ -1,4 +1,4 @@
-"""The start of the demo's hub: its ``jupyterhub_config.py`` and its environment."""
+"""The configuration of the demo's hub: ``jupyterhub_config.py`` and the environment variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ DROPPED = ("JUPYTERHUB_", "CONFIGPROXY_", "JUPYTER_", "JPY_", "IPYTHON", "PYTHON
 
 
 def clean_environment(folder: Path, caller: Mapping[str, str]) -> dict[str, str]:
-    """The hub's environment: the caller's without other hubs' and Jupyter's settings, marked as this demo's."""
+    """Return the environment of the hub: the caller's, without settings of Jupyter or of another hub, and with this
+    demo's mark.
+    """
     kept = {name: value for name, value in caller.items() if not name.startswith(DROPPED)}
     here = Path(__file__).resolve().parents[3]
     if here not in {Path(sysconfig.get_path(name)).resolve() for name in ("purelib", "platlib")}:
@@ -28,7 +30,7 @@ def clean_environment(folder: Path, caller: Mapping[str, str]) -> dict[str, str]
 
 
 def configuration_of(demo: Demo) -> str:
-    """The demo's ``jupyterhub_config.py``."""
+    """Return the text of the demo's ``jupyterhub_config.py``."""
     folder, ports = demo.folder, demo.ports
     simulate = "" if demo.simulate is None else f"c.GpuOffers.simulate = {demo.simulate!r}\n"
     sign_in = _passwords_configuration(demo) if demo.sign_in is None else demo.sign_in.configuration

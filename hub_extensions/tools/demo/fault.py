@@ -1,6 +1,6 @@
-"""Plants a fault in the proxy of a demo that runs, or takes it back: ``python -m … FOLDER plant|mend``.
+"""Adds a fault to the proxy of a running demo, or removes it: ``python -m … FOLDER plant|mend``.
 
-For the button on the page of the sign-in service: the audit then has something to find.
+A button on the page of the sign-in service runs it, so that the audit has something to find.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hub_extensions.tools.demo.proxy import DemoProxy
 
 
 def main(folder: str, wanted: str) -> int:
-    """Returns the exit status; why it failed is written for a person."""
+    """Add or remove the fault. Return the exit status; a failure is printed."""
     try:
         DemoProxy.load(Path(folder)).change(has_fault=wanted == "plant")
     except (DemoRefused, OSError, ValueError) as problem:

@@ -1,4 +1,4 @@
-"""The folder that a demo keeps all its state in: made, locked while a demo runs in it, and emptied on request."""
+"""The folder with the whole state of a demo. It is locked while a demo runs in it, and emptied on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from hub_extensions.tools.demo.processes import end_marked
 
 
 def own_folder(folder: Path, *, clean: bool) -> Path:
-    """Make the folder, or empty it but for its lock. Raises DemoRefused: it is not a demo's, or not ours."""
+    """Create the folder; with `clean`, delete everything in it except the lock. Raises DemoRefused if it belongs to
+    another user or is not a demo's.
+    """
     folder = folder.expanduser().resolve()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +51,9 @@ def _remove(entry: Path) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """One demo a folder. The lock goes with this process, however it ends; the hub does not inherit it."""
+    """Hold the folder's lock, so that only one demo uses it. The lock ends with this process; the hub does not
+    inherit it.
+    """
     with (folder / "demo.lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""Ends what a demo started, should the demo itself be killed: ``python -m hub_extensions.tools.demo.keeper FOLDER``.
+"""Ends the programs of a demo that was killed: ``python -m hub_extensions.tools.demo.keeper FOLDER``.
 
-It waits for the end of its input, which the demo holds open as long as it lives.
+It waits for the end of its standard input, which the demo keeps open while it lives.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hub_extensions.tools.demo.processes import end_marked
 
 @contextmanager
 def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
-    """While the block runs somebody watches over what has this folder's mark."""
+    """Run a process, while the block runs, that ends all programs with this folder's mark if the demo is killed."""
     keeper = subprocess.Popen(
         [sys.executable, "-m", "hub_extensions.tools.demo.keeper", str(folder)],
         env=dict(environment),
@@ -33,7 +33,7 @@ def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
 
 
 def main(folder: Path) -> None:
-    """Wait, and end what is left."""
+    """Wait for the demo's end, then end its remaining programs."""
     sys.stdin.read()
     end_marked(folder, lambda text: None, "")
 

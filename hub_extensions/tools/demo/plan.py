@@ -1,4 +1,4 @@
-"""The plan of a demo: its people, GPUs and ports. Each reason why it cannot start is a sentence from here."""
+"""The plan of a demo: users, GPUs and ports. It also checks whether the demo can start, and explains why not."""
 
 from __future__ import annotations
 
@@ -32,8 +32,12 @@ STATE_DIR = "gpu-state"
 
 @dataclass(frozen=True)
 class DemoOptions:
-    """The options of the command. `port`: 0 for any free one; `layout`: None for this machine's own GPUs, if it has
-    some; `sso`: the folder of a sign-in service; `apps`: of the Python environment of apps behind the same sign-in."""
+    """The options of the command.
+
+    Attributes:
+        port: 0 for any free port. layout: None for this machine's own GPUs, if it has some.
+        sso: folder of a sign-in service. apps: Python environment of the apps behind the sign-in service.
+    """
 
     folder: Path
     port: int = 8000
@@ -46,7 +50,9 @@ class DemoOptions:
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of all parts, all on 127.0.0.1. `apps`: the proxy before the apps, which asks the `gate`."""
+    """The ports of all parts, on 127.0.0.1. `apps` is the port of the proxy in front of the apps, which asks the
+    `gate`.
+    """
 
     public: int
     hub: int
@@ -61,7 +67,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Demo:
-    """One demo, planned: what its configuration is written from."""
+    """The plan of one demo, from which its configuration is written."""
 
     folder: Path
     ports: Ports
@@ -74,14 +80,16 @@ class Demo:
 
     @property
     def url(self) -> str:
-        """The address to open."""
+        """The address that users open."""
         return f"http://127.0.0.1:{self.ports.public}"
 
     @property
     def signs_of_life(self) -> tuple[str, ...]:
-        """The addresses that have to answer before people can come, in order: hub and GPU service, then by the proxy.
+        """The addresses that must answer before users can come, in this order: hub, GPU service, and both through the
+        proxy.
 
-        The hub adds its route at the proxy when its services answer; earlier, its log would have a 404.
+        The hub adds its route to the proxy once its services answer. A request before that would leave a 404 in its
+        log.
         """
         hub, service = "/hub/health", "/services/gpu/health"
         there = (f"http://127.0.0.1:{self.ports.hub}{hub}", f"http://127.0.0.1:{self.ports.service}{service}")
@@ -89,7 +97,7 @@ class Demo:
 
 
 def people(count: int) -> tuple[str, ...]:
-    """The demo users: first names, and numbered ones after them."""
+    """Return the names of the demo's users: first names, then numbered ones."""
     return FIRST_NAMES[:count] + tuple(f"user-{number}" for number in range(len(FIRST_NAMES) + 1, count + 1))
 
 
@@ -115,7 +123,7 @@ def choose_gpus(layout: str | None) -> tuple[str | None, str]:
 
 
 def check_account() -> None:
-    """Raises DemoRefused for root."""
+    """Refuse to run as root. Raises DemoRefused."""
     if os.geteuid() == 0:
         raise DemoRefused(
             "The demo does not run as root: every demo user would have a root shell. "
@@ -124,7 +132,7 @@ def check_account() -> None:
 
 
 def check_programs(options: DemoOptions) -> None:
-    """Raises DemoRefused where one is missing."""
+    """Check that all programs are installed. Raises DemoRefused."""
     if shutil.which("configurable-http-proxy") is None:
         raise DemoRefused(
             "configurable-http-proxy is not on the PATH: JupyterHub needs it. "
@@ -140,7 +148,7 @@ def check_programs(options: DemoOptions) -> None:
 
 
 def planned(folder: Path, options: DemoOptions, simulate: str | None) -> Demo:
-    """A demo in `folder`, with ports and passwords. Raises DemoRefused."""
+    """Plan a demo in `folder`, with ports and passwords. Raises DemoRefused."""
     passwords = _passwords(folder / "passwords.json")
     ports = choose_ports(
         options.port,
@@ -180,10 +188,11 @@ def _passwords(path: Path) -> Mapping[str, str]:
 
 
 def choose_ports(public: int, *, sign_in: int | None = None, apps: bool = False) -> Ports:
-    """The wanted ports, and free ones for the others. `sign_in`: None if the demo has no sign-in service.
+    """Return the requested ports, and free ones for the other parts. `sign_in` is None if the demo has no sign-in
+    service.
 
     Raises:
-        DemoRefused: a wanted port is taken or may not be used.
+        DemoRefused: a requested port is in use or may not be used.
     """
     with ExitStack() as stack:
         other = f"--port {public and public + (1 if sign_in is None else 3)}"
@@ -210,7 +219,7 @@ def _listening(stack: ExitStack, port: int, other: str) -> int:
 
 
 def _why_no_gpus() -> str | None:
-    """None when this machine has GPUs that can be offered, else why not."""
+    """Return why this machine has no GPUs to offer; None if it has some."""
     from hub_extensions.adapters.nvml.reader import Nvml
 
     reader = Nvml()

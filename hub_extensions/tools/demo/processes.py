@@ -1,4 +1,6 @@
-"""The programs of a demo: they run as long as a block, and those left over are found by a mark and ended."""
+"""Starts and ends the programs of a demo. Each program runs while a block runs; a mark finds programs that were left
+over.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ PROGRAM_STOP_SECONDS = 3.0
 
 @contextmanager
 def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """It runs in the folder of its log while the block does."""
+    """Run a program while the block runs, in the folder of its log."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             words,
@@ -44,7 +46,7 @@ def program(words: Sequence[str], log: Path, environment: Mapping[str, str]) -> 
 
 
 def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
-    """End the programs that a demo of this folder left behind; print `reason` first if there are any."""
+    """End the programs that a demo of this folder left running. Print `reason` first if there are any."""
     if not marked(folder):
         return
     for number, name in ((signal.SIGTERM, "ended"), (signal.SIGKILL, "killed")):
@@ -59,7 +61,7 @@ def end_marked(folder: Path, echo: Callable[[str], None], reason: str) -> None:
 
 
 def marked(folder: Path) -> list[tuple[int, int]]:
-    """(pid, start time) of every live process of this folder's demo but this one."""
+    """Return pid and start time of every live process of this folder's demo, except this process."""
     found = []
     wanted = f"{MARK}={folder}".encode()
     for entry in Path("/proc").iterdir():

@@ -1,6 +1,7 @@
-"""The demo's proxy before the apps, nginx or Caddy, with the piece that ``jupyterhub-gpu gate config`` writes.
+"""The demo's proxy in front of the apps, nginx or Caddy, with the configuration that ``jupyterhub-gpu gate config``
+writes.
 
-On request it is one that an admin got wrong: the gate is not asked about an app.
+On request it gets a typical mistake: one app is served without asking the gate.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ class DemoProxy:
     """A proxy of the demo.
 
     Attributes:
-        kind: nginx or caddy. program: its path. folder: it runs there.
-        gate_file: the gate's settings. unprotected: the app about which the gate is not asked when a fault is planted.
+        kind: nginx or caddy. program: its path. folder: its working folder.
+        gate_file: the gate's settings. unprotected: the app that is served without asking the gate while the fault is
+            in place.
     """
 
     kind: str
@@ -63,7 +65,7 @@ class DemoProxy:
 
     @classmethod
     def load(cls, folder: Path) -> DemoProxy:
-        """The one that runs for the demo of this folder."""
+        """Return the running proxy of this folder's demo."""
         return cls(**json.loads((folder / FACTS).read_text(encoding="utf-8")))
 
     @property
@@ -78,7 +80,7 @@ class DemoProxy:
         write_private(Path(self.folder, "proxy.conf"), self.configuration(has_fault=has_fault))
 
     def configuration(self, *, has_fault: bool) -> str:
-        """The whole of it."""
+        """Return the complete configuration file."""
         from hub_extensions.gate.settings import GateSettings
         from hub_extensions.tools.gate_config.render import ProxySettings, render
 
@@ -90,7 +92,9 @@ class DemoProxy:
         return f"{NGINX}{piece}}}\n" if self.kind == "nginx" else CADDY + piece
 
     def change(self, *, has_fault: bool) -> None:
-        """Plant the fault, or take it back, and wait until it is so. Raises DemoRefused: no fault is planted then."""
+        """Add or remove the fault, and wait until the proxy uses the new configuration. Raises DemoRefused; there is
+        no fault then.
+        """
         try:
             self._change(has_fault=has_fault)
         except BaseException:  # also where it is stopped: the page does not offer to take back what failed
@@ -112,14 +116,14 @@ class DemoProxy:
             raise DemoRefused(f"The proxy did not take its new configuration: {done.stderr.strip()[-300:]}")
 
     def _status_for_a_stranger(self) -> int | None:
-        """The app's answer to a request without a session; None if it does not answer."""
+        """Return the app's HTTP status for a request without a session; None if it does not answer."""
         gate = json.loads(Path(self.gate_file).read_text(encoding="utf-8"))
         where = next(urlsplit(str(app["where"])) for app in gate["catalogue"] if app["name"] == self.unprotected)
         return status_of(where.port or 80, where.netloc, where.path)
 
 
 def find_proxy(environment: Path) -> tuple[str, str]:
-    """Its kind and its path: nginx, else Caddy of this machine, else the one of the apps' environment."""
+    """Return kind and path of a proxy: this machine's nginx or Caddy, otherwise the one in the apps' environment."""
     path = os.pathsep.join([os.environ.get("PATH", os.defpath), "/usr/local/sbin", "/usr/sbin"])
     for kind in ("nginx", "caddy"):
         if found := shutil.which(kind, path=path):
@@ -132,7 +136,9 @@ def find_proxy(environment: Path) -> tuple[str, str]:
 
 @contextmanager
 def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Event) -> Iterator[None]:
-    """It runs, and leads to the gate, while the block does. Raises DemoRefused: it did not start."""
+    """Run the proxy while the block runs, and wait until it reaches the gate. Raises DemoRefused if it does not
+    start.
+    """
     folder = Path(proxy.folder)
     folder.mkdir(mode=0o700, exist_ok=True)
     (folder / "admin.sock").unlink(missing_ok=True)
@@ -153,7 +159,7 @@ def serving(proxy: DemoProxy, variables: Mapping[str, str], stop: threading.Even
 
 
 def status_of(port: int, host: str, path: str) -> int | None:
-    """The answer on loopback for a host name that this machine need not resolve; None if there is no answer."""
+    """Return the HTTP status for a host name that is requested at the loopback address; None without an answer."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path, headers={"Host": host, "Accept": "text/html", "Sec-Fetch-Mode": "navigate"})
@@ -174,7 +180,7 @@ def _becomes(is_so: Callable[[], bool]) -> bool:
 
 
 def _without_check(piece: str, kind: str, app: str) -> str:
-    """The app alone, as where somebody copied `proxy_pass` and forgot the rest."""
+    """Return the app's part without the check, as if an administrator had copied only its `proxy_pass`."""
     nginx, caddy = rf" *auth_request /_gate/check/{app};\n", rf" *forward_auth [^\n]*\n *uri \S*/{app} .*?\n {{12}}}}\n"
     changed, number = re.subn(nginx if kind == "nginx" else caddy, "", piece, count=1, flags=re.DOTALL)
     if number != 1:

@@ -1,7 +1,7 @@
-"""``jupyterhub-gpu demo``: a real JupyterHub on this machine's loopback, with people, passwords and GPUs to try.
+"""Runs the demo: ``jupyterhub-gpu demo``.
 
-It writes a configuration into a folder of its own, runs the hub as a child, and leaves nothing running when it ends.
-One Unix account for all demo users: for trying, not for use.
+It writes a configuration to a folder of its own, runs the hub as a child process, and ends all programs afterwards. All
+demo users share one Unix account, so it is for trying only.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ Echo = Callable[[str], None]
 
 
 def run(options: DemoOptions, echo: Echo) -> int:
-    """Run a demo until Ctrl-C, SIGTERM or the hub's end.
+    """Run a demo until Ctrl-C, SIGTERM or the end of the hub.
 
     Returns:
-        0 after a stop that was asked for; 1 when the hub did not start or ended by itself.
+        0 after a requested stop; 1 if the hub did not start or ended by itself.
 
     Raises:
         DemoRefused: it cannot start; nothing was started.
@@ -68,7 +68,9 @@ def run(options: DemoOptions, echo: Echo) -> int:
 
 @contextmanager
 def _stop_requests() -> Iterator[threading.Event]:
-    """An event that Ctrl-C, SIGTERM and a closed terminal set. Set by hand: a background shell ignores SIGINT (T16)."""
+    """Return an event that Ctrl-C, SIGTERM and a closed terminal set. The handlers are set explicitly, because a
+    background shell ignores SIGINT (T16).
+    """
     stop = threading.Event()
 
     def asked(_signal: int, _frame: FrameType | None) -> None:
@@ -83,7 +85,9 @@ def _stop_requests() -> Iterator[threading.Event]:
 
 
 def _run(demo: Demo, stop: threading.Event, echo: Echo) -> int:
-    """Run the hub, and first the sign-in service and the apps if wanted. Programs left over are ended by their mark."""
+    """Run the sign-in service and the apps, if requested, then the hub. Programs that are left over are found by
+    their mark and ended.
+    """
     environment = clean_environment(demo.folder, os.environ)
     try:
         with ExitStack() as stack:
@@ -192,7 +196,7 @@ def _end_of(log: Path) -> str:
 
 
 def _end(demo: Demo, hub: subprocess.Popen[bytes], echo: Echo) -> None:
-    """The hub stops its servers, its service and its proxy."""
+    """Stop the hub, which stops its servers, service and proxy."""
     if hub.poll() is None:
         echo("Stopping the hub and all servers.")
         hub.terminate()

@@ -1,6 +1,6 @@
-"""``demo --sso``: three people sign in at an OpenID provider of the demo's own, instead of with a password.
+"""``demo --sso``: three people sign in at the demo's own OpenID provider instead of with a password.
 
-The provider is a program of Node's, which ``scripts/demo`` sets up (``scripts/sso``).
+The provider is a Node program in ``scripts/sso``, which ``scripts/demo`` sets up.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ FACTS = "sign-in.json"
 
 @dataclass(frozen=True)
 class SignInService:
-    """One sign-in service, planned.
+    """The plan of the sign-in service.
 
     Attributes:
-        program: its folder. offer: the one that is for the group `thesis` alone.
-        apps: the apps on its page, and the commands of its buttons; empty without apps.
+        program: folder of the program. offer: the offer that only the group `thesis` may choose.
+        apps: the apps on its page and the commands of its buttons; empty without apps.
     """
 
     program: Path
@@ -46,7 +46,7 @@ class SignInService:
 
     @property
     def url(self) -> str:
-        """Its address, which is its issuer. Not on the hub's host: a browser's cookies know no ports."""
+        """The service's address, which is its issuer. It is not on the hub's host, because cookies ignore ports."""
         return f"http://localhost:{self.port}"
 
     @property
@@ -66,18 +66,20 @@ c.GpuOffers.groups = {{{self.offer!r}: [{THESIS!r}]}}
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """Variables for the hub's environment."""
+        """Environment variables for the hub."""
         return {"JUPYTERHUB_SIGN_ON_CLIENT_SECRET": self.secret, "JUPYTERHUB_CRYPT_KEY": self.key}
 
     def facts(self, hub: str) -> str:
-        """The settings of the program; `hub`: the hub's address."""
+        """Return the settings of the program. `hub` is the hub's address."""
         people = [{"name": name, "title": name.title(), "groups": groups} for name, groups in self.people.items()]
         known = {"port": self.port, "hub": hub, "client": CLIENT, "secret": self.secret, "people": people}
         return json.dumps(known | ({"apps": self.apps} if self.apps else {}), indent=2)
 
 
 def wanted_port(folder: Path, public: int) -> int:
-    """The port of an earlier start, for people are known by its address; else the one after the hub's (0 for any)."""
+    """Return the port of an earlier start, because its address identifies users; otherwise the one after the hub's
+    (0 for any).
+    """
     try:
         return int(json.loads((folder / FACTS).read_text(encoding="utf-8"))["port"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -87,7 +89,7 @@ def wanted_port(folder: Path, public: int) -> int:
 def planned(
     folder: Path, service: Path, port: int, layout: str | None, apps: Mapping[str, object] | None = None
 ) -> SignInService:
-    """A sign-in service for a demo in `folder`; the hub's encryption key is kept from start to start."""
+    """Plan a sign-in service for a demo in `folder`. The hub's encryption key is reused in later starts."""
     key = folder / "crypt_key"
     if not key.exists():
         write_private(key, secrets.token_hex(32))
@@ -113,10 +115,10 @@ def serving(
     environment: Mapping[str, str],
     answers: Callable[[str], bool],
 ) -> Iterator[None]:
-    """It runs while the block does.
+    """Run the service while the block runs.
 
     Args:
-        answers: whether something answers at an address.
+        answers: returns whether a program answers at an address.
 
     Raises:
         DemoRefused: it did not start.

@@ -1,6 +1,6 @@
-"""``jupyterhub-gpu doctor``: what is wrong with this machine or with a configuration, and how to put it right.
+"""``jupyterhub-gpu doctor``: finds faults of this machine or a configuration, and explains how to repair them.
 
-It looks and changes nothing: a configuration is loaded without writing its state folder.
+It changes nothing. A configuration is loaded without writing to its state folder.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from hub_extensions.tools.doctor.service import (
 
 
 def examine(config: Path | None) -> tuple[Diagnosis, ...]:
-    """Look at the machine and, where one is given, at a ``jupyterhub_config.py``."""
+    """Check the machine and, if given, a ``jupyterhub_config.py``."""
     findings = [*python(), *hub_version(), *proxy(), *jupyterlab(), *package()]
     if config is None:
         return (*findings, *gpus(None), *other_accounts())

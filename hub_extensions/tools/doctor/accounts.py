@@ -1,4 +1,6 @@
-"""Where each server is its user's own account: can the hub start it as that, and is there one for everybody?"""
+"""Checks for servers that run under their users' system accounts: whether the hub may start them, and which accounts
+are missing.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,15 @@ MOST_NAMED = 5
 
 
 def accounts(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Of a hub whose servers are processes of system accounts."""
+    """Check the accounts, if servers run under system accounts."""
     if _starts_as_users(value_of(config, "JupyterHub", "spawner_class")):
         yield from _with_accounts(config, settings)
 
 
 def spawner_for(config: Config, settings: Settings) -> str:
-    """Which spawner of ours suits this hub on one machine: the line to write, with which `accounts` finds nothing."""
+    """Return the configuration line of the spawner that fits this hub on one machine, or the problem with the users'
+    accounts that has to be solved first.
+    """
     for problem in _with_accounts(config, settings):
         return f"{problem.text} {problem.fix}"
     return 'c.JupyterHub.spawner_class = "gpu-local"'
@@ -46,9 +50,9 @@ def findings(
     """Return the problems of these accounts.
 
     Args:
-        uid: of the hub. people: whom the configuration names.
+        uid: uid of the hub. people: users that the configuration names.
         account_of: name -> uid; None if the account does not exist.
-        makes_accounts: the hub makes those that are missing.
+        makes_accounts: the hub creates missing accounts.
     """
     if uid != 0 and not (people and all(account_of(name) == uid for name in people)):
         text = f"The hub runs as uid {uid}, which may start no server as another account, and gpu-local starts each so."

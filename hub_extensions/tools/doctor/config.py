@@ -1,4 +1,4 @@
-"""Checks of a ``jupyterhub_config.py``: its settings, and what is missing in it."""
+"""Checks of a ``jupyterhub_config.py``: wrong settings and missing ones."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from hub_extensions.tools.use_sources import ASK_IT, ask_once
 
 
 def apart(config: Config) -> bool:
-    """Is the service started by somebody else than the hub?"""
+    """Return whether the GPU service is started by something other than the hub."""
     return config.GpuService.get("started_by_hub", True) is False
 
 
 def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
-    """Is ``configure(c)`` called, and has everybody the scopes that it gives?"""
+    """Check that ``configure(c)`` is called, and that all users and services have the scopes that it grants."""
     names = [service.get("name") for service in config.JupyterHub.get("services", [])]
     if SERVICE_NAME not in names:
         fix = "On the last line: from hub_extensions import configure; configure(c)"
@@ -66,7 +66,7 @@ def wiring(config: Config, settings: Settings) -> Iterator[Diagnosis]:
 
 
 def limits(config: Config) -> Iterator[Diagnosis]:
-    """JupyterHub's own limits that servers in line would count against."""
+    """Check JupyterHub's own limits, which would count servers that wait in line."""
     hub: Any = config.JupyterHub
     if hub.get("concurrent_spawn_limit", 100):
         text = f"concurrent_spawn_limit is {hub.get('concurrent_spawn_limit', 100)}: servers in line count against it."
@@ -98,7 +98,7 @@ def sign_on(config: Config) -> Iterator[Diagnosis]:
 
 
 def culling(settings: Settings) -> Iterator[Diagnosis]:
-    """Are idle servers stopped?"""
+    """Report whether idle servers are stopped."""
     if settings.culling.enabled:
         yield Diagnosis("culling", "ok", "Idle servers are stopped.")
     else:
@@ -109,7 +109,7 @@ def culling(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _policy_file(policy: CullPolicy) -> Diagnosis:
-    """The file as it is now; what the service has in force is in its health."""
+    """Check the policy file as it is now. The service's health shows which rules are in force."""
     try:
         rules = read_policy_file(policy.policy_file, policy)
     except PolicyFileError as problem:
@@ -177,7 +177,7 @@ def prometheus(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def prometheus_finding(reading: DcgmReading) -> Diagnosis:
-    """Diagnose one answer of Prometheus for culling on MIG devices."""
+    """Judge an answer of Prometheus: whether it can be used for culling on MIG devices."""
     if reading.message:
         return Diagnosis("prometheus", "warning", reading.message, ASK_IT)
     known, lacking = len(reading.figures), len(reading.missing)

@@ -1,4 +1,4 @@
-"""One check of ``doctor`` and its result."""
+"""The result of one check of ``doctor``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hub_extensions.tools.use_sources import Level
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One thing that was checked.
+    """The result of one check.
 
     Attributes:
         check: a stable code for programs, e.g. ``gpus`` or ``port``.
-        text: what was found. fix: what to do about it; empty when all is well.
+        text: what was found. fix: what to do about it; empty if nothing is wrong.
     """
 
     check: str
@@ -23,15 +23,15 @@ class Diagnosis:
 
 
 def as_dict(finding: Diagnosis) -> dict[str, str]:
-    """For ``--json``."""
+    """Convert a finding for ``--json``."""
     return {name: getattr(finding, name) for name in ("check", "state", "text", "fix")}
 
 
 def failed(findings: tuple[Diagnosis, ...]) -> bool:
-    """Is anything wrong that keeps the hub from doing its work?"""
+    """Return whether a finding prevents the hub from working."""
     return any(finding.state == "problem" for finding in findings)
 
 
 def sentence(text: str) -> str:
-    """It begins with a capital, but for a setting's name."""
+    """Capitalize a sentence, unless it begins with the name of a setting."""
     return text if text.startswith("c.") else text[:1].upper() + text[1:]

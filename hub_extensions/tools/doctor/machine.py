@@ -1,4 +1,4 @@
-"""This machine, or the cluster: programs, GPUs, processes."""
+"""Checks of this machine, or of the cluster: programs, GPUs and processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def python() -> Iterator[Diagnosis]:
 
 
 def hub_version() -> Iterator[Diagnosis]:
-    """Is JupyterHub here, in a version that is supported?"""
+    """Check that a supported version of JupyterHub is installed."""
     try:
         found = version("jupyterhub")
     except PackageNotFoundError:
@@ -57,7 +57,7 @@ def hub_version() -> Iterator[Diagnosis]:
 
 
 def proxy() -> Iterator[Diagnosis]:
-    """Is JupyterHub's own proxy here?"""
+    """Check that JupyterHub's default proxy is installed."""
     where = shutil.which("configurable-http-proxy")
     if where is None:
         fix = "Install it (npm install -g configurable-http-proxy), or name another proxy in the hub's configuration."
@@ -67,7 +67,7 @@ def proxy() -> Iterator[Diagnosis]:
 
 
 def jupyterlab() -> Iterator[Diagnosis]:
-    """Is JupyterLab here? Where servers run from another environment, or in pods, it need not be."""
+    """Check that JupyterLab is installed. It may be missing if servers run in another environment or in pods."""
     if find_spec("jupyterlab") is None:
         fix = "Where users' servers run from this environment: pip install jupyterlab. [server] does not bring it."
         yield Diagnosis("jupyterlab", "warning", "JupyterLab is not installed here.", fix)
@@ -76,7 +76,7 @@ def jupyterlab() -> Iterator[Diagnosis]:
 
 
 def package() -> Iterator[Diagnosis]:
-    """Are our spawners installed, so that the hub finds them by name?"""
+    """Check that our spawners are installed as entry points, so that the hub finds them by name."""
     names = {entry.name for entry in entry_points(group="jupyterhub.spawners")}
     ours = [name for name in ("gpu", "gpu-local") if name in names]
     if ours:
@@ -161,7 +161,9 @@ def _cluster(settings: Settings, config: ClusterConfig) -> Iterator[Diagnosis]:
 
 
 def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Diagnosis]:
-    """GPUs under names of the cluster's own: those that are offered, and those that no setting explains."""
+    """Report GPUs whose resources the cluster has renamed: those that are offered, and those that no setting
+    explains.
+    """
     for name, offer in mapped.items():
         if name in there:
             yield Diagnosis("resources", "ok", f"{there[name]} x {name} is offered as {offer}.")
@@ -174,7 +176,7 @@ def renamed(mapped: Mapping[str, str], there: Mapping[str, int]) -> Iterator[Dia
 
 
 def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> Iterator[Diagnosis]:
-    """Culling is on, and only DCGM can measure the use of these devices (MIG profile, product of the card)."""
+    """Warn if culling is enabled and only DCGM can measure these devices (MIG profile, product of the card)."""
     if not settings.culling.enabled or settings.prometheus_url:
         return
     cards = sorted({card for profile, card in kinds if profile is not None and _ONLY_DCGM.search(card)})
@@ -185,7 +187,9 @@ def unmeasured(settings: Settings, kinds: Iterable[tuple[str | None, str]]) -> I
 
 
 def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
-    """A service apart reads the cluster where it is, and only its account has the rights: the hub's needs none."""
+    """Explain that the cluster is not checked: a service in its own Deployment reads it with its own account, and
+    the hub's account needs no rights.
+    """
     place = f"-n {config.namespace} " if config.namespace else ""
     text = (
         "The cluster is read by the GPU service in its own Deployment, with its own account: the hub's needs no right "
@@ -196,7 +200,7 @@ def _cluster_elsewhere(config: ClusterConfig) -> Iterator[Diagnosis]:
 
 
 def other_accounts() -> Iterator[Diagnosis]:
-    """Can the processes of servers be looked into, so that nothing of them is overlooked?"""
+    """Check that the processes of servers under other accounts can be inspected, so that none is overlooked."""
     scan, whole = procfs.scan(), sees_all_processes()
     if os.geteuid() == 0 and whole and not scan.hidden and not scan.unread:
         yield Diagnosis("processes", "ok", "Left-overs of servers can be found and ended: this account is root.")

@@ -26,7 +26,7 @@ KNOWN_OF = ("measured", "ready", "shared", "cut-on-demand", "not-read")
 
 
 def state_dir(settings: Settings) -> Iterator[Diagnosis]:
-    """Can the state folder be used, and is it on a local disk?"""
+    """Check that the state folder is usable and on a local disk."""
     from hub_extensions.adapters.store.database import NETWORK_DISKS  # the database's library takes its time to load
 
     folder = settings.folder
@@ -51,7 +51,7 @@ def state_dir(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def disk_of(path: Path) -> str:
-    """The type of the file system a path is on, as /proc/mounts names it; empty where that is not known."""
+    """Return the type of a path's file system, as in /proc/mounts; empty if unknown."""
     best, kind = "", ""
     for line in Path("/proc/mounts").read_text(encoding="utf-8", errors="replace").splitlines():
         _, mount, found = line.split(" ")[:3]
@@ -63,7 +63,7 @@ def disk_of(path: Path) -> str:
 
 
 def database(settings: Settings) -> Iterator[Diagnosis]:
-    """Check the database; if it is a file, whether it is private and whole."""
+    """Check the database. A file must be private and undamaged."""
     parts = urlsplit(settings.store_url)
     if not parts.scheme.startswith("sqlite"):
         yield Diagnosis("database", "ok", f"The database is {parts.scheme} at {parts.hostname or 'a local socket'}.")
@@ -78,7 +78,7 @@ def database(settings: Settings) -> Iterator[Diagnosis]:
 
 
 def _contents(settings: Settings, file: Path) -> Diagnosis:
-    """Is the store's file whole, and is there a copy of it?"""
+    """Check that the store's file is undamaged and that a copy of it exists."""
     from hub_extensions.adapters.store.copies import copies, damage, empty_beside_older
 
     there = copies(file, settings.folder)
@@ -139,7 +139,7 @@ def _account(uid: int) -> str:
 
 
 def health_of(settings: Settings, secret: str) -> Mapping[str, Any] | None:
-    """Read the health of our service, as the hub if the secret is known; None if it does not answer."""
+    """Read the health of our service, with the hub's signature if the secret is known; None if it does not answer."""
     address = f"{settings.url}/health"
     try:
         found = json.loads(get_once(address, secret=secret, seconds=5)[1])
@@ -156,7 +156,9 @@ def _kept_secret(settings: Settings) -> str:
 
 
 def secret_apart(config: Config, shared: str) -> str:
-    """The secret of a service that the hub does not start; "" if its token is not known. `shared`: the setting."""
+    """Return the secret of a service that the hub does not start; "" if its token is unknown. `shared` is the
+    setting.
+    """
     tokens = [each.get("api_token") for each in config.JupyterHub.services if each.get("name") == SERVICE_NAME]
     return hub_secret_of(tokens[0], shared) if tokens and tokens[0] else ""
 
@@ -173,12 +175,12 @@ def evidence(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def minute(moment: str) -> str:
-    """A time of the service's answers, to the minute."""
+    """Format a time of the service's answers, to the minute."""
     return f"{moment[:10]} {moment[11:16]} UTC"
 
 
 def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Whether the rules of culling are those of the file as it is now, and whether they are surely meant."""
+    """Report whether the current content of the policy file is in force, and rules in it that may be a mistake."""
     status, valid = (health or {}).get("policy_file"), (health or {}).get("policy_file_valid")
     if not status:
         return
@@ -192,7 +194,7 @@ def policy_file(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Whether a server that was to be stopped goes on, and with it its GPU."""
+    """Report servers that should have been stopped but still run and hold a GPU."""
     failed = (health or {}).get("stops_failed") or 0
     if failed:
         text = f"{failed} server(s) could not be stopped by the deadline; each is tried again."
@@ -201,7 +203,7 @@ def failed_stops(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
 
 
 def clock(health: Mapping[str, Any] | None) -> Iterator[Diagnosis]:
-    """Report a difference between the service's clock and the hub's, which is this machine's."""
+    """Report a difference between the service's clock and the hub's, which is the clock of this machine."""
     clock = (health or {}).get("clock")
     if clock is None or "NTP" not in clock:
         return

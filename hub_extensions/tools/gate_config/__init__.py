@@ -1,1 +1,1 @@
-"""Configurations of proxies that ask the gate, written from the catalogue of apps."""
+"""Configurations for proxies that ask the gate about each request to an app, generated from the catalogue of apps."""

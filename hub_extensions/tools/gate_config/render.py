@@ -48,9 +48,9 @@ class ProxySettings:
 
     Attributes:
         url: public address of the gate with the portal.
-        gate: where the proxy asks the gate.
+        gate: address at which the proxy asks the gate.
         secret: the proxy's secret for the gate; letters, digits, - and _.
-        listen: address that the proxy listens on; "" for all of the machine.
+        listen: address that the proxy listens on; "" for all addresses of the machine.
         certificate, key: files for hosts with https.
         body_megabytes: largest upload.
         websocket_minutes: lifetime of a WebSocket, if the proxy can limit it; 0 for no limit.
@@ -105,7 +105,7 @@ def render(proxy: str, apps: Sequence[App], settings: ProxySettings) -> str:
 
 
 def _refuse_relay(proxy: str, apps: Sequence[App]) -> None:
-    """Refuse relayed WebSockets for proxies that cannot send the gate what it needs to know of them."""
+    """Refuse relayed WebSockets for proxies that cannot send the gate the headers that it needs for them."""
     for app in apps:
         if app.relay and proxy not in RELAYING:
             text = f"{proxy} cannot lead WebSockets through the gate: take relay out, or one of {', '.join(RELAYING)}"

@@ -1,4 +1,4 @@
-"""The apps as a proxy sees them: by public host, each with its path and upstream.
+"""The public hosts of the apps, each with the apps' paths and upstreams, as a proxy's configuration needs them.
 
 All texts that become part of another program's configuration are checked here, so that none can add directives.
 """
@@ -56,7 +56,7 @@ class PlacedApp:
 
     @property
     def stripped(self) -> bool:
-        """The proxy removes the path."""
+        """Whether the proxy removes the path before it forwards a request."""
         return self.path != "/" and not self.app.prefix
 
 
@@ -70,7 +70,7 @@ class Site:
 
     @property
     def whole(self) -> bool:
-        """Whether one app has the whole host."""
+        """Whether one app has the host to itself."""
         return any(each.path == "/" for each in self.apps)
 
 

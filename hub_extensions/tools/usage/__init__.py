@@ -1,6 +1,6 @@
-"""``jupyterhub-gpu usage`` and ``audit``: the history goes out as CSV or JSON, and other schedulers' logs come in.
+"""``jupyterhub-gpu usage`` and ``audit``: export the history as CSV or JSON, and import logs of other schedulers.
 
-They look into the store itself and not at the service's API. A million records are too many for pages of an API, whose
-every answer the service has to make in the one loop that admits servers; a store also has its history while no hub
-runs; and who may read its file, or knows the password of its database, may read all of it anyway.
+The commands read the store directly, not through the service's API. A million records would be too many pages of an API
+that answers in the same loop as it admits servers. The store can also be read while no hub runs. Whoever may read its
+file, or knows the password of its database, may read all of it anyway.
 """

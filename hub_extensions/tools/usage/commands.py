@@ -1,4 +1,4 @@
-"""The commands of the history, for ``tools/cli/records.py``: options in, sentences and an exit status out."""
+"""The commands ``usage`` and ``audit`` behind the options of ``tools/cli/records.py``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ T = TypeVar("T")
 
 
 def run_export(state_dir: Path, out: Path, kind: str | None, names: bool) -> None:
-    """See ``usage export``."""
+    """Run ``usage export``."""
     chosen = kind or ("json" if out.suffix == ".json" else "csv")
     _done(_with_store(state_dir, True, lambda archive: export(archive, out, chosen, names=names)))
 
 
 def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None) -> None:
-    """See ``usage samples``."""
+    """Run ``usage samples``."""
     begin, end = _moment("--since", since), _moment("--until", until)
     _done(_with_store(state_dir, True, lambda archive: samples(archive, out, begin, end)))
 
@@ -38,7 +38,7 @@ def run_samples(state_dir: Path, out: Path, since: str | None, until: str | None
 def run_audit(
     state_dir: Path, out: Path, since: str | None, until: str | None, user: str | None, kinds: tuple[str, ...]
 ) -> None:
-    """See ``audit``."""
+    """Run ``audit``."""
     which = JournalFilter(_moment("--since", since), _moment("--until", until), user, kinds)
     _done(_with_store(state_dir, True, lambda archive: audit(archive, out, which)))
 
@@ -54,7 +54,7 @@ def run_import(
     processors: int | None,
     zone: str | None,
 ) -> None:
-    """See ``usage import``."""
+    """Run ``usage import``."""
     how = How(
         str(file),
         label or label_of(file),

@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu usage export`` and ``audit``: records and journal as CSV or JSON, a piece at a time."""
+"""Exports records and journal as CSV or JSON, in pieces: ``jupyterhub-gpu usage export`` and ``audit``."""
 
 from __future__ import annotations
 
@@ -40,10 +40,11 @@ def export(archive: Archive, out: Path, kind: str, *, names: bool) -> str:
     """Write all records; return a message for the administrator.
 
     Args:
-        kind: ``csv`` or ``json``. names: False writes numbers for users and choices, and neither servers nor groups.
+        kind: ``csv`` or ``json``. names: if False, write numbers for users and choices, and leave out servers and
+            groups.
 
     Raises:
-        FileExistsError: records would be written over a description, or a description over something else.
+        FileExistsError: records would overwrite a description, or a description would overwrite another file.
     """
     described = kind == "csv" and str(out) != "-"
     _spare_others(out, described=described)
@@ -75,7 +76,7 @@ def samples(archive: Archive, out: Path, since: datetime | None, until: datetime
 
 
 def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
-    """The same; the sizes of pools are found on the way."""
+    """Pass the pieces on, and let `pools` find the sizes of pools in them."""
     use = itemgetter(*map(NAMES.index, OF_A_USE))
     for rows in pieces:
         pools.add(map(use, rows))
@@ -83,7 +84,9 @@ def _seen_by(pools: PoolSizes, pieces: Rows) -> Rows:
 
 
 def _numbered(pieces: Rows) -> Rows:
-    """Replace users and their own texts by numbers; keys and tickets too, because the journal has names for them."""
+    """Replace users and the texts that users typed by numbers. Keys and tickets are replaced too, because the
+    journal links them to names.
+    """
     users, choices, keys = _Numbers("u{:04d}"), _Numbers("c{:04d}"), map("r{:07d}".format, itertools.count())
     choices[""] = ""
     user, choice, key, server, groups, ticket = map(
@@ -98,7 +101,7 @@ def _numbered(pieces: Rows) -> Rows:
 
 
 class _Numbers(dict[str, str]):
-    """A number for each text, in the order in which they are first asked for."""
+    """Numbers for texts, in the order of their first use."""
 
     def __init__(self, pattern: str) -> None:
         super().__init__()
@@ -119,7 +122,7 @@ def _write_csv(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
 
 
 def _write_json(stream: IO[str], names: Sequence[str], pieces: Rows) -> int:
-    """One array, with an object a line."""
+    """Write one JSON array with one object per line."""
     groups_of, count, between = lru_cache(AT_ONCE)(json.loads), 0, "\n"
     stream.write("[")
     for rows in pieces:
@@ -147,7 +150,7 @@ def _beside(out: Path) -> Path:
 
 
 def _is_description(file: Path) -> bool:
-    """It is one that `_describe` wrote; records are an array."""
+    """Return whether `_describe` wrote this file. Records are an array, a description is an object."""
     if not file.is_file() or file.stat().st_size > _LONGEST_DESCRIPTION:
         return False
     try:
@@ -158,7 +161,7 @@ def _is_description(file: Path) -> bool:
 
 
 def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
-    """The ``.json`` that stands beside a trace: what it can be replayed on."""
+    """Write the ``.json`` beside a trace, which describes the pools that are needed to replay it."""
     beside = _beside(out)
     about = {
         "name": beside.stem,
@@ -172,7 +175,9 @@ def _describe(out: Path, count: int, sizes: Mapping[str, int]) -> None:
 
 @contextmanager
 def _new_file(out: Path) -> Iterator[IO[str]]:
-    """A file that only its owner reads, whole or not at all, in a folder that may be new; ``-`` is standard output."""
+    """Open a new file that only its owner may read; its folder is created. It appears only when it is complete.
+    ``-`` is the standard output.
+    """
     if str(out) == "-":
         yield sys.stdout
         return

@@ -1,4 +1,7 @@
-"""``jupyterhub-gpu usage import``: a file's sessions become records, all of them or none, and twice is once."""
+"""``jupyterhub-gpu usage import``: converts the sessions in a file to records and stores all of them or none.
+
+Importing the same file again has no effect.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def import_file(archive: Archive, file: Path, how: How, kind: str) -> tuple[str,
 
 
 def _described(file: Path, how: How) -> How:
-    """Add the settings in the ``.json`` beside a trace."""
+    """Complete the options with the ``.json`` beside a trace."""
     beside = file.with_name(f"{file.name.removesuffix('.gz').removesuffix('.csv')}.json")
     if beside == file or not beside.is_file():
         return how

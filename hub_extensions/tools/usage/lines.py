@@ -1,4 +1,4 @@
-"""A file's lines one after the other, gzip too, however large it is: nothing here holds more than a line."""
+"""Reads a file line by line, also gzip. Memory holds one line only, however large the file is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GZIP = b"\x1f\x8b"
 
 
 def digest_of(file: Path) -> str:
-    """The hash of the file's contents."""
+    """Return the hash of the file's contents."""
     found = hashlib.sha256()
     try:
         with file.open("rb") as opened:
@@ -28,10 +28,10 @@ def digest_of(file: Path) -> str:
 
 
 def read_lines(file: Path) -> Iterator[tuple[int, str]]:
-    """Number and text of each line, without its end.
+    """Yield number and text of each line, without its line break.
 
     Raises:
-        BadFile: it is empty, cannot be read, is broken gzip or no UTF-8, or has a line that is too long.
+        BadFile: it is empty, cannot be read, is broken gzip or not UTF-8, or has a line that is too long.
     """
     number = 0
     try:

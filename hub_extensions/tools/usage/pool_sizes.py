@@ -1,7 +1,8 @@
-"""The number of devices in each pool of an export, for the description that stands beside it.
+"""The number of devices in each pool of an export, for the description beside it.
 
-As the service saw it last; of a pool that it never saw, as many as were held at once at most. That is found while the
-uses go by, in the memory of those that are not over: a history is longer than memory.
+It is the number that the service saw last. For a pool that the service never saw, it is the largest number of devices
+that were in use at the same time. Only the uses that have not ended are kept in memory, because a history can be larger
+than memory.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ UseRow = tuple[str, int, int, str | None, str | None, str | None, str]
 
 
 class PoolSizes:
-    """See the top of this file."""
+    """Finds the number of devices in each pool while the uses of an export pass by."""
 
     def __init__(self, known: Mapping[str, int]) -> None:
-        """`known`: pool -> its devices, as the service saw them."""
+        """Start from the pools in `known`: pool -> number of devices, as the service saw them."""
         self._known = known
         self._pools: defaultdict[str, _Held] = defaultdict(_Held)
 
     def add(self, uses: Iterable[UseRow]) -> None:
-        """Uses in the order in which they began, none of them before those that were added."""
+        """Count uses. They must come in the order in which they began, also over several calls."""
         began = ""
         for pool, devices, share, asked, admitted, ready, ended in uses:
             began = asked or admitted or ready or ended
@@ -41,20 +42,20 @@ class PoolSizes:
             held.count(began)
 
     def sizes(self) -> dict[str, int]:
-        """Pool -> its devices, of every pool that uses were of."""
+        """Return pool -> number of devices, for every pool of the uses."""
         return {pool: self._known.get(pool) or held.devices() for pool, held in sorted(self._pools.items())}
 
 
 @dataclass(slots=True)
 class _Held:
-    """Thousandths of a pool's devices: held now, and at once at most; `changes` are not counted yet."""
+    """Thousandths of a pool's devices: in use now, and the most at the same time. `changes` are not counted yet."""
 
     now: int = 0
     most: int = 0
     changes: list[tuple[str, int]] = field(default_factory=list)
 
     def count(self, until: str | None = None) -> None:
-        """Count the changes before a moment, or all. Ends come before beginnings of the same moment."""
+        """Count the changes before a moment, or all. At the same moment, ends are counted before beginnings."""
         self.changes.sort()
         end = len(self.changes) if until is None else bisect_left(self.changes, (until,))
         held = list(accumulate((change for _, change in self.changes[:end]), initial=self.now))
@@ -62,6 +63,6 @@ class _Held:
         del self.changes[:end]
 
     def devices(self) -> int:
-        """Whole ones, at least one."""
+        """Number of whole devices, at least one."""
         self.count()
         return max(1, -(-self.most // WHOLE))

@@ -1,6 +1,6 @@
-"""Counts of equal rows of a file, on disk: however long the file is, and in whatever order, memory stays.
+"""Counts equal rows of a file on disk, so that memory does not grow with the length of the file.
 
-SQLite keeps it in a file of its own in the folder for temporary files, which is gone with the command.
+A temporary SQLite file holds the counts. It is removed at the end of the command.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ CACHE_KIB = 4096
 
 
 class Repeats:
-    """Use `counted_repeats`."""
+    """Counter of equal rows. Create it with `counted_repeats`."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
     def number(self, row: bytes) -> int:
-        """1 where this row is there for the first time, 2 for the second."""
+        """Return how often this row has occurred so far: 1 for the first time, 2 for the second."""
         found = self._database.execute("SELECT times FROM seen WHERE row = ?", (row,)).fetchone()
         times: int = 1 if found is None else found[0] + 1
         self._database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (row, times))
@@ -28,7 +28,7 @@ class Repeats:
 
 @contextmanager
 def counted_repeats() -> Iterator[Repeats]:
-    """For one file. Raises OSError: the disk for temporary files is full."""
+    """Provide a counter for one file while the block runs. Raises OSError if the disk for temporary files is full."""
     database = sqlite3.connect("", isolation_level=None)  # "" makes a temporary database of its own, on disk
     try:
         database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")

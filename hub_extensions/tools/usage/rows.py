@@ -1,6 +1,6 @@
-"""The common part of all formats of history: a row that is right becomes a record, and one that is not, a sentence.
+"""The common part of all formats of history: converts a valid row to a record, and explains an invalid one.
 
-Pure: texts in, values out. A sentence names file, line and column.
+Pure. Messages have the file, line and column.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LAST_MOMENT = datetime.fromtimestamp(LATEST, timezone.utc)
 
 
 class BadFile(Exception):
-    """A file that cannot be imported; nothing of it is."""
+    """A file that cannot be imported. None of its rows is."""
 
     def __init__(self, file: str, line: int, column: str, text: str) -> None:
         place = f"{file}, line {line}" if line else file
@@ -36,7 +36,9 @@ class BadFile(Exception):
 
 
 class BadLine(BadFile):
-    """A line that cannot be read to its end. `begin`: what could be, from which its reader knows the column."""
+    """A line that cannot be read to its end. `begin` is the readable part, from which the format's reader finds the
+    column.
+    """
 
     def __init__(self, file: str, line: int, begin: str, text: str) -> None:
         super().__init__(file, line, "", text)
@@ -44,13 +46,15 @@ class BadLine(BadFile):
         self._about = (file, line, text)
 
     def in_column(self, column: str) -> BadFile:
-        """The same with the column named."""
+        """Return the error with the name of the column."""
         file, line, text = self._about
         return BadFile(file, line, column, text)
 
 
 def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -> Iterator[tuple[int, str]]:
-    """These lines; of one that cannot be read the column is named. `column_of`: where a line ends that begins so."""
+    """Yield these lines. If a line cannot be read, the error names the column, which `column_of` finds from the
+    readable part.
+    """
     try:
         yield from lines
     except BadLine as problem:
@@ -58,7 +62,9 @@ def located(lines: Iterable[tuple[int, str]], column_of: Callable[[str], str]) -
 
 
 def column_at(names: Sequence[str], place: int) -> str:
-    """The name of the column at a place; the last one's for places behind it; "" before the header is read."""
+    """Return the name of the column at a position; the last column for later positions; "" before the header was
+    read.
+    """
     return names[min(place, len(names) - 1)][:40] if names else ""
 
 
@@ -67,10 +73,10 @@ class How:
     """Options for reading a file.
 
     Attributes:
-        label: name of the import. pool: the offer whose line the sessions stood in; None to take it from the file.
-        begins: the zero of times in seconds, if the file does not have it.
+        label: name of the import. pool: the offer whose line the sessions waited in; None to take it from the file.
+        begins: start of times in seconds, if the file does not have it.
         slices_per_gpu: for CSV; None to take it from the file. processors_per_gpu: for SWF.
-        zone: for times without one.
+        zone: time zone of times without one.
     """
 
     file: str
@@ -84,7 +90,7 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class ImportedSession:
-    """One row that was read. `own_key`: its key among our own records; "" if it was not exported from them."""
+    """One imported row. `own_key` is its key in our own records; "" if it was not exported from them."""
 
     line: int
     record: UsageRecord
@@ -93,7 +99,7 @@ class ImportedSession:
 
 @dataclass
 class Notes:
-    """Counts of rows that were left out of an import, or are odd."""
+    """Counts of rows that an import left out, and of unusual rows."""
 
     left_out: dict[str, int] = field(default_factory=dict)
     over_limit: int = 0
@@ -105,7 +111,7 @@ class Notes:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
     def seen(self, record: UsageRecord) -> None:
-        """Note what is odd about a row that is kept."""
+        """Count what is unusual about a row that is imported."""
         if record.lifetime_seconds is not None and (record.held_seconds or 0) > record.lifetime_seconds:
             self.over_limit += 1
         if self.last is not None and record.began < self.last:
@@ -115,22 +121,22 @@ class Notes:
 
 @dataclass(frozen=True, slots=True)
 class ImportRow:
-    """One line's values by column, and how they are read."""
+    """The values of one line by column, and functions that convert them."""
 
     how: How
     line: int
     values: Mapping[str, str]
 
     def bad(self, column: str, text: str) -> BadFile:
-        """The problem of a row."""
+        """Return the error for a value of this row."""
         return BadFile(self.how.file, self.line, column, text)
 
     def text(self, column: str) -> str:
-        """A name."""
+        """Return the text of a column."""
         return self.name(column, self.values.get(column, ""))
 
     def name(self, column: str, value: str, *, longest: int = LONGEST_NAME) -> str:
-        """One name of those in a column."""
+        """Return a name, which may be one of several in a column."""
         if len(value) > longest:
             raise self.bad(column, f"a name of {len(value):,} characters; {longest} are the most.")
         if not value.isprintable():
@@ -138,7 +144,7 @@ class ImportRow:
         return value
 
     def number(self, column: str, *, least: float = 0.0, most: float = LATEST) -> float | None:
-        """A number; None if the field is empty."""
+        """Return a number; None if the field is empty."""
         value = self.values.get(column, "").strip()
         if not value:
             return None
@@ -151,28 +157,30 @@ class ImportRow:
         return number
 
     def needed(self, column: str, *, least: float = 0.0) -> float:
-        """A number that has to be there."""
+        """Return a number. The field must not be empty."""
         number = self.number(column, least=least)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
     def count(self, column: str, *, most: float = MOST_DEVICES) -> int:
-        """A whole number that has to be there."""
+        """Return a whole number. The field must not be empty."""
         number = self.maybe_count(column, most=most)
         if number is None:
             raise self.bad(column, "is empty; a number is needed.")
         return number
 
     def maybe_count(self, column: str, *, most: float) -> int | None:
-        """A whole number; None if the field is empty."""
+        """Return a whole number; None if the field is empty."""
         number = self.number(column, most=most)
         if number is not None and number != int(number):
             raise self.bad(column, f"{number:g} is not a whole number.")
         return None if number is None else int(number)
 
     def time(self, column: str, value: str | None = None, *, after: datetime | None = None) -> datetime | None:
-        """A moment in UTC; None if the field is empty. In an hour that occurs twice, the one not before `after`."""
+        """Return a time in UTC; None if the field is empty. For a local hour that occurs twice, return the time that
+        is not before `after`.
+        """
         text = self.values.get(column, "") if value is None else value
         if not text:
             return None
@@ -192,7 +200,7 @@ class ImportRow:
         return second if after is not None and first < after <= second else first
 
     def in_order(self, **moments: datetime | None) -> None:
-        """Each of these moments comes no earlier than those before it."""
+        """Check that none of these times is before the previous one."""
         last: tuple[str, datetime] | None = None
         for column, at in moments.items():
             if at is not None and last is not None and at < last[1]:
@@ -203,7 +211,7 @@ class ImportRow:
         return (at if self.how.zone is None else at.astimezone(self.how.zone)).isoformat()
 
     def pool(self, column: str) -> OfferId:
-        """The line of a row: from `How`, else from this column."""
+        """Return the line of a row: from `How`, otherwise from this column."""
         if self.how.pool is not None:
             return self.how.pool
         value = self.text(column)
@@ -215,7 +223,7 @@ class ImportRow:
             raise self.bad(column, f"{problem}") from None
 
     def share(self, column: str, slices: float, of: int) -> int:
-        """Thousandths of a GPU."""
+        """Return thousandths of a GPU."""
         if slices <= 0:
             raise self.bad(column, f"{slices:g} slices of a GPU: more than 0 are needed.")
         if slices > of:
@@ -224,7 +232,7 @@ class ImportRow:
 
 
 def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
-    """The number of devices; 0 only for CPU only."""
+    """Return the number of devices. It is 0 only for CPU only."""
     count = row.count(column)
     if count == 0 and pool != CPU:
         raise row.bad(column, f"the pool {pool} without GPUs: at least 1 is needed.")
@@ -232,12 +240,14 @@ def gpus(row: ImportRow, column: str, pool: OfferId) -> int:
 
 
 def end_after(began: datetime, seconds: float) -> datetime:
-    """A session's end."""
+    """Return the end of a session that began then."""
     return began + timedelta(seconds=seconds)
 
 
 def _moment(text: str) -> datetime | None:
-    """Read ISO 8601; None if it is not. Slurm's ``%z`` writes ``+0200``, which Python 3.10 does not read."""
+    """Parse a time in ISO 8601; None if it is invalid. Slurm's ``%z`` writes ``+0200``, which Python 3.10 does not
+    parse.
+    """
     without_colon = len(text) > 5 and text[-5] in "+-" and text[-4:].isdecimal()
     for each in (text.replace("Z", "+00:00"), f"{text[:-2]}:{text[-2:]}" if without_colon else ""):
         with suppress(ValueError):

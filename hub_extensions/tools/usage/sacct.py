@@ -75,13 +75,13 @@ _GO_ON = ("RUNNING", "R", "PENDING", "PD", "SUSPENDED", "S", "COMPLETING", "CG",
 
 
 def is_sacct(first: str) -> bool:
-    """Whether the first line of a file is one of sacct's, whatever its options were."""
+    """Return whether the first line of a file is from sacct, with any options."""
     words = {word.lower() for word in re.split(r"[|;,\t^~#!\s]+", first)}
     return "|" in first or bool({"jobid", "jobidraw"} & words)
 
 
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
-    """The jobs with a GPU that are over.
+    """Yield the finished jobs that had a GPU.
 
     Raises:
         BadFile: a column is missing, or a value is impossible.
@@ -111,7 +111,7 @@ def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterat
 
 
 def _header(line: str, how: How, number: int) -> tuple[str, list[str]]:
-    """(what separates the fields, the names of the columns, as we know them)."""
+    """Return the separator of the fields, and our names of the columns."""
     ours = {name.lower(): name for name in KNOWN}
     sign = max(DELIMITERS, key=line.count)
     names = [ours.get(name.strip().lower(), name.strip()) for name in line.split(sign)]
@@ -194,7 +194,7 @@ def _session(row: ImportRow, notes: Notes) -> ImportedSession | None:
 
 
 def _end(state: str) -> str:
-    """The end of a job; ``OUT_OF_ME+`` is a state that a narrow column cut off."""
+    """Return how a job ended. A narrow column cuts states off, such as ``OUT_OF_ME+``."""
     begin = state[:-1] if state.endswith("+") else None
     for names, end in _ENDS.items():
         if state in names or (begin and any(name.startswith(begin) for name in names)):
@@ -218,9 +218,11 @@ def _elapsed(row: ImportRow) -> timedelta:
 
 
 def _gpus(tres: str) -> tuple[int, str, MigProfile | None]:
-    """The count, kind and MIG profile of a job's GPUs; "" and None if there are several kinds, or no kind.
+    """Return count, kind and MIG profile of a job's GPUs; kind is "" and profile is None if there are several kinds or
+    none.
 
-    As TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or as GRES (``gpu:a100:2``) says it. A sum counts its kinds too.
+    The text is TRES (``billing=8,gres/gpu:a100=2,gres/gpu=2``) or GRES (``gpu:a100:2``). The total of TRES includes the
+    GPUs of each kind.
     """
     found = [(each["kind"], each["count"]) for each in _GPUS.finditer(tres.strip())]
     whole = [count for kind, count in found if not kind]

@@ -1,6 +1,6 @@
-"""The Standard Workload Format of the Parallel Workloads Archive: 18 numbers a job, -1 is not known.
+"""Reads the Standard Workload Format of the Parallel Workloads Archive: 18 numbers per job, -1 for unknown.
 
-Its processors are not GPUs: an administrator sets how many of them count as one GPU.
+The format counts processors. An administrator sets how many of them are one GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ENDS = {0: UseEnd.FAILED, 1: UseEnd.USER, 5: UseEnd.USER}
 
 
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
-    """The jobs that ran.
+    """Yield the jobs that ran.
 
     Raises:
         BadFile: a line does not have 18 numbers, or one is impossible.
@@ -110,7 +110,7 @@ def _session(row: ImportRow, begins: datetime, notes: Notes) -> ImportedSession 
 
 
 def _size(row: ImportRow, processors: float) -> tuple[int, int]:
-    """Devices, and the share of each."""
+    """Return the number of devices, and the share of each."""
     of = row.how.processors_per_gpu
     if of is None:
         raise row.bad("processors", "how many of them stand for a GPU? Say it with --processors-per-gpu 7.")

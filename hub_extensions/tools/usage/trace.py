@@ -1,4 +1,4 @@
-"""The CSV of traces (``submit,duration,num_gpu,slices,user,limit``), with or without the columns of our export."""
+"""Reads traces in CSV (``submit,duration,num_gpu,slices,user,limit``), with or without the columns of our export."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _ENDS = {end.value for end in UseEnd}
 
 
 def sessions(lines: Iterable[tuple[int, str]], how: How, notes: Notes) -> Iterator[ImportedSession]:
-    """The sessions of a trace.
+    """Yield the sessions of a trace.
 
     Raises:
         BadFile: a column is missing or unknown, or a value is impossible.
@@ -83,7 +83,7 @@ def sizes(text: str, how: How, beside: str) -> How:
 
 
 def _last_column(names: Sequence[str], begin: str) -> str:
-    """The column in which a line ends that is cut off, or whose quotation mark is open."""
+    """Return the last column of a line that is cut off or has an open quotation mark."""
     return column_at(names, len(next(csv.reader([begin]), [""])) - 1)
 
 
@@ -157,7 +157,9 @@ def _named(row: ImportRow) -> dict[str, Any]:
 
 
 def _pool(row: ImportRow) -> OfferId:
-    """A server without a GPU stays one, whatever pool an admin names for the rest."""
+    """Return the line of a row. A server without a GPU stays one, even if the administrator names a pool for the
+    file.
+    """
     return CPU if row.values.get("pool") == CPU else row.pool("pool")
 
 
@@ -183,7 +185,7 @@ def _slices(row: ImportRow) -> int:
 
 
 def _content_key(line: str, repeats: Repeats) -> str:
-    """The key of a row, from its content; equal rows are numbered."""
+    """Return a key made from the content of a row. Equal rows are numbered."""
     digest = hashlib.sha256(line.encode()).digest()[:12]
     return f"{digest.hex()}-{repeats.number(digest)}"
 
