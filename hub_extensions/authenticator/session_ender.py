@@ -1,8 +1,8 @@
-"""Ending sessions: one function, one report, whoever asked.
+"""Ends sessions, for every cause in the same way.
 
-First everything in the database changes in one commit, without an `await` in between: the row, the hub's tokens and
-codes, the hub's cookie, servers that are to stop, the audit log. After that servers and the gate are notified, and
-servers are stopped. A hub that is killed after the commit continues at its next start.
+First everything in the database changes in one commit, without an `await` in between: the sessions, the hub's tokens
+and codes, the hub's cookie, servers that are to stop, and the audit log. Then servers and the gate are notified, and
+servers are stopped. If the hub is killed after the commit, its next start continues.
 """
 
 from __future__ import annotations
@@ -98,12 +98,13 @@ class SessionEnder:
         lost_right: bool = False,
         account_unknown: bool = False,
     ) -> asyncio.Future[EndReport]:
-        """End sessions of one person. When this returns nobody has them any more; the report comes when servers know.
+        """End sessions of one person. They are invalid when this returns; the returned report is complete when the
+        servers have answered.
 
         Args:
             by: the administrator who ended them; "" if nobody has to be named.
             lost_right: the person may not sign in any more.
-            account_unknown: nobody knows whether the provider still has the person.
+            account_unknown: it is unknown whether the provider still has the person.
         """
         began, now = time.monotonic(), self._now()
         user, living = self._user(user_id), self._registry.of_user(user_id)
@@ -154,7 +155,9 @@ class SessionEnder:
         return self._later(_with_answers(report, asked, known, began))
 
     def note_known(self, user_id: int, why: str) -> None:
-        """The provider has this person: the servers are theirs again as before."""
+        """Note that the provider still has this person's account, so that the person's servers are treated as
+        before.
+        """
         if user_id not in self._registry.unknown:
             return
         user, store = self._user(user_id), self._registry.store
@@ -225,7 +228,7 @@ class SessionEnder:
         return ordered, new
 
     def _follow(self, events: Sequence[SignOnEvent], stops: Sequence[PendingStop]) -> None:
-        """Act on what was written: log the events and begin to stop the servers."""
+        """Log the written events and begin to stop the servers."""
         self._later(self._delete_late_tokens_soon())
         for event in events:
             self._log_event(event)
@@ -235,9 +238,9 @@ class SessionEnder:
     def _report_end(
         self, name: str | None, ended: Iterable[SignOnSession], *, is_last: bool
     ) -> asyncio.Future[bool] | None:
-        """Notify gate and service; the future is done when the gate has the report.
+        """Notify gate and service of ended sessions; the future is done when the gate has confirmed the report.
 
-        Of an account that is deleted no name is known; both ask the hub about its token, which is gone.
+        The name of a deleted account is unknown. Gate and service then find out from the hub that its token is gone.
         """
         if name is None:
             return None
@@ -280,7 +283,9 @@ class SessionEnder:
             db.commit()
 
     async def _delete_late_tokens_soon(self) -> None:
-        """A code would live for a minute otherwise, and be a token by then."""
+        """Delete tokens and codes of ended sessions again after a moment. A code that a request received meanwhile
+        would be valid for a minute and could become a token.
+        """
         await asyncio.sleep(LATE_SECONDS)
         try:
             self.delete_late_tokens()
@@ -294,7 +299,9 @@ class SessionEnder:
         return [user_id for user_id in self._registry.users() if user_id not in known]
 
     def is_settled(self, user: Any) -> bool:
-        """Whether all present servers of this person were already judged when the right was lost."""
+        """Whether all servers that this person has now were judged already when the person lost the right to sign
+        in.
+        """
         ordered = {(each.user_id, each.server) for each in self._registry.store.stops()}
         judged = self._judged.get(user.id, frozenset())
         return all(run in judged or (user.id, run[0]) in ordered for run in self._runs(user))
@@ -472,7 +479,7 @@ class SessionEnder:
 async def _with_answers(
     report: EndReport, asked: asyncio.Future[tuple[str, ...]] | None, known: asyncio.Future[bool] | None, began: float
 ) -> EndReport:
-    """Return the report once servers and gate are notified."""
+    """Complete the report with the answers of servers and gate."""
     servers = () if asked is None else await asked
     if known is not None:
         await asyncio.wait([known], timeout=GATE_SECONDS)
@@ -510,7 +517,7 @@ def _events(
 def _report(
     ended: Sequence[SignOnSession], tokens: int, tokens_kept: int, stops: Sequence[PendingStop], plan: EndPlan
 ) -> EndReport:
-    """Return the report before the servers have been asked."""
+    """Return the report as far as it is known before the servers have been asked."""
     return EndReport(
         sessions=tuple(each.id for each in ended),
         tokens=tokens,

@@ -41,8 +41,8 @@ class AuditAccount:
 
 @dataclass(frozen=True, slots=True)
 class AuditAccounts:
-    """`outsider` is in no group, `member` in the groups of the apps. `None` if it could not be created; `why` is the
-    reason.
+    """The two accounts: `outsider` is in no group, `member` is in the groups of the apps. An account that could not
+    be created is `None`, and `why` has the reason.
     """
 
     outsider: AuditAccount | None

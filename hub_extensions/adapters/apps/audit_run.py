@@ -98,7 +98,7 @@ class AuditConfig:
 
 
 class AuditRun:
-    """One audit."""
+    """One run of the audit."""
 
     def __init__(self, config: AuditConfig) -> None:
         self.config = config
@@ -222,7 +222,9 @@ class AuditRun:
         return _seen(answer)
 
     async def _assertions(self, app: App, place: HttpTarget, path: str) -> list[Probe]:
-        """A6: assertions that nobody signed, or somebody else under the name of the gate's key."""
+        """Return the probes of case A6: unsigned assertions, and assertions signed with another key under the id of
+        the gate's key.
+        """
         advice = "The app has to check the signature by the gate's keys, its own name (aud) and the time."
         keys = HttpTarget.of(self.config.url, self.config.listeners[0] if self.config.listeners else "")
         try:
@@ -319,8 +321,8 @@ class AuditRun:
         return await self._ask(place, probe, self._credentials(AuditAccounts(None, None)))
 
     async def _signed_out(self) -> list[AuditResult]:
-        """Try case A5: after a sign-out, a copy of the member's cookie is tried at each app. A12: how long it still
-        works.
+        """Try cases A5 and A12 after a sign-out: whether a copy of the member's cookie still opens each app, and for
+        how long.
         """
         apps, callers = self.config.apps, self._credentials(AuditAccounts(None, None))
         if not apps or "browser" not in self._sessions:

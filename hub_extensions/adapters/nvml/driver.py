@@ -105,7 +105,7 @@ class Driver:
             self.refused = failure
 
     def release(self, name: str, *arguments: object) -> None:
-        """Free or close something; ignores that it is already gone."""
+        """Call the function that frees or closes something. A failure because it is gone already is ignored."""
         try:
             self.call(name, *arguments)
         except NvmlFailure:
@@ -137,7 +137,7 @@ class OpenDriver:
         return self._driver
 
     def open_for(self) -> float:
-        """Return the seconds since it was opened."""
+        """Return the seconds since the driver was opened."""
         return self._clock() - self.opened_at
 
     def close(self, before: Callable[[Driver], None]) -> None:

@@ -73,7 +73,7 @@ class KeyFolder:
 
 
 class SharedKeys:
-    """Keys in the database that several gates share, sealed with the secret that only these gates have."""
+    """Keys in the database that several gates share. They are sealed with a secret that only these gates have."""
 
     def __init__(self, store: GateStore, secret: str) -> None:
         self._store, self._secret = store, f"assertion keys\0{secret}"

@@ -116,7 +116,7 @@ class ProviderTokens:
 
 
 class Provider:
-    """A provider, as a client of it."""
+    """A client of one provider."""
 
     def __init__(
         self,

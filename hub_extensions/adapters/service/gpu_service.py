@@ -272,7 +272,7 @@ class GpuServiceClient:
                 del self._waiters[(user, server)]
 
     async def close(self) -> None:
-        """Close the connections. A hub never needs this; tests do."""
+        """Close the connections. Only tests need this."""
         self._closed = True
         if self._stream is not None:
             self._stream.cancel()

@@ -165,7 +165,7 @@ class Outbox:
             entry.stop_clock()
 
     def _hand_back(self, no: Rejected) -> None:
-        """One request of the delivery was rejected; sending them one by one finds it."""
+        """Handle the rejection of one request in a delivery: send its requests one by one to find the rejected one."""
         self._silent = None
         if len(self._under_way) == 1:
             self._under_way[0].fail(no)

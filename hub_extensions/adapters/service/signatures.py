@@ -1,4 +1,6 @@
-"""Verifies what the hub signed: each request counts once, for this run of the service and near its time."""
+"""Verifies requests that the hub signed. Each signature is accepted once, by this run of the service, and only near
+its time.
+"""
 
 from __future__ import annotations
 
@@ -56,10 +58,10 @@ class Signatures:
         """Create a verifier.
 
         Args:
-            clock: the clock by which requests are judged.
-            wall: this machine's clock, which may be set.
-            life: shared by several processes behind one address, for requests that do no harm if each of them
-                accepts it once; "" creates a new life.
+            clock: the clock by which the age of a request is judged.
+            wall: this machine's wall clock, which an administrator may set.
+            life: the identity of this run. Several processes behind one address may share one; each of them then
+                accepts the same request once. "" creates a new identity.
         """
         self._secret = secret
         self._clock = clock or _steady_clock()

@@ -1,7 +1,7 @@
-"""Tables of a hub with an OpenID provider: which person is which user, and the tokens of sessions.
+"""Tables of a hub with an OpenID provider: which person of the provider is which user, and the tokens of sessions.
 
-They are three tables in the hub's own database, written through the hub's own session like those of ``sign_on.py``.
-Nothing here commits, so that a change is in one commit with the other changes. Tokens are encrypted by the caller
+There are three tables in the hub's own database, written through the hub's own session like those of ``sign_on.py``. No
+method commits, so that a change is in one commit with the other changes. The caller encrypts the tokens
 (``authenticator/openid/links.py``).
 """
 
@@ -57,7 +57,7 @@ LOGOUTS = sa.Table(
 
 
 class ProviderStore:
-    """The three tables.
+    """The tables of pins, of provider sessions and of used logout tokens.
 
     Args:
         db: the hub's own database session.
@@ -74,7 +74,7 @@ class ProviderStore:
         return {Identity(iss, sub): name for iss, sub, name in rows}
 
     def pin(self, identity: Identity, user: str, now: datetime) -> None:
-        """Write who a user is.
+        """Pin a person of the provider to a user.
 
         Raises:
             sqlalchemy.exc.IntegrityError: the user or the person is pinned already.
@@ -83,11 +83,11 @@ class ProviderStore:
         self._connection.execute(sa.insert(IDENTITIES), row)
 
     def note_user(self, user: str) -> None:
-        """Bind the pin of this name to the hub's account, whatever the account is called later."""
+        """Bind the pin with this name to the hub's account, so that the pin stays valid if the account is renamed."""
         note_user(self._connection, user)
 
     def note_users(self) -> None:
-        """Bind pins without an account to the accounts that had their names at that time."""
+        """Bind each pin without an account to the account that had its name when the pin was written."""
         note_users(self._connection)
 
     def follow_users(self) -> None:
@@ -112,7 +112,7 @@ class ProviderStore:
         self._change(identity, account_seen=now)
 
     def pinned_names(self) -> set[str]:
-        """Return the users that somebody is pinned to."""
+        """Return the users to whom a person is pinned."""
         return set(self._connection.execute(sa.select(IDENTITIES.c.user)).scalars())
 
     def _of_person(self, identity: Identity, column: Any) -> Any:

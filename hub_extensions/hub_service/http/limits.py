@@ -209,7 +209,7 @@ class BoundedServer(HTTPServer):
         self._doorway = Doorway(self._handle_connection, proves)
 
     def add_sockets(self, sockets: Iterable[socket.socket]) -> None:
-        """Add listening sockets; unlike tornado's, new connections pass the doorway."""
+        """Add listening sockets. Unlike in tornado, `Doorway` decides when a new connection is served."""
         for listener in sockets:
             self._sockets[listener.fileno()] = listener
             self._handlers[listener.fileno()] = add_accept_handler(listener, self._doorway.arrived)

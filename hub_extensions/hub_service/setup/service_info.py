@@ -29,13 +29,13 @@ _PURPOSE = b"jupyterhub-gpu: what the hub proves itself with"
 
 @dataclass(frozen=True)
 class ServiceEnvironment:
-    """The knowledge of a service that the hub does not start, before it asks: some fields of `Settings`, and secrets.
+    """What a service that the hub does not start knows before it asks the hub: some fields of `Settings`, and secrets.
 
     Attributes:
-        hub_api_url: the hub's API.
-        api_token: the service's token there.
-        state_dir: its own folder.
-        host: where it listens.
+        hub_api_url: address of the hub's API.
+        api_token: the service's token for that API.
+        state_dir: the service's own folder.
+        host: address that the service listens on.
         secrets: by the names of `BY_ENVIRONMENT`, without those that are not set.
     """
 

@@ -143,7 +143,7 @@ class HubCulling(JsonRoute):
     who = Who.HUB
 
     async def get(self) -> None:
-        """Decide now, without doing anything."""
+        """Return the decision about each server as of now. Nothing is stopped."""
         self.only_queries()
         self.answer(await self.engine.culling())
 

@@ -114,7 +114,7 @@ class OneLease(JsonRoute):
     action = ApiAction.GIVE_UP
 
     async def delete(self, lease: str) -> None:
-        """Force-delete its pod; on one machine, end the lease on the administrator's responsibility."""
+        """Force-delete the lease's pod; on one machine, end the lease on the administrator's responsibility."""
         self.only_queries("why")
         await self.engine.give_up(
             lease, self.person.name, " ".join(self.get_query_argument("why", "").split())[:LONGEST]
@@ -158,7 +158,7 @@ class Culling(JsonRoute):
     action = ApiAction.LIST_ALL
 
     async def get(self) -> None:
-        """Decide now, without doing anything."""
+        """Return the decision about each server as of now. Nothing is stopped."""
         self.only_queries()
         self.answer(await self.engine.culling())
 

@@ -36,7 +36,7 @@ class NotReadyPage:
         self._server: HTTPServer | None = None
 
     def answer(self, sockets: Iterable[socket.socket], reason: str) -> None:
-        """Answer requests on copies of these sockets from now on."""
+        """Answer requests from now on, on copies of the service's listening sockets."""
         self.reason = reason
         if self._server is None:
             self._server = HTTPServer(self._application, body_timeout=15.0, idle_connection_timeout=30.0)
