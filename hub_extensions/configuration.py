@@ -42,7 +42,7 @@ from hub_extensions.hub_service.setup.notice_texts import NoticeTexts
 from hub_extensions.hub_service.setup.port import hold_port, is_hub_starting
 from hub_extensions.hub_service.setup.service_info import BY_ENVIRONMENT, from_environment, hub_secret_of, to_info
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME, Settings, SettingsError
-from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets, state_folder
+from hub_extensions.hub_service.setup.state_dir import NAMES, kept_secrets
 from hub_extensions.spawner.config.loader import Sections, check_notices, check_together, read_sections
 from hub_extensions.spawner.config.pod_settings import cluster_config
 from hub_extensions.spawner.config.spawner_classes import (
@@ -283,7 +283,7 @@ def _keys(c: Any, service: ServiceConfig, state_dir: Path) -> Mapping[str, str]:
         try:
             # a secret that is the same at the hub's next start, if its configuration has one
             lasting = value_of(c, "JupyterHub", "cookie_secret") or b""
-            kept = dict.fromkeys(NAMES, "") if is_dry_run else kept_secrets(state_folder(state_dir), lasting)
+            kept = dict.fromkeys(NAMES, "") if is_dry_run else kept_secrets(state_dir, lasting)
         except ValueError as problem:
             raise UnusableState(str(problem)) from None
         # the chart makes a token for `hub.services.gpu`, by which the hub identifies the service
@@ -429,11 +429,11 @@ def _add_pages(c: Any, *, is_dry_run: bool) -> None:
         c.JupyterHub.template_paths = [*paths, folder]
     if is_dry_run:
         return
-    from hub_extensions.spawner.pages.page_frame import frame_handler  # JupyterHub's handlers take long to import
-    from hub_extensions.spawner.server_list import server_list_handler
+    from hub_extensions.spawner.pages.page_frame import PageFrame  # JupyterHub's handlers take long to import
+    from hub_extensions.spawner.server_list import ServerList
 
     # JupyterHub calls this setting deprecated, but has no other one for the hub's own handlers
-    ours = (frame_handler(SERVICE_NAME), server_list_handler())
+    ours = ((PageFrame.route, PageFrame, {"service": SERVICE_NAME}), (ServerList.route, ServerList))
     others = value_of(c, "JupyterHub", "extra_handlers", [])
     c.JupyterHub.extra_handlers = [*(each for each in others if each[0] not in {mine[0] for mine in ours}), *ours]
 

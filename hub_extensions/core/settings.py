@@ -66,6 +66,7 @@ class Setting:
     Attributes:
         name: name in the configuration, which for a duration contains the unit.
         text: the help for administrators. The unit of a duration is added to it.
+        unit: the unit in the name, a key of `UNITS`, or "".
         least, most: limits of a number, or of the numbers in a dict; None for no limit. Limits of a duration are in its
             unit.
         variable: environment variable that is read if the configuration does not set the value; "" for none.
@@ -78,11 +79,7 @@ class Setting:
     most: float | None = None
     variable: str = ""
     token: int | None = None
-
-    @property
-    def unit(self) -> str:
-        """The unit in the name, a key of `UNITS`, or ""."""
-        return next((part for part in self.name.split("_") if part in UNITS), "")
+    unit: str = ""
 
 
 def setting(
@@ -116,9 +113,14 @@ def settings_in(value: type[Any]) -> Mapping[str, Setting]:
 
 @cache
 def _settings_in(value: Any) -> Mapping[str, Setting]:
-    found = {each.name: each.metadata.get(_KEY) for each in fields(value)}
-    named = {name: replace(about, name=about.name or name) for name, about in found.items() if about is not None}
-    return MappingProxyType(named)
+    found: dict[str, Setting] = {}
+    for each in fields(value):
+        about = each.metadata.get(_KEY)
+        if about is not None:
+            full = about.name or each.name
+            unit = next((part for part in full.split("_") if part in UNITS), "")
+            found[each.name] = replace(about, name=full, unit=unit)
+    return MappingProxyType(found)
 
 
 def spelled(value: type[Any], name: str) -> str:

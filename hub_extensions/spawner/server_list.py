@@ -41,6 +41,7 @@ class _ServerRow(NamedTuple):
 class ServerList(BoundedBody, APIHandler):  # type: ignore[misc]  # jupyterhub is untyped
     """GET: ``{"items": …}`` as in ``/users?state=active``, with an item for each server."""
 
+    route = "/api/gpu/servers"
     _accept_cookie_auth = False
 
     @needs_scope("list:users")  # type: ignore[untyped-decorator]
@@ -124,8 +125,3 @@ def _server_model(row: _ServerRow, spawner: Any) -> dict[str, Any]:
         "user_options": spawner.user_options,
         "state": {key: state[key] for key in STATE if key in state},
     }
-
-
-def server_list_handler() -> tuple[str, type[ServerList]]:
-    """Return the handler with its path, for ``c.JupyterHub.extra_handlers``."""
-    return (r"/api/gpu/servers", ServerList)

@@ -16,9 +16,9 @@ from tests.patience import patient
 pytestmark = [pytest.mark.hub, pytest.mark.programs]
 
 HANDLERS = """
-from hub_extensions.spawner.pages.page_frame import frame_handler
-from hub_extensions.spawner.server_list import server_list_handler
-c.JupyterHub.extra_handlers = [frame_handler("gpu"), server_list_handler()]
+from hub_extensions.spawner.pages.page_frame import PageFrame
+from hub_extensions.spawner.server_list import ServerList
+c.JupyterHub.extra_handlers = [(PageFrame.route, PageFrame, {"service": "gpu"}), (ServerList.route, ServerList)]
 """
 TWO = ("Content-Length: 2", "Content-Type: application/json")
 FORM = "Content-Type: application/x-www-form-urlencoded"

@@ -35,9 +35,9 @@ c.Authenticator.allowed_users = {{"ada", "ben", "root-admin"}}
 
 from hub_extensions.configuration import TEMPLATES
 from hub_extensions.spawner.pages.away import away_page
-from hub_extensions.spawner.pages.page_frame import frame_handler
+from hub_extensions.spawner.pages.page_frame import PageFrame
 
-c.JupyterHub.extra_handlers = [frame_handler("gpu")]
+c.JupyterHub.extra_handlers = [(PageFrame.route, PageFrame, {"service": "gpu"})]
 c.JupyterHub.template_vars = {{"gpu_away": away_page("/services/gpu"), "announcement": "Closed on <b>Friday</b>"}}
 c.JupyterHub.template_paths = [{templates!r}, str(TEMPLATES)]
 """

@@ -26,34 +26,6 @@ SHORTEST_LASTING = 16
 """Minimum length in bytes of a secret from which others are derived; a shorter one could be guessed."""
 
 
-def state_folder(path: Path) -> Path:
-    """Create the folder of `c.GpuService.state_dir` with mode 0700 and return it.
-
-    Raises:
-        ValueError: it cannot be used; the text names the setting.
-    """
-    try:
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        facts = path.stat()
-    except OSError as problem:
-        raise ValueError(
-            f"c.GpuService.state_dir is {path}, which cannot be made ({problem.strerror}). "
-            "It has to be a folder that the hub's account may write."
-        ) from problem
-    if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-        raise ValueError(
-            f"c.GpuService.state_dir is {path}: the hub's account has to be able to write into this folder."
-        )
-    if facts.st_uid != os.geteuid():
-        raise ValueError(
-            f"c.GpuService.state_dir is {path}, which belongs to another account (uid {facts.st_uid}, the hub runs as "
-            f"{os.geteuid()}). Give the folder to the hub's account, or choose another one."
-        )
-    if stat.S_IMODE(facts.st_mode) & 0o077:
-        path.chmod(0o700)
-    return path
-
-
 def folder_apart(path: Path) -> Path:
     """Create the folder of a service that the hub does not start. The root of a volume may belong to another account;
     then its mode is left.
@@ -77,13 +49,33 @@ def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
     """Return ``hub_secret`` and ``api_token``: those of the last start, or new ones.
 
     Args:
+        folder: `c.GpuService.state_dir`. It is created with mode 0700.
         lasting: a secret that outlives the folder, such as the hub's ``cookie_secret`` (as text it is hexadecimal,
             as the hub reads it). New secrets are derived from it and are always the same. If it is missing or too
             short, they are random.
 
     Raises:
-        ValueError: the file with them is damaged, or cannot be read.
+        ValueError: the folder cannot be used, or the file in it is damaged or cannot be read; the text names it.
     """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.stat()
+    except OSError as problem:
+        raise ValueError(
+            f"c.GpuService.state_dir is {folder}, which cannot be made ({problem.strerror}). "
+            "It has to be a folder that the hub's account may write."
+        ) from problem
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ValueError(
+            f"c.GpuService.state_dir is {folder}: the hub's account has to be able to write into this folder."
+        )
+    if facts.st_uid != os.geteuid():
+        raise ValueError(
+            f"c.GpuService.state_dir is {folder}, which belongs to another account (uid {facts.st_uid}, the hub runs "
+            f"as {os.geteuid()}). Give the folder to the hub's account, or choose another one."
+        )
+    if stat.S_IMODE(facts.st_mode) & 0o077:
+        folder.chmod(0o700)
     path = folder / "secrets.json"
     if not path.exists():
         if isinstance(lasting, str):

@@ -19,6 +19,7 @@ from hub_extensions.adapters.bounded_body import BoundedBody
 class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub is untyped
     """GET: an empty page of the hub as the user ``?user=`` sees it. Only one service may ask, with its own token."""
 
+    route = "/api/gpu/frame"
     _accept_cookie_auth = False
     _accept_token_auth = True
 
@@ -47,8 +48,3 @@ class PageFrame(BoundedBody, BaseHandler):  # type: ignore[misc]  # jupyterhub i
         message = problem.log_message if isinstance(problem, web.HTTPError) else ""
         self.set_header("Content-Type", "application/json")
         self.finish(json.dumps({"status": status_code, "message": message or self._reason}))
-
-
-def frame_handler(service: str) -> tuple[str, type[PageFrame], dict[str, str]]:
-    """Return the handler with its path, for ``c.JupyterHub.extra_handlers``. Only `service` may use it."""
-    return (r"/api/gpu/frame", PageFrame, {"service": service})

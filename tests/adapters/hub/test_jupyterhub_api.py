@@ -49,7 +49,7 @@ CONFIG = """
 import asyncio
 import os
 from jupyterhub.spawner import SimpleLocalProcessSpawner
-from hub_extensions.spawner.server_list import server_list_handler
+from hub_extensions.spawner.server_list import ServerList
 
 token = "{token}"
 
@@ -64,7 +64,7 @@ class Held(SimpleLocalProcessSpawner):
 
 c.JupyterHub.spawner_class = Held
 c.Spawner.post_stop_hook = lambda spawner: held(spawner.user.name, "after")
-c.JupyterHub.extra_handlers = [server_list_handler()]
+c.JupyterHub.extra_handlers = [(ServerList.route, ServerList)]
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 2, "slow_stop_timeout": 2}}
 c.JupyterHub.load_groups = {{"lab": {{"users": ["ada"]}}, "seen": {{"users": {seen!r}}}}}
 c.Authenticator.allowed_users = set({names!r})
