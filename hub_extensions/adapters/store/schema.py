@@ -106,4 +106,5 @@ def _upsert_of(dialect: str, table: sa.Table, names: tuple[str, ...]) -> sa.Inse
     insert = import_module(f"sqlalchemy.dialects.{dialect}").insert(table)  # the other dialect needs 2 MiB
     keys = [column.name for column in table.primary_key.columns]
     others = {name: insert.excluded[name] for name in names if name not in keys}
-    return insert.on_conflict_do_update(index_elements=keys, set_=others)
+    statement: sa.Insert = insert.on_conflict_do_update(index_elements=keys, set_=others)
+    return statement
