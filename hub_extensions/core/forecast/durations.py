@@ -391,6 +391,8 @@ class Draws:
         self, holders: Sequence[UseHolder], sources: _Sources, rows: Places, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
         """Pick a past life, longer than its age, for each of these holders in each world."""
+        if self._by_curve:
+            return self._past(sources, rows, np.zeros((len(rows), 1)), points * sources.beyond[rows, None], tails)
         siblings = [self._drawn.get(holders[row].user, ()) for row in rows.tolist()]
         drawn = np.zeros((len(rows), max(map(len, siblings)), self._count))
         for row, some in enumerate(siblings):
@@ -442,8 +444,11 @@ class Draws:
         self, sources: _Sources, rows: Places, sure: FloatArray, points: FloatArray, tails: FloatArray
     ) -> FloatArray:
         """Return the life at each point: first the finished uses, up to the last of `sure`, then the curve's lives."""
-        nearest = np.array([steps.searchsorted(some, side="right") for steps, some in zip(sure, points, strict=True)])
-        found = np.take_along_axis(sources.lives[rows], np.minimum(nearest, sources.last[rows, None]), axis=1)
+        found = np.empty_like(points)
+        for at, row in enumerate(rows.tolist()):
+            if sure[at, -1] > 0:
+                nearest = sure[at].searchsorted(points[at], side="right")
+                found[at] = sources.lives[row][np.minimum(nearest, sources.last[row])]
         known, beyond = sure[:, -1], sources.beyond[rows]
         total = known + beyond
         for curve, some in sources.by_curve(rows):
