@@ -25,7 +25,9 @@ from hub_extensions.adapters.http_client import HttpClient, http_client
 from hub_extensions.core.gpu.dcgm import (
     FIELDS,
     HOST_LABELS,
+    OTHER_NAMES,
     OWNERS,
+    SPELLINGS,
     USE_NAMES,
     CardGpu,
     DcgmUse,
@@ -33,6 +35,7 @@ from hub_extensions.core.gpu.dcgm import (
     Measured,
     MetricSeries,
     PodGpu,
+    describe,
     hosts_of,
     join_cards,
     join_pods,
@@ -50,10 +53,9 @@ ANSWER_BYTES = 32 * 1024 * 1024  # 1,000 pods with six fields, read every 10 s, 
 LONGEST_ADDRESS = 4000  # a longer query is sent as a form
 LONGEST_SPAN, SHORTEST_SPAN = timedelta(hours=12), timedelta(hours=1)
 """Length of the past that is requested at once: 12 hours of 1,000 pods, minute by minute, are about 18 MiB."""
-DIALECTS = ("namespace", "exported_namespace", "pod_namespace")
-"""The labels that can hold the namespace of a device's pod: the exporter's own, the name that Prometheus gives it if
-it has a label of that name itself, and the one of exporters in the old namespace.
-"""
+DIALECTS = tuple(namespace for namespace, _ in OWNERS)
+"""The labels that can hold the namespace of a device's pod."""
+CARD_LABELS = tuple(name for name, ours in {"UUID": "UUID", **SPELLINGS}.items() if ours == "UUID")
 
 _PLAIN = re.compile(r"[A-Za-z0-9-]+")
 
@@ -106,7 +108,7 @@ class Prometheus:
         cards = sorted({uuid for device in wanted if _PLAIN.fullmatch(uuid := _card(device))})
         if wanted and not cards:
             return DcgmReading(missing={device.uuid: "none" for device in wanted})
-        answer = await self._series([question(cards or ["none"])])
+        answer = await self._series([question(label, cards or ["none"]) for label in CARD_LABELS])
         if isinstance(answer, DcgmReading):
             return answer
         sharers = Counter((_card(device), _instance(device)) for device in devices)
@@ -146,6 +148,14 @@ class Prometheus:
         return frozenset(
             Measured(hosts_of(one), str(one.get("GPU_I_PROFILE") or one.get("gpu_i_profile") or "")) for one in found
         )
+
+    async def labels(self) -> tuple[str, ...] | DcgmReading:
+        """Return what the series of use look like, in sentences for an administrator: see `describe`."""
+        answer = await self._answer({"query": SEEN}, "vector")
+        if isinstance(answer, DcgmReading):
+            return answer
+        found = [item.get("metric") for item in answer if isinstance(item, dict)]
+        return describe({str(key): str(text) for key, text in one.items()} for one in found if isinstance(one, dict))
 
     def factor(self, profile: str | None, product: str) -> float | None:
         """Return the factor that converts a ratio to one of the device; `None` if it is not known."""
@@ -257,9 +267,9 @@ class Prometheus:
         return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
-def question(cards: Iterable[str]) -> str:
-    """Return the query for these GPUs of this machine."""
-    return f'{{__name__=~"{NAMES}",UUID=~"{"|".join(cards)}"}}[{LOOKBACK}]'
+def question(label: str, cards: Iterable[str]) -> str:
+    """Return the query for these GPUs of this machine, in one of the `CARD_LABELS`."""
+    return f'{{__name__=~"{NAMES}",{label}=~"{"|".join(cards)}"}}[{LOOKBACK}]'
 
 
 def pods_question(dialect: str, namespaces: Sequence[str]) -> str:
@@ -274,6 +284,7 @@ def past_question(name: str, namespace: str) -> str:
 
 
 KINDS = f'count by ({", ".join(HOST_LABELS)}, GPU_I_PROFILE, gpu_i_profile) ({{__name__=~"{"|".join(USE_NAMES)}"}})'
+SEEN = f'{{__name__=~"{"|".join((*USE_NAMES, *OTHER_NAMES))}"}}'
 
 
 def _reading(joined: Joined) -> DcgmReading:

@@ -51,6 +51,10 @@ def use_sources(settings: Settings, pools: Collection[Pool]) -> Iterator[tuple[L
             yield "ok", f"DCGM measures the cards of {named}. {TEXTS[why]}", ""
         else:
             yield "warning", f"Nobody measures the use of {named} but the servers themselves.", TEXTS[why]
+    if prometheus is not None:
+        seen = asyncio.run(ask_once(prometheus, prometheus.labels()))
+        for text in () if isinstance(seen, DcgmReading) else seen:
+            yield ("warning" if "cannot be used" in text else "ok"), f"Prometheus: {text}", ""
 
 
 async def ask_once(prometheus: Prometheus, question: Awaitable[T]) -> T:

@@ -1,7 +1,7 @@
 """A Prometheus on loopback that answers ``/api/v1/query`` as Prometheus does, with what a dcgm-exporter told it.
 
-Of the real one's language it understands what is asked here: a selector on ``__name__`` and one label with a range, and
-a count by labels. Its failure modes are classes with a name.
+Of the real one's language it understands what is asked here: a selector on ``__name__``, alone or with one label and a
+range, and a count by labels. Its failure modes are classes with a name.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ TENSOR, DRAM = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_DRAM_ACTIVE"
 SELECTOR = re.compile(r'\{__name__=~"(?P<names>[^"]+)",(?P<label>\w+)=~"(?P<values>[^"]+)"\}\[(?P<minutes>\d+)m\]')
 RANGE = re.compile(r'max_over_time\((\w+)\{(\w+)="([^"]+)"\}\[1m\]\)')
 COUNT = re.compile(r'count by \((?P<labels>[^)]+)\) \(\{__name__=~"(?P<names>[^"]+)"\}\)')
+INSTANT = re.compile(r'\{__name__=~"(?P<names>[^"]+)"\}')
 
 
 @dataclass
@@ -91,6 +92,12 @@ class PrometheusAsTold:
         counted = COUNT.fullmatch(query)
         if counted is not None:
             handler.finish(json.dumps({"status": "success", "data": self._count(counted)}))
+            return
+        now = INSTANT.fullmatch(query)
+        if now is not None:
+            here = [each.written(self.now(), 300.0) for each in self.series if re.fullmatch(now["names"], each.metric)]
+            vector = [{"metric": each["metric"], "value": each["values"][-1]} for each in here if each["values"]]
+            handler.finish(json.dumps({"status": "success", "data": {"resultType": "vector", "result": vector}}))
             return
         found = SELECTOR.fullmatch(query)
         if found is None:

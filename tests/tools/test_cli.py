@@ -557,8 +557,10 @@ async def test_doctor_says_who_measures_a_clusters_gpus_and_what_to_do_where_nob
         config.write_text("\n".join([*lines, config.read_text()]))
         _, found = await asyncio.to_thread(findings, "--config", str(config))
     await told.stop()
-    (said,) = found["use"]
+    said, *labels = found["use"]
     assert said["state"] == state and word in said["text"] + said["fix"]
+    of_its_labels = "with the labels GPU_I_ID, GPU_I_PROFILE, Hostname, UUID, gpu has no pod"
+    assert [of_its_labels in each["text"] for each in labels] == ([] if exported is None else [True])
     assert "prometheus" not in found, "not that it answers and has nothing to say"
 
 

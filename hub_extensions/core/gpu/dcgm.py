@@ -6,12 +6,12 @@ device by the card's UUID and NVML's id of the GPU instance. A card that several
 so its use is never attributed to one server.
 
 Labels and names are those of dcgm-exporter 2.4 to 4.9 (``transformation/kubernetes.go``, ``etc/default-counters.csv``,
-release notes of 4.9.0).
+release notes of 4.9.0), and what OpenTelemetry and Datadog make of them on the way to Prometheus.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -64,10 +64,12 @@ the one since dcgm-exporter 4.9 (DCGM 4.7)."""
 SPELLINGS: Mapping[str, str] = {
     "uuid": "UUID",
     "gpu_uuid": "UUID",
+    "hw_id": "UUID",
     "gpu_i_id": "GPU_I_ID",
     "gpu_i_profile": "GPU_I_PROFILE",
 }
-"""Other spellings of an exporter's labels -> ours: old exporters (``--use-old-namespace``), and agents that relabel."""
+"""Other spellings of an exporter's labels -> ours: old exporters (``--use-old-namespace``), and agents that relabel.
+``hw.id`` is OpenTelemetry's identifier of a component: it can be an index instead of a UUID, and is ignored then."""
 HOST_LABELS = (
     "Hostname",
     "hostname",
@@ -78,12 +80,22 @@ HOST_LABELS = (
     "node_name",
     "nodename",
     "kubernetes_io_hostname",
+    "kube_node",
+    "host_name",
     "host",
     "instance",
 )
-"""Labels that may name the node: the exporter's own, and those that Prometheus is usually configured to add."""
-OWNERS = (("exported_namespace", "exported_pod"), ("namespace", "pod"), ("pod_namespace", "pod_name"))
-"""Labels of namespace and pod: as renamed by Prometheus, of the exporter itself, and of an old exporter."""
+"""Labels that may name the node: the exporter's own, those that Prometheus is usually configured to add, and those of
+Datadog (``kube_node``) and OpenTelemetry (``k8s.node.name``, ``host.name``)."""
+OWNERS = (
+    ("exported_namespace", "exported_pod"),
+    ("namespace", "pod"),
+    ("pod_namespace", "pod_name"),
+    ("kube_namespace", "pod_name"),
+    ("k8s_namespace_name", "k8s_pod_name"),
+)
+"""Labels of namespace and pod: as renamed by Prometheus, of the exporter itself, of an old exporter, of Datadog and of
+OpenTelemetry. The last are used last, because a collector also gives them the exporter's own pod."""
 
 PERCENT_NAME = "DCGM_FI_DEV_GPU_UTIL"
 """The only metric of use that is in percent; the others are ratios."""
@@ -103,6 +115,8 @@ WHY: Mapping[str, str] = {
     "pod-not-named": "Prometheus has no series that names its pod: dcgm-exporter needs DCGM_EXPORTER_KUBERNETES=true "
     "and the kubelet's pod-resources socket (for claims KUBERNETES_ENABLE_DRA=true too), and Prometheus to keep the "
     "labels pod and namespace (or exported_pod and exported_namespace, or pod_name and pod_namespace)",
+    "no-card": "the series that name its pod have no UUID of the card (label UUID, uuid or gpu_uuid), so it cannot be "
+    "told whether others use the card too: let the collector between dcgm-exporter and Prometheus keep UUID",
     "older-pod": "the series that name its pod are of an older pod of that name",
     "other-node": "the series that name its pod come from another node than the one it runs on",
     "other-profile": "the series that name its pod are of another MIG profile than its own",
@@ -295,10 +309,17 @@ def _spellings_of_host(host: str) -> frozenset[str]:
 
 def _spelled(series: MetricSeries) -> MetricSeries:
     """Return a series with normalized names of labels, and without empty labels."""
-    if not any(name in SPELLINGS or not text for name, text in series.labels.items()):
-        return series
-    labels = {SPELLINGS.get(name, name): text for name, text in series.labels.items() if text}
-    return replace(series, labels=labels)
+    labels = {SPELLINGS.get(name, name): text for name, text in series.labels.items() if text and _names(name, text)}
+    return series if labels.keys() == series.labels.keys() else replace(series, labels={**labels, **_own(series)})
+
+
+def _names(label: str, text: str) -> bool:
+    return label != "hw_id" or text.startswith("GPU-")
+
+
+def _own(series: MetricSeries) -> dict[str, str]:
+    """Return the labels that have their normalized names already, which count more than other spellings."""
+    return {name: text for name, text in series.labels.items() if text and name in SPELLINGS.values()}
 
 
 def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
@@ -306,10 +327,65 @@ def owner_of(labels: Mapping[str, str]) -> tuple[str, str] | None:
 
     If Prometheus adds its own labels for the exporter's pod, it renames the exporter's labels to ``exported_…``.
     """
-    for namespace, pod in OWNERS:
-        if labels.get(pod):
-            return labels.get(namespace, ""), labels[pod]
-    return None
+    known = [(labels.get(namespace, ""), labels[pod]) for namespace, pod in OWNERS if labels.get(pod)]
+    return next((owner for owner in known if owner[0]), known[0] if known else None)
+
+
+OTHER_NAMES: Mapping[str, str] = {
+    "hw_gpu_utilization_ratio": "OpenTelemetry's collector of GPUs",
+    "hw_gpu_utilization": "OpenTelemetry's collector of GPUs",
+    "dcgm_gpu_utilization": "Datadog's check of dcgm-exporter",
+    "gpu_utilization": "an agent of its own",
+    "nvidia_smi_utilization_gpu_ratio": "nvidia_gpu_exporter",
+    "nvidia_gpu_duty_cycle": "an exporter from before dcgm-exporter",
+}
+"""Metrics of use under names that are not DCGM's -> who writes them. They name cards and no pods."""
+
+
+def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Return a sentence for each kind of series of use that Prometheus has: its labels, and whether it can be used.
+
+    If some can be used, those that name no pod are left out: nobody uses their card.
+
+    Args:
+        series: labels of the series, with ``__name__``.
+    """
+    found = Counter(_described(labels) for labels in series)
+    names_pods = any(names_pod for names_pod, _ in found)
+    kinds = [(text, count) for (names_pod, text), count in found.items() if names_pod or not names_pods]
+    return tuple(f"{text} ({count} series)." for text, count in sorted(kinds))
+
+
+def _described(labels: Mapping[str, str]) -> tuple[bool, str]:
+    """Return whether a series names the pod that uses its device, and the sentence."""
+    metric = labels.get("__name__", "")
+    names = ", ".join(sorted(name for name, text in labels.items() if text and name != "__name__")) or "none"
+    unusable = f"{metric} with the labels {names} cannot be used"
+    if metric not in USE_NAMES:
+        writer = OTHER_NAMES.get(metric, "another program")
+        return False, (
+            f"{unusable}: {writer} writes it, about cards and no pods. Let Prometheus read dcgm-exporter itself, or a "
+            "collector that keeps its metrics and labels"
+        )
+    spelled = _spelled(MetricSeries(metric, labels, datetime.min, None)).labels
+    namespace, pod = next(((one, two) for one, two in OWNERS if labels.get(one) and labels.get(two)), ("", ""))
+    nameless = next((name for _, name in OWNERS if labels.get(name)), "")
+    if not pod and nameless:
+        return (
+            True,
+            f"{unusable}: {nameless} is a pod, and no label its namespace. Let the collector keep namespace and pod",
+        )
+    if not pod or "dcgm-exporter" in labels[pod]:
+        found = f"the exporter's own pod in {pod}" if pod else "no pod"
+        return False, (
+            f"{metric} with the labels {names} has {found}: either nobody uses the card, or dcgm-exporter lacks "
+            "DCGM_EXPORTER_KUBERNETES=true, or a collector does not keep its labels namespace and pod"
+        )
+    if "UUID" not in spelled:
+        return True, f"{unusable}: no label is the UUID of the card. Let the collector keep UUID"
+    card = next(name for name in ("UUID", *SPELLINGS) if name in labels and SPELLINGS.get(name, name) == "UUID")
+    node = next((f"the node is in {name}" for name in HOST_LABELS if labels.get(name)), "no label is the node")
+    return True, f"{metric} can be used: the pod is in {pod}, its namespace in {namespace}, the card in {card}; {node}"
 
 
 def _joined(answers: Iterable[tuple[str, DcgmUse | str]]) -> Joined:
@@ -353,6 +429,8 @@ def _of_pod(gpu: PodGpu, known: Sequence[MetricSeries], around: _Around, now: da
     by_device = defaultdict(list)
     for each in own:
         by_device[_device_of(each)].append(each)
+    if any(not card for card, _ in by_device):
+        return "no-card"
     shared = gpu.shared or any(device in around.crowded for device in by_device) or any("vgpu" in s.labels for s in own)
     uses = []
     for device, series in sorted(by_device.items()):

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from hub_extensions.core.gpu.dcgm import MIB, WHY, Measured, MetricSeries, PodGpu, join_pods, measures
+from hub_extensions.core.gpu.dcgm import MIB, WHY, Measured, MetricSeries, PodGpu, describe, join_pods, measures
 from tests.fakes.dcgm_text import OF_THE_EXPORTER, recorded, scraped
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
@@ -96,6 +96,77 @@ def test_the_series_of_the_card_that_a_claimed_mig_device_is_cut_from_are_not_it
     assert (whole.used_percent, whole.uuid) == (0.0, "GPU-a4f34abc-7715-3560-dcea-7238b9611a45"), "a claimed whole card"
 
 
+# ------------------------------------------------------------------ what an administrator is told of the labels
+
+USE = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+A_POD = {"namespace": "jhub", "pod": "jupyter-ada"}
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (
+            {"UUID": "GPU-1", "gpu": "0", "Hostname": "node-a", **A_POD},
+            f"{USE} can be used: the pod is in pod, its namespace in namespace, the card in UUID; the node is in "
+            "Hostname",
+        ),
+        (
+            {
+                "UUID": "GPU-1",
+                "exported_pod": "jupyter-ada",
+                "exported_namespace": "jhub",
+                "pod": "nvidia-dcgm-exporter-x",
+            },
+            "can be used: the pod is in exported_pod, its namespace in exported_namespace",
+        ),
+        (
+            {"gpu_uuid": "GPU-1", "k8s_pod_name": "jupyter-ada", "k8s_namespace_name": "jhub", "k8s_node_name": "n"},
+            "the pod is in k8s_pod_name, its namespace in k8s_namespace_name, the card in gpu_uuid; the node is in "
+            "k8s_node_name",
+        ),
+        (
+            {"gpu_uuid": "GPU-1", "pod_name": "jupyter-ada", "kube_namespace": "jhub", "kube_node": "n"},
+            "the pod is in pod_name, its namespace in kube_namespace, the card in gpu_uuid; the node is in kube_node",
+        ),
+        ({"hw_id": "GPU-1", **A_POD}, "the card in hw_id; no label is the node"),
+        (
+            {"hw_id": "0", "gpu": "0", **A_POD},
+            "with the labels gpu, hw_id, namespace, pod cannot be used: no label is the UUID of the card",
+        ),
+        ({"device": "nvidia0", **A_POD}, "no label is the UUID of the card"),
+        (
+            {"UUID": "GPU-1", "Hostname": "node-a"},
+            "with the labels Hostname, UUID has no pod: either nobody uses the card, or dcgm-exporter lacks "
+            "DCGM_EXPORTER_KUBERNETES=true",
+        ),
+        ({"UUID": "GPU-1", "k8s_pod_name": "jupyter-ada"}, "cannot be used: k8s_pod_name is a pod, and no label its"),
+        ({"UUID": "GPU-1", "pod_name": "jupyter-ada"}, "cannot be used: pod_name is a pod, and no label its"),
+        (
+            {"UUID": "GPU-1", "k8s_pod_name": "nvidia-dcgm-exporter-x", "k8s_namespace_name": "gpu-operator"},
+            "has the exporter's own pod in k8s_pod_name: either nobody uses the card, or dcgm-exporter lacks",
+        ),
+        (
+            {"__name__": "hw_gpu_utilization_ratio", "hw_id": "GPU-1", "host_name": "node-a"},
+            "with the labels host_name, hw_id cannot be used: OpenTelemetry's collector of GPUs writes it",
+        ),
+        ({"__name__": "dcgm_gpu_utilization", "gpu_uuid": "GPU-1"}, "cannot be used: Datadog's check of dcgm-exporter"),
+        ({"__name__": "nvidia_smi_utilization_gpu_ratio", "uuid": "1"}, "cannot be used: nvidia_gpu_exporter"),
+    ],
+)
+def test_the_labels_that_a_pipeline_writes_are_described_and_whether_they_can_be_used(
+    labels: dict[str, str], text: str
+) -> None:
+    (found,) = describe([{"__name__": USE, **labels}, {"__name__": USE, **labels}])
+    assert text in found and found.endswith("(2 series).")
+
+
+def test_a_card_that_nobody_uses_names_no_pod_and_is_no_finding_beside_one_that_somebody_uses() -> None:
+    free, used = ({"__name__": USE, "UUID": "GPU-1", **pod} for pod in ({}, A_POD))
+    assert len(describe([free])) == 1
+    (found,) = describe([free, used])
+    assert "can be used" in found
+
+
 # ------------------------------------------------------------------ each trap
 
 
@@ -119,6 +190,13 @@ HERE = {"node-a", "node-b"}
         (ADA, {"GPU_I_ID": None, "GPU_I_PROFILE": None}, "whole-card"),
         (CARD, {"GPU_I_ID": "7", "GPU_I_PROFILE": "1g.5gb"}, "other-profile"),
         (replace(CARD, devices=2), {}, "partly"),
+        (CARD, {"UUID": None}, "no-card"),
+        (CARD, {"UUID": None, "hw_id": "0", "gpu": "0", "device": "nvidia0"}, "no-card"),
+        (ADA, {"Hostname": None, "k8s_node_name": "node-b"}, "other-node"),
+        (ADA, {"Hostname": None, "kube_node": "node-b"}, "other-node"),
+        (ADA, {"pod": None, "pod_name": "jupyter-ada", "kube_namespace": "other"}, "pod-not-named"),
+        (ADA, {"pod": None, "k8s_pod_name": "jupyter-ada"}, "pod-not-named"),
+        (ADA, {"pod": None, "pod_name": "jupyter-ada"}, "pod-not-named"),
         (replace(ADA, factor=None), {}, "no-scale"),
     ],
 )
@@ -146,6 +224,12 @@ def test_what_names_a_pod_and_is_not_about_its_gpu_says_nothing(pod: PodGpu, lab
         {"Hostname": "nvidia-dcgm-exporter-lb6zk", "instance": "node-a:9400"},
         {"Hostname": "nvidia-dcgm-exporter-lb6zk", "nodename": "node-a"},
         {"pod": None, "namespace": None, "pod_name": "jupyter-ada", "pod_namespace": "jhub"},
+        {"pod": None, "namespace": None, "pod_name": "jupyter-ada", "kube_namespace": "jhub", "kube_node": "node-a"},
+        {"pod": None, "namespace": None, "k8s_pod_name": "jupyter-ada", "k8s_namespace_name": "jhub"},
+        {"k8s_pod_name": "nvidia-dcgm-exporter-lb6zk", "k8s_namespace_name": "gpu-operator"},
+        {"UUID": None, "gpu_uuid": "GPU-1", "Hostname": None, "k8s_node_name": "node-a"},
+        {"UUID": None, "hw_id": "GPU-1", "Hostname": None, "host_name": "node-a"},
+        {"hw_id": "0"},
         {
             "UUID": None,
             "uuid": "GPU-1",

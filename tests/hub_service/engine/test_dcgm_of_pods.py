@@ -171,20 +171,31 @@ async def test_a_server_is_told_the_figures_of_its_own_gpu_without_a_uuid(tmp_pa
         assert figures is not None and (figures.uuid, figures.used_percent, figures.source) == ("", 25.0, "dcgm")
 
 
-async def test_four_questions_are_enough_however_many_servers_there_are(tmp_path: Path) -> None:
+async def test_the_log_says_what_labels_there_are_where_no_series_names_a_pod_of_ours(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pods(tmp_path) as lab:
+        await lab.room.run("ada")
+        labels = {"k8s_pod_name": "nvidia-dcgm-exporter-x", "k8s_namespace_name": "gpu-operator", "k8s_node_name": "a"}
+        lab.prometheus.tell("GPU-1", 7, 0.25, **labels)
+        await lab.turn()
+    assert "has the exporter's own pod in k8s_pod_name: either nobody uses the card" in caplog.text
+
+
+async def test_six_questions_are_enough_however_many_servers_there_are(tmp_path: Path) -> None:
     async with pods(tmp_path, ClusterTable(node("a", (SMALL, 20)))) as lab:
         for number in range(20):
             await lab.room.run(f"u{number}")
             lab.measures(f"u{number}", number / 100, number, UUID=f"GPU-{number}")
         lab.prometheus.asked.clear()
         await lab.engine.dcgm.refresh()
-        assert len(lab.prometheus.asked) == 4
+        assert len(lab.prometheus.asked) == 6
         leases: list[Lease] = list(lab.engine.state.leases.values())
         found = {lease.user: lab.engine.culler.sample_of(lease).used_percent for lease in leases}  # type: ignore[union-attr]
         assert found == {f"u{number}": pytest.approx(number) for number in range(20)}
         lab.room.hands.pass_time(timedelta(seconds=10))
         await lab.engine.dcgm.refresh()
-        assert len(lab.prometheus.asked) == 7, "which kinds there are changes seldom"
+        assert len(lab.prometheus.asked) == 11, "which kinds there are changes seldom"
 
 
 async def test_health_says_for_each_offer_who_measures_it_since_when_and_what_to_do(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ class Dcgm:
         if reading is None:
             self.away_since = None
             return
-        self._log_change(reading)
+        await self._log_change(reading)
         if reading.reason:
             self.away_since = self.away_since or now
             return  # what was known stays so until it is old
@@ -170,8 +170,8 @@ class Dcgm:
         sample = self.state.samples.get(device.uuid)
         return sample is None or sample.used_percent is None
 
-    def _log_change(self, reading: DcgmReading) -> None:
-        """One line for each change of the kind of answer."""
+    async def _log_change(self, reading: DcgmReading) -> None:
+        """Log each change of the kind of answer, and what Prometheus has where its series name no pods of ours."""
         lacking = Counter(reading.missing.values())
         kind = reading.reason or ",".join(sorted(lacking))
         if kind == self._logged:
@@ -182,6 +182,10 @@ class Dcgm:
         elif lacking:
             for reason, count in sorted(lacking.items()):
                 log.warning("Prometheus: no use of %d of %d leased GPU(s): %s.", count, wanted, WHY[reason])
+            if "pod-not-named" in lacking and self.prometheus is not None:
+                seen = await self.prometheus.labels()
+                for text in () if isinstance(seen, DcgmReading) else seen:
+                    log.warning("Prometheus: %s", text)
         else:
             log.info("Prometheus has the use of all %d leased GPU(s) that need it", wanted)
         self._logged = kind
