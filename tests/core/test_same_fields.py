@@ -1,15 +1,19 @@
-"""Messages that repeat fields of a value of the rules have all of them, with the same types."""
+"""Values that repeat fields of another one have all of them, with the same types."""
 
 from __future__ import annotations
 
 from dataclasses import fields
+from datetime import datetime, timedelta, timezone
 from typing import Any, get_type_hints
 
 import pytest
 
+from hub_extensions.core.culling import Evidence, ServerFacts
+from hub_extensions.core.culling.evidence import evidence_of
 from hub_extensions.core.gpu.samples import ServerReport
 from hub_extensions.core.messages import OfferClosing, OfferState, Report
 from hub_extensions.core.offers.model import GpuOffer
+from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.core.queue.cordons import Closing
 from hub_extensions.core.queue.model import Availability
 
@@ -47,3 +51,31 @@ def test_the_fields_of_an_offer_in_a_message_are_those_of_the_offer_and_of_its_a
     of_offer = {each.name for each in fields(GpuOffer)}
     of_place = {{"foreign": "held_by_others"}.get(each.name, each.name) for each in fields(Availability)}
     assert {each.name for each in fields(OfferState)} - of_offer - of_place == {"closed"}
+
+
+def test_the_evidence_about_a_server_has_its_facts_unchanged() -> None:
+    def minute(number: int) -> datetime:
+        return datetime(2026, 1, 5, 12, number, tzinfo=timezone.utc)
+
+    plain = ServerFacts("ada", "", OfferId("gpu"), minute(0))
+    facts = ServerFacts(
+        "ada",
+        "",
+        OfferId("mig-1g.5gb"),
+        minute(1),
+        adopted=True,
+        opened=minute(2),
+        opened_known=True,
+        idle_since=minute(3),
+        kept_until=minute(4),
+        run_ended=minute(6),
+        missed=timedelta(minutes=7),
+        ends_at=minute(8),
+        extensions=9,
+    )
+    repeated = {each.name for each in fields(Evidence)} & {each.name for each in fields(ServerFacts)}
+    assert not [name for name in repeated if getattr(facts, name) == getattr(plain, name)], "each has a value here"
+    found = evidence_of(facts, use_known=True)
+    assert {name: getattr(found, name) for name in repeated} == {name: getattr(facts, name) for name in repeated}
+    of_evidence, of_facts = get_type_hints(Evidence), get_type_hints(ServerFacts)
+    assert {name: of_evidence[name] for name in repeated} == {name: of_facts[name] for name in repeated}
