@@ -46,6 +46,8 @@ def keep(
         return explain("keep-stopping")
     if decision.cause is Cause.ADMIN:
         return explain("stopped-by-admin")
+    if decision.cause is Cause.RECLAIMED:
+        return explain("reclaimed")
     if decision.stops_at is None:
         return explain("keep-no-countdown")
     if decision.in_vain:

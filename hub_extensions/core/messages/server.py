@@ -90,8 +90,8 @@ class OtherEnd:
     Attributes:
         at: when it would stop the server (wall-clock time).
         cause: as in `Countdown`.
-        ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, or ``hub`` (a sign-out).
-        withdrawn_by: ``keep`` (by the user), ``undo`` (by an administrator); `None` if nothing withdraws it.
+        ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, ``hub`` (a sign-out), or ``line``.
+        withdrawn_by: ``keep`` (by the user), ``undo`` (by an administrator), ``line``; `None` if nothing withdraws it.
     """
 
     at: datetime
@@ -107,7 +107,8 @@ class Countdown:
 
     Attributes:
         stops_at: wall-clock time.
-        cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``, ``signed-out``, ``given-back``, ``admin``.
+        cause: ``idle``, ``lifetime``, ``unopened``, ``cpu-idle``, ``signed-out``, ``given-back``, ``admin``,
+            ``reclaimed``.
         can_keep: *keep* postpones this end.
         no_keep: why *keep* does not postpone it now although the policy allows that; `None` if it does, or never can.
         last_warning: wall-clock time of the second warning; `None` if it is not known.

@@ -21,6 +21,7 @@ from hub_extensions.core.stops.causes import (
     earliest,
     give_back,
     latest_end,
+    reclaim,
     stop_of,
     without,
 )
@@ -93,6 +94,7 @@ __all__ = [
     "may_stop_now",
     "next_step",
     "pause_after",
+    "reclaim",
     "refuse_withdrawal",
     "stop_of",
     "stops_to_begin",

@@ -1,7 +1,7 @@
 """The causes of one server's stop, with orderer and withdrawal, and the end that follows from them.
 
-Some causes are *ordered*: by an administrator, by the hub after a sign-out, by the server's user. They stand until they
-are withdrawn, one of each kind. The other causes are found again from the evidence at each decision.
+Some causes are *ordered*: by an administrator, by the hub after a sign-out, by the server's user, by the line. They
+stand until they are withdrawn, one of each kind. The other causes are found again from the evidence at each decision.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Cause(Enum):
     GIVEN_BACK = "given-back"
     ADMIN = "admin"
     """An administrator has ordered the stop."""
+    RECLAIMED = "reclaimed"
+    """The line takes a borrowed GPU back. No rule orders it yet."""
 
 
 class Withdrawal(Enum):
@@ -35,6 +37,8 @@ class Withdrawal(Enum):
     """The server's user presses *Keep*."""
     UNDO = "undo"
     """An administrator withdraws an administrator's order."""
+    LINE = "line"
+    """The line does not need the GPU any more."""
 
 
 class Orderer(Enum):
@@ -46,9 +50,11 @@ class Orderer(Enum):
     ADMIN = "administrator"
     HUB = "hub"
     """The user was signed out, or may not use the hub any more."""
+    LINE = "line"
+    """Those who wait for a GPU that is theirs."""
 
 
-ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN})
+ORDERED = frozenset({Cause.SIGNED_OUT, Cause.GIVEN_BACK, Cause.ADMIN, Cause.RECLAIMED})
 """Ordered ends, which do not wait until a warning has reached the user."""
 FIXED = frozenset({Cause.LIFETIME, *ORDERED})
 """Ends that the server's user cannot withdraw: the server ends by then at the latest."""
@@ -71,11 +77,13 @@ _ORDERED_BY: Mapping[Cause, Orderer] = {
     Cause.SIGNED_OUT: Orderer.HUB,
     Cause.GIVEN_BACK: Orderer.USER,
     Cause.ADMIN: Orderer.ADMIN,
+    Cause.RECLAIMED: Orderer.LINE,
 }
 _WITHDRAWN_BY: Mapping[Cause, Withdrawal] = {
     Cause.IDLE: Withdrawal.KEEP,
     Cause.UNOPENED: Withdrawal.KEEP,
     Cause.ADMIN: Withdrawal.UNDO,
+    Cause.RECLAIMED: Withdrawal.LINE,
 }
 
 
@@ -157,6 +165,11 @@ def by_admin(at: datetime, words: str) -> StopCause:
 def by_hub(at: datetime, cause: str) -> StopCause:
     """Return the hub's order after a sign-out or a lost right. `cause` is the hub's code of it."""
     return StopCause(Cause.SIGNED_OUT, at, True, WHY.get(cause, UNKNOWN_WHY), stands=True)
+
+
+def reclaim(at: datetime, warn: timedelta, now: datetime) -> StopCause:
+    """Return the line's order to take a borrowed GPU back, after its own warning of `warn` at the earliest."""
+    return StopCause(Cause.RECLAIMED, max(at, now + warn), True, "reclaimed", stands=True)
 
 
 def give_back(orders: Iterable[StopCause], now: datetime, *, on_gpu: bool, cpu: bool) -> StopCause | Reason:

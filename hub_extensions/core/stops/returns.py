@@ -90,13 +90,14 @@ class ReturnSeen:
 def comes_back(orders: Collection[StopCause], cause: Cause | None, *, soft: bool, on_gpu: bool) -> bool:
     """Whether a server that is stopped comes back without a GPU: as its user ordered it, or else by the policy.
 
-    No server comes back after a sign-out.
+    No server comes back after a sign-out. An order of the line says nothing about it.
 
     Args:
         soft: `CullPolicy.restart_on_cpu`.
     """
-    if orders:
-        codes, causes = {each.code for each in orders}, {each.cause for each in orders}
+    codes = {each.code for each in orders if each.cause is not Cause.RECLAIMED}
+    causes = {each.cause for each in orders}
+    if codes:
         return GIVEN_BACK_FOR_CPU in codes and Cause.SIGNED_OUT not in causes and on_gpu
     return soft and on_gpu and cause is not Cause.SIGNED_OUT
 

@@ -75,6 +75,7 @@ OF_THE_JOURNAL: Mapping[str, str] = {
     "start-it-here": "Start it on this page.",
     "admin-stops-yours": "An administrator stops your server. {why:own}",
     "admin-stop-undone": "An administrator took back the order to stop your server.",
+    "reclaim-undone": "Your server is not stopped: its GPU is not taken back.",
     "letter": "From an administrator: {text:own}",
     "gpu-gone-from-machine": "The GPU of {server:server} is gone from the machine. Save your work and stop it.",
     "machine-not-answering": (

@@ -87,6 +87,7 @@ TO_THE_PANEL: Mapping[str, Text] = {
     "no-session-idle": "Idle for {idle:duration}, and your sign-in service does not renew your session.",
     "stopped-by-admin": "An administrator stops it.",
     "stopped-by-admin-why": "An administrator stops it: {why}",
+    "reclaimed": "Its GPU was borrowed and is taken back.",
     "from-admin": "From an administrator, at {at:time}: {text}",
     "sign-in-ended": "Your sign-in service ended your access to this hub.",
     "access-ended": "An admin ended your access to this hub.",

@@ -41,6 +41,7 @@ _OF_CAUSE: Mapping[Cause, UseEnd] = {
     Cause.SIGNED_OUT: UseEnd.SIGNED_OUT,
     Cause.GIVEN_BACK: UseEnd.USER,
     Cause.ADMIN: UseEnd.ADMIN,
+    Cause.RECLAIMED: UseEnd.RECLAIMED,
 }
 _OF_TICKET: Mapping[TicketEnd, UseEnd] = {
     TicketEnd.LEFT: UseEnd.LEFT,

@@ -32,7 +32,7 @@ from hub_extensions.core.culling import (
     undo,
 )
 from hub_extensions.core.gpu.samples import ServerReport
-from hub_extensions.core.stops import StopCause, Withdrawal, added, by_admin, by_hub, earliest, without
+from hub_extensions.core.stops import StopCause, Withdrawal, added, by_admin, by_hub, earliest, reclaim, without
 from hub_extensions.core.text.reasons import Reason, explain
 
 START = datetime(2026, 3, 2, 8, 0, tzinfo=timezone.utc)
@@ -359,6 +359,7 @@ def test_a_keep_holds_off_idleness_after_work_in_between() -> None:
         ({"idle_since": minute(80.5)}, "keep-no-countdown"),
         ({"orders": (by_admin(minute(100), ""),)}, "keep-in-vain"),
         ({"orders": (by_hub(minute(85), "sign-out"),)}, "keep-signed-out"),
+        ({"orders": (reclaim(minute(85), timedelta(0), minute(80)),)}, "reclaimed"),
         ({"started": minute(100 - 720), "opened": minute(0)}, "keep-in-vain"),
         ({"started": minute(81 - 720), "opened": minute(0)}, "keep-lifetime"),
     ],

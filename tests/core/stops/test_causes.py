@@ -16,6 +16,7 @@ from hub_extensions.core.stops import (
     added,
     by_admin,
     by_hub,
+    reclaim,
     stop_of,
     without,
 )
@@ -88,6 +89,7 @@ def test_what_is_neither_ordered_nor_counted_down_nor_near_is_not_said_beside_th
         (Cause.ADMIN, Orderer.ADMIN, Withdrawal.UNDO),
         (Cause.GIVEN_BACK, Orderer.USER, None),
         (Cause.SIGNED_OUT, Orderer.HUB, None),
+        (Cause.RECLAIMED, Orderer.LINE, Withdrawal.LINE),
     ],
 )
 def test_who_ordered_a_stop_and_what_withdraws_it(kind: Cause, orderer: Orderer, withdrawal: Withdrawal | None) -> None:
@@ -120,3 +122,19 @@ def test_an_order_says_its_reason_to_the_servers_user() -> None:
     assert by_admin(NOON, "").reason.message == "An administrator stops it."
     assert by_admin(NOON, "an exam").reason.message == "An administrator stops it: an exam"
     assert by_hub(NOON, "disabled").reason.message == "Your account is disabled."
+    assert reclaim(NOON, WARN, NOON).reason.message == "Its GPU was borrowed and is taken back."
+
+
+def test_a_reclaim_gives_its_own_warning_and_only_the_line_takes_it_back() -> None:
+    reclaimed = reclaim(NOON, WARN, NOON)
+    assert reclaimed.at == minute(10), "it is wanted at once, and its user is warned first"
+    assert reclaim(minute(30), WARN, NOON).at == minute(30)
+    admin = by_admin(minute(20), "")
+    both = added(added((), admin), reclaimed)
+    assert stop(*both).first is reclaimed, "a later cause shortens the countdown"
+    assert stop(*added((admin,), reclaim(NOON, WARN, minute(15)))).at == minute(20), "never below its own warning"
+    assert without(both, Withdrawal.LINE) == (admin,)
+    for other in (Withdrawal.UNDO, Withdrawal.KEEP):
+        assert reclaimed in without(both, other)
+    assert stop(reclaimed, IDLE).after_keep(minute(58)) == reclaimed.at
+    assert stop(reclaimed, LIFETIME).latest == reclaimed.at

@@ -19,6 +19,7 @@ from hub_extensions.core.stops import (
     by_admin,
     by_hub,
     lifecycle,
+    reclaim,
     without,
 )
 from hub_extensions.core.stops.lifecycle import NO_RECORD, STOPS, StopEvent
@@ -137,6 +138,17 @@ def test_an_undo_leaves_the_causes_of_others_and_the_server_runs_once_none_is_le
     assert left is not None and (left.state, left.causes) == (StopState.ANNOUNCED, (replace(sign_out, warned=NOW),))
     alone = lifecycle.begin(lifecycle.order(RUNNING, admin, NOW), (), NOW)
     assert lifecycle.withdraw(alone, without(alone.causes, Withdrawal.UNDO)) is None
+
+
+@pytest.mark.parametrize("state", [StopState.ANNOUNCED, StopState.DRAINING, StopState.WAITING])
+def test_a_reclaim_is_withdrawn_by_the_line_until_the_first_interrupt(state: StopState) -> None:
+    reclaimed = lifecycle.order(RUNNING, reclaim(NOW, timedelta(minutes=5), NOW), NOW)
+    at_this_state = replace(reclaimed, state=state)
+    assert lifecycle.refuse_withdrawal(at_this_state) is None
+    for other in (Withdrawal.KEEP, Withdrawal.UNDO):
+        assert without(at_this_state.causes, other) is at_this_state.causes
+    assert lifecycle.withdraw(at_this_state, without(at_this_state.causes, Withdrawal.LINE)) is None
+    assert lifecycle.refuse_withdrawal(replace(at_this_state, interrupted=NOW)) == explain("keep-stopping")
 
 
 def test_a_stop_of_an_earlier_version_gets_the_orders_that_stood_apart() -> None:

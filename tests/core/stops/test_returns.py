@@ -26,6 +26,7 @@ from hub_extensions.core.stops import (
     cpu_options,
     give_back,
     next_step,
+    reclaim,
 )
 from hub_extensions.core.text.reasons import explain
 
@@ -55,6 +56,10 @@ def test_a_server_comes_back_where_the_policy_is_soft(soft: bool, lease: str | N
     signed_out = (by_hub(NOON + 1800 * SECOND, "logout"),)
     assert comes_back((), cause, soft=soft, on_gpu=lease is not None) is comes
     assert not comes_back(signed_out, cause, soft=soft, on_gpu=lease is not None), "its user was signed out"
+    if cause is Cause.IDLE:
+        reclaimed = reclaim(NOON, 60 * SECOND, NOON)
+        assert comes_back((reclaimed,), Cause.RECLAIMED, soft=soft, on_gpu=True) is soft
+        assert not comes_back((reclaimed, *signed_out), Cause.RECLAIMED, soft=soft, on_gpu=True)
 
 
 @pytest.mark.parametrize("soft", [True, False])

@@ -163,6 +163,7 @@ def test_every_way_to_end_has_a_word() -> None:
         Cause.LIFETIME: "lifetime",
         Cause.SIGNED_OUT: "signed-out",
         Cause.GIVEN_BACK: "user",
+        Cause.RECLAIMED: "reclaimed",
         Cause.ADMIN: "admin",
     }
     told = {

@@ -128,15 +128,12 @@ class AdminOrders:
         """
         async with self.transaction() as transaction:
             facts, lease = self._running(lease_id)
-            taken = [each for each in self.state.orders_of(facts) if each.withdrawn_by is Withdrawal.UNDO]
-            refused = self.culler.refuse_withdrawal(facts) or (None if taken else explain("no-stop-ordered"))
-            if refused is not None:
-                raise Refused.because(409, refused, "lease")
-            left = culling.undo(facts, taken)
-            told = self._undone(facts)
+            refused = self.culler.refuse_withdrawal(facts)
+            after = None if refused else self.culler.without_orders(facts, Withdrawal.UNDO)
+            if after is None:
+                raise Refused.because(409, refused or explain("no-stop-ordered"), "lease")
             row = self._row("stop-withdrawn", explain("stop-withdrawn"), admin, lease)
-            after = self.culler.withdrawn(left, Withdrawal.UNDO)
-            await transaction.write(replace(after, facts=(left,), journal=(row,), notices=(told,)))
+            await transaction.write(replace(after, journal=(row,)))
         self.culler.decide_soon()
 
     async def keep(self, lease_id: str, hours: int, why: str, admin: str) -> None:
@@ -154,7 +151,7 @@ class AdminOrders:
                 raise Refused.because(409, kept, "lease")
             order = explain("kept-by-admin", at=self.state.clock.wall(until), why=why)
             row = self._row("kept-by-admin", order, admin, lease)
-            told = () if without(orders, Withdrawal.UNDO) is orders else (self._undone(facts),)
+            told = () if without(orders, Withdrawal.UNDO) is orders else (self.culler.undone(facts, Withdrawal.UNDO),)
             after = self.culler.withdrawn(kept, Withdrawal.UNDO)
             await transaction.write(replace(after, facts=(kept,), journal=(row,), notices=told))
 
@@ -193,9 +190,6 @@ class AdminOrders:
         return deliveries_of(
             letter, facts, offer.plain_name if offer else facts.offer, channels, self.state.clock.now()
         )
-
-    def _undone(self, facts: ServerFacts) -> NoticeRow:
-        return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, explain("admin-stop-undone"))
 
     def _running(self, lease_id: str) -> tuple[ServerFacts, Lease]:
         lease = self.state.leases.get(lease_id)

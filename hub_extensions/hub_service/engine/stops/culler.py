@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 
 from hub_extensions.adapters.hub.jupyterhub_api import HubApi, HubAway, HubRefused, HubServer, StopAnswer
 from hub_extensions.adapters.linux.timeouts import with_timeout
-from hub_extensions.adapters.store import Changes, JournalRow
+from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow
 from hub_extensions.core import culling, stops
 from hub_extensions.core.culling import Action, Cause, CullDecision, ServerFacts
 from hub_extensions.core.notices import Delivery, warning_channels, warning_notices
@@ -378,6 +378,22 @@ class Culler(ServerEvidence):
     def refuse_withdrawal(self, facts: ServerFacts) -> Reason | None:
         """Return why no cause of this server's stop can be withdrawn any more; `None` if it can."""
         return stops.refuse_withdrawal(self.state.stop_of(facts))
+
+    def without_orders(self, facts: ServerFacts, by: Withdrawal) -> Changes | None:
+        """Return the changes of a server whose orders this action withdraws; `None` if it withdraws none.
+
+        Its other causes come at their own times, and its user is told.
+        """
+        taken = [each for each in self.state.orders_of(facts) if each.withdrawn_by is by]
+        if not taken or self.refuse_withdrawal(facts) is not None:
+            return None
+        left = culling.undo(facts, taken)
+        return replace(self.withdrawn(left, by), facts=(left,), notices=(self.undone(facts, by),))
+
+    def undone(self, facts: ServerFacts, by: Withdrawal) -> NoticeRow:
+        """The notice for the user of a server whose orders were withdrawn."""
+        told = explain("reclaim-undone") if by is Withdrawal.LINE else explain("admin-stop-undone")
+        return NoticeRow.because(self.state.clock.utc_now(), facts.user, facts.server, told)
 
     def withdrawn(self, after: ServerFacts, by: Withdrawal) -> Changes:
         """Return the stop of a server after a cause was withdrawn. If no other cause is announced, no stop is left.

@@ -19,7 +19,7 @@ from hub_extensions.core.overview.days import Days, Span, days_of
 from hub_extensions.core.overview.view import Asked, Overview
 from hub_extensions.core.queue.cordons import MACHINE
 from hub_extensions.core.queue.failed_starts import MOST
-from hub_extensions.core.stops import Cause, StopState
+from hub_extensions.core.stops import Cause, StopState, Withdrawal, reclaim
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.hub_service.engine.state.errors import Refused
 from hub_extensions.hub_service.engine.stops.admin_orders import ORDERS
@@ -391,6 +391,59 @@ async def test_an_order_is_withdrawn_until_the_kernels_are_interrupted_and_not_a
         await one_turn(r, None)
         await stops_finish(r)
         assert hub.stopped == [("ada", "")]
+
+
+@pytest.mark.programs
+async def test_a_reclaim_is_taken_back_by_the_line_alone_until_the_kernels_are_interrupted(tmp_path: Path) -> None:
+    """No rule orders one yet."""
+    async with room(tmp_path, small(0)) as r:
+        await r.run("ada", SMALL)
+        await one_turn(r)
+        state, held = r.engine.state, lease(r.engine.state, "ada")
+
+        async def order_reclaim() -> None:
+            now = state.clock.now()
+            stop = state.ordered(state.facts["ada", ""], reclaim(now, MINUTE, now))
+            assert stop is not None
+            async with r.engine.queue.transaction() as transaction:
+                await transaction.write(Changes(stops=(stop,)))
+            await one_turn(r)
+
+        async def take_back() -> bool:
+            after = r.engine.culler.without_orders(state.facts["ada", ""], Withdrawal.LINE)
+            async with r.engine.queue.transaction() as transaction:
+                await transaction.write(after or Changes())
+            return after is not None
+
+        await order_reclaim()
+        shown = r.engine.server_state("ada", "")
+        assert shown is not None and shown.countdown is not None
+        assert (shown.countdown.cause, shown.countdown.can_keep) == ("reclaimed", False)
+        assert shown.countdown.stops_at == state.clock.wall(state.clock.now() + MINUTE)
+        with pytest.raises(Refused, match="borrowed"):
+            await r.engine.keep("ada", "")
+        assert not r.engine.admin_orders.may_undo_stop(held.id)
+        with pytest.raises(Refused, match="No administrator's order"):
+            await r.engine.admin_orders.undo_stop(held.id, "root")
+        await r.engine.admin_orders.keep(held.id, 2, "it is an exam", "root")
+        assert [each.cause for each in state.orders_of(state.facts["ada", ""])] == [Cause.RECLAIMED]
+        assert await take_back()
+        assert not state.stops, "the server is running again"
+        assert r.engine.form("ada", "", (), False).notices[-1].text.endswith("its GPU is not taken back.")
+        assert not await take_back(), "nothing is left to take back"
+
+        await order_reclaim()
+        await minutes(r, 1)
+        assert is_stopped(r) and await take_back() and not is_stopped(r), "nothing is interrupted yet"
+        await stops_finish(r)
+        await order_reclaim()
+        await minutes(r, 1)
+        told = await r.engine.state_for_server("ada", "")
+        assert told is not None and told.save
+        assert not await take_back()
+        await stops_finish(r)
+        assert r.hub.stopped == [("ada", "")]
+        assert state.uses[held.id].end is UseEnd.RECLAIMED
 
 
 @pytest.mark.programs
