@@ -1,1 +1,3 @@
-"""THINKS. Values in, values out: no clock, no network, no log, no framework, no environment."""
+"""Decisions as pure functions: no clock, network, log, framework or environment. See CONTRIBUTING.md, "Where things
+go".
+"""

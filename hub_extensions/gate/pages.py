@@ -77,7 +77,7 @@ def page(reason: str, facts: PageFacts, t: Catalogue) -> bytes:
 
 
 def message(reason: str, status: int, since: datetime | None = None) -> bytes:
-    """Return the same as JSON for a program."""
+    """Return the content of a refusal page as JSON, for a program."""
     found: dict[str, object] = {
         "status": status,
         "reason": reason,

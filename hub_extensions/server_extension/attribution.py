@@ -101,7 +101,9 @@ def held(facts: DeviceFacts) -> HeldMemory:
 
 
 def _as_listed(facts: DeviceFacts, listed: Sequence[int]) -> HeldMemory:
-    """Use the driver's complete list: ours are the processes with our mark."""
+    """Return the holders from the driver's list of processes, which is complete here. Our processes are those with
+    our mark.
+    """
     ours = {program.pid: program for program in facts.programs}
     mine = [ours[pid] for pid in listed if pid in ours]
     amounts = facts.sample.memory_by_pid

@@ -335,10 +335,10 @@ class ServiceLink:
 
 
 def _steady(state: ServerState, before: ServerState | None) -> ServerState:
-    """Return the state with the earlier times where they mean the same.
+    """Replace times of a state by those of the state before if they differ only by inaccuracy.
 
-    The service computes wall-clock times for each answer, so they differ a little; passed on, each would look like
-    an end that has moved.
+    The service computes wall-clock times for each answer, so they differ a little; passed on, each would look like an
+    end that has moved.
     """
     if before is None:
         return state

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 async def make_client(settings: Configuration) -> ApiClient:
-    """Create a client. Loading the certificate authorities takes 50 ms, so version 37 is created in a thread."""
+    """Create a client of the official Kubernetes library. Its version 37 is created in a thread, because loading the
+    certificate authorities takes 50 ms.
+    """
     from kubernetes.aio.client import ApiClient
 
     if _is_36():

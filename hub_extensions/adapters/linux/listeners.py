@@ -56,7 +56,9 @@ def listeners(port: int) -> tuple[ListeningSocket, ...]:
 
 
 def listeners_in(place: Path, port: int) -> tuple[ListeningSocket, ...]:
-    """Return the same from the kernel's tables. Raises OSError if they cannot be read."""
+    """Return the sockets that listen at this port from the tables in the folder `place` (/proc/net). Raises OSError
+    if they cannot be read.
+    """
     wanted = re.compile(_LISTENS % port, re.MULTILINE)
     tables = [place / name for name in _TABLES]
     text = b"\n".join(table.read_bytes() for table in tables if table.name == "tcp" or table.exists())

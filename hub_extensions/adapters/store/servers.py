@@ -1,4 +1,4 @@
-"""Tables of running servers, and of small values of the service."""
+"""Tables of the facts about running servers, and of single values of the service, such as the clock's."""
 
 from __future__ import annotations
 
@@ -58,7 +58,9 @@ META = sa.Table(
 
 
 def write(connection: Connection, changes: Changes) -> None:
-    """Write the facts and small values of `changes`. Facts that are gone are removed first."""
+    """Write the facts about servers, and the service's single values, of `changes`. Facts about removed servers are
+    deleted first.
+    """
     if changes.gone_facts:
         same = sa.and_(FACTS.c.user == sa.bindparam("gone_user"), FACTS.c.server == sa.bindparam("gone_server"))
         gone = [{"gone_user": user, "gone_server": server} for user, server in changes.gone_facts]
@@ -68,7 +70,7 @@ def write(connection: Connection, changes: Changes) -> None:
 
 
 def facts(connection: Connection) -> tuple[ServerFacts, ...]:
-    """Return the facts of all servers."""
+    """Return the stored facts about all servers."""
     rows = connection.execute(sa.select(FACTS).order_by(FACTS.c.user, FACTS.c.server))
     return tuple(_facts(row) for row in rows.mappings())
 
@@ -82,7 +84,7 @@ def earlier_stops(connection: Connection) -> tuple[StopRecord, ...]:
 
 
 def meta(connection: Connection) -> dict[str, str]:
-    """Return the small values of the service, by name."""
+    """Return the single values of the service, by name."""
     return {row.name: row.value for row in connection.execute(sa.select(META))}
 
 

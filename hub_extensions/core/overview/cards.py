@@ -128,11 +128,11 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class Emptying:
-    """When a place will be empty.
+    """When the last lease on a device or node ends.
 
     Attributes:
-        left: how many leases are still on it.
-        at: when the last of them ends at the latest; `None` if at least one has no enforced end.
+        left: number of leases that have not ended.
+        at: the latest end of the last one; `None` if at least one has no enforced end.
     """
 
     left: int
@@ -140,7 +140,7 @@ class Emptying:
 
 
 def emptying(holders: Iterable[PieceHolder]) -> Emptying:
-    """Return when the last of these leases ends at the latest."""
+    """Return how many leases are left, and when the last of them ends at the latest."""
     ends = [holder.ends_at for holder in holders]
     known = [end for end in ends if end is not None]
     return Emptying(len(ends), max(known) if known and len(known) == len(ends) else None)

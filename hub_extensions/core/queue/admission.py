@@ -192,7 +192,9 @@ class Standing(Mapping[str, Verdict]):
         return self._verdict(ticket, *found[0], forecast)
 
     def could_have(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """Whether one is free on the nodes that the server may use. True for pools where all may use the same nodes."""
+        """Whether a device of the offer is free on the nodes that the server may use. True for pools whose nodes are
+        open to all servers.
+        """
         return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
 
     def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:

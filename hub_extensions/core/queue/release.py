@@ -65,7 +65,8 @@ class LeaseSigns:
 
 
 def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bool) -> bool:
-    """Whether the absence of a lease's mark is evidence that its server is gone.
+    """Whether a server's end may be concluded from missing lease marks, the environment variables that mark its
+    processes.
 
     Args:
         accounts: accounts under which the server runs. Empty if they are not known.

@@ -44,5 +44,5 @@ def return_path(app: App, wanted: str) -> str:
 
 
 def return_address(app: App, wanted: str) -> str:
-    """Return the same as a whole URL."""
+    """Return `return_path` as a complete URL."""
     return f"{origin_of(app)}{return_path(app, wanted)}"

@@ -47,7 +47,7 @@ class ServiceEnvironment:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return all of it, by the names of `Settings`."""
+        """Return the values as fields of `Settings`."""
         known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
         return {**known, **self.secrets, "hub_secret": self.hub_secret}
 

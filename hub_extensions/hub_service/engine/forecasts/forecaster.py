@@ -64,7 +64,7 @@ class Publisher(Protocol):
 
 
 class Forecaster:
-    """Has the likely waits of a state computed, and puts them there.
+    """Has the likely waits computed and stores them in the state.
 
     Args:
         transaction: writes the forecasts that users were given.
@@ -167,7 +167,7 @@ class Forecaster:
         self._history_lost = self._released = False
 
     def _lose_history(self, problem: CalculationEnded) -> None:
-        """The calculator has forgotten everything: load the history before the next question."""
+        """Note that the calculator has lost what it learned, so that the history is loaded before the next question."""
         if not self._failed and not self._closed:
             log.warning("the likely waits are computed again in some seconds: %s", problem)
         self._failed = self._history_lost = True
@@ -201,7 +201,7 @@ class Forecaster:
         self._failed = False
 
     def question(self) -> ForecastInputs:
-        """Everything that the likely waits follow from, as it is now."""
+        """Return the current inputs of the computation."""
         state, clock = self.state, self.state.clock
         now = clock.now()
         asked = {lease.id: self._asked(lease) for lease in state.leases.values()}
@@ -217,7 +217,9 @@ class Forecaster:
         return (asked or self.state.clock.wall(lease.since)).timestamp()
 
     def _end(self, lease: Lease, now: datetime) -> KnownEnd | None:
-        """The known end of a server: of its countdown or of its progress report, whichever is sooner."""
+        """Return the known end of a server: that of its countdown or that of its progress report, whichever is
+        sooner.
+        """
         server = lease.user, lease.server
         found: list[KnownEnd] = []
         facts = self.state.facts.get(server)
@@ -252,7 +254,9 @@ class Forecaster:
             log.debug("no forecast is kept: %s", problem)
 
     def _due(self, ticket: Ticket) -> int | None:
-        """The full hours that a ticket has waited; `None` if it has a forecast of this hour or does not wait."""
+        """Return the full hours that a ticket has waited; `None` if its forecast of this hour is stored already or
+        it does not wait.
+        """
         if ticket.state is not TicketState.WAITING:
             return None
         hour = int((self.state.clock.now() - ticket.joined) / timedelta(hours=1))

@@ -208,7 +208,9 @@ class ClusterLeases:
         )
 
     def _adopted_and_bound(self) -> dict[str, PodFacts]:
-        """Pods that ran before this product did have no label of ours; they hold what they hold all the same."""
+        """Return pods without our labels that are bound to a node: they ran before this product was installed, but
+        they hold devices like others.
+        """
         found = ((lease, self.state.pods.of(lease)) for lease in self.state.leases.values() if lease.adopted)
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
 
@@ -256,7 +258,7 @@ class ClusterLeases:
     # -------------------------------------------------------------- leases
 
     def _after(self, lease: Lease, view: ClusterView) -> Lease:
-        """The lease as it is after this reading (the same object when nothing changed)."""
+        """Return the lease after this reading; the same object if nothing changed."""
         pod = self.state.pods.of(lease)
         if pod is not None:
             self._seen.add(lease.id)
@@ -272,7 +274,9 @@ class ClusterLeases:
         return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
-        """Whether its pod was seen and has been gone for a while; a pod that was never seen may still appear."""
+        """Whether the lease's pod was seen and has been gone for a while. A pod that was never seen may still
+        appear.
+        """
         now = self.state.clock.elapsed()
         since = self._gone_since.setdefault(lease.id, now)
         sure = lease.id in self._seen or lease.state is LeaseState.ENDING
@@ -287,7 +291,7 @@ class ClusterLeases:
 
     @staticmethod
     def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
-        """Whether the node of a running pod does not answer. None if not known."""
+        """Whether the node of a running pod has stopped responding. None if not known."""
         if view.nodes is None or not pod.node:
             return None
         node = view.nodes.get(pod.node)
@@ -360,12 +364,12 @@ class ClusterLeases:
         """Do nothing: the API server shows what is gone."""
 
     def is_stopping(self, server: HubServer) -> bool:
-        """Its pod is being deleted, whatever the hub says of it."""
+        """Whether the server's pod is being deleted, whatever the hub reports."""
         pod = self.state.pods.by_server.get((server.user, server.server))
         return pod is not None and not pod.over and pod.deleting
 
     def lives(self, lease: Lease) -> bool:
-        """Its pod is there, and nobody deletes it."""
+        """Whether the lease's pod exists and is not being deleted."""
         pod = self.state.pods.of(lease)
         return pod is not None and not pod.deleting
 
@@ -374,7 +378,7 @@ class ClusterLeases:
         return True
 
     def what_is_left(self, lease: Lease) -> str:
-        """Its pod, and where it is."""
+        """Return the name and the place of the lease's pod."""
         pod = self.state.pods.of(lease)
         if pod is None:
             return ""
@@ -385,8 +389,9 @@ class ClusterLeases:
         return ()
 
     async def end_again(self, lease: Lease) -> None:
-        """Its pod is deleted, unless that has begun; the hub knows no pod of that name but one that this server's next
-        start is to make."""
+        """Delete the lease's pod, unless it is being deleted already. The hub uses the same pod name only for the
+        server's next start.
+        """
         pod = self.state.pods.of(lease)
         if pod is None or pod.deleting:
             return
@@ -399,7 +404,7 @@ class ClusterLeases:
             log.warning("the pod %s of a stopped server cannot be deleted: %s", pod.name, problem)
 
     async def clear_dead_start(self, lease: Lease) -> None:
-        """Do nothing: the next start takes over an existing pod."""
+        """Do nothing: the server's next start takes over an existing pod."""
 
     # -------------------------------------------------------------- for admins
 

@@ -105,7 +105,9 @@ class ForgottenPods:
         self.pods = found
 
     async def remove(self) -> None:
-        """Delete those that were forgotten for long enough, where the admin allows it; each is noted in the journal."""
+        """Delete pods that were forgotten for long enough, if the administrator allows it. Each deletion gets a
+        journal row.
+        """
         if not self.config.delete_orphaned_pods or not self.state.hub_view.is_up:
             return
         now = self.state.clock.elapsed()

@@ -55,10 +55,10 @@ class LeaseWatcher(Protocol):
         """Record that the hub reports a server as stopped; `polled` is the spawner's own poll, None if not asked."""
 
     def is_stopping(self, server: HubServer) -> bool:
-        """Whether it is being stopped, whatever the hub reports."""
+        """Whether the server is being stopped, whatever the hub reports."""
 
     def lives(self, lease: Lease) -> bool:
-        """Whether its server runs."""
+        """Whether the server of the lease runs."""
 
     def has_started(self, lease: Lease) -> bool:
         """Whether a process or pod confirms the hub's report that the server is ready."""

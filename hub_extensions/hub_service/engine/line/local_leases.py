@@ -398,15 +398,15 @@ class LocalLeases:
         return procfs.environment(server.pid).get("JUPYTERHUB_USER", server.user) == server.user
 
     def is_stopping(self, server: HubServer) -> bool:
-        """Always false: a process that is being stopped looks like one that runs."""
+        """Return False: a process that is being stopped looks like one that runs."""
         return False
 
     def lives(self, lease: Lease) -> bool:
-        """Whether its process lives."""
+        """Whether the process of the lease's server lives."""
         return lease.pid is not None and procfs.alive(lease.pid, lease.pid_started or 0)
 
     def has_started(self, lease: Lease) -> bool:
-        """Whether its process lives, or one that carries its mark."""
+        """Whether the server's process, or one with the lease's mark, lives."""
         return self.lives(lease) or lease.id in self.leftovers
 
     def forget_hub_state(self) -> None:
@@ -428,7 +428,7 @@ class LocalLeases:
             log.info("%d left-over process(es) get SIGTERM", len(marked), extra={"lease": lease.id})
 
     def what_is_left(self, lease: Lease) -> str:
-        """Return its processes by pid."""
+        """Return the remaining processes of the lease's server, by pid."""
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:

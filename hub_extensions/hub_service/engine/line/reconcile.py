@@ -56,7 +56,7 @@ class ServiceApart(Protocol):
         """Return whether the hub has other settings now; called after every list. The service then ends."""
 
     def refused(self, problem: HubRefused) -> None:
-        """Take the answer of a hub that refuses a request."""
+        """Handle the refusal of a request by the hub."""
 
 
 class Reconciler:
@@ -124,7 +124,9 @@ class Reconciler:
         return False
 
     async def reconcile(self) -> None:
-        """Compare once. If the hub does not answer, only the running clock is paused."""
+        """Compare the state with the hub's servers once. If the hub does not answer, only the running clock is
+        paused.
+        """
         listed_at = self.state.clock.elapsed()
         try:
             servers = {(item.user, item.server): item for item in await self.hub.servers()}
@@ -294,7 +296,7 @@ class Reconciler:
 
     @property
     def _is_starting(self) -> bool:
-        """Whether forgotten starts are still being sent."""
+        """Whether the requests to start forgotten spawns again are still being sent to the hub."""
         return self._starting is not None and not self._starting.done()
 
     async def _start_again(self, forgotten: tuple[Ticket, ...]) -> None:
@@ -398,7 +400,7 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
-        """It holds its device as before, also after a stop that failed."""
+        """Keep a lease whose server still runs, also after a stop that failed."""
         back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
         if not isinstance(back, Reason):
             lease, about = back, (lease.id, server.user, server.server)

@@ -21,7 +21,7 @@ ANSWER_WITHIN = 3.0
 
 
 class Doubt(Enum):
-    """The hub did not answer."""
+    """The hub did not answer, so it is unknown whether the user has the right."""
 
     UNANSWERED = "unanswered"
 
@@ -65,7 +65,7 @@ class Rights:
         return self._verdict(groups, offer_id)
 
     async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
-        """Like `ask`, for a user without a ticket, ignoring what the hub reported before."""
+        """Ask the hub again, ignoring its earlier reports, for a user without a ticket. Returns the same as `ask`."""
         try:
             user = await asyncio.wait_for(self.hub.user(name), ANSWER_WITHIN)
         except (HubAway, HubRefused, asyncio.TimeoutError):

@@ -100,7 +100,7 @@ class Inventory:
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
 
     def expect_cluster(self) -> None:
-        """Until the cluster has been read, offer what it offered before; the devices are not counted."""
+        """Offer the offers of the last reading until the cluster has been read. Their devices are not counted."""
         self.on_cluster = True
         before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
         self.offers = arranged([*before, cpu_offer()], self.offer_config)
@@ -117,8 +117,9 @@ class Inventory:
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
-        """Return offers that were asked for and are not known, as far as their ids describe them. Hidden ones are left
-        out."""
+        """Return unknown offers that somebody requested, as far as their ids describe them. Hidden offers are left
+        out.
+        """
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
 

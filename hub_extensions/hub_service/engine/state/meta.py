@@ -1,4 +1,4 @@
-"""Small values that the store keeps beside its tables, each under a name.
+"""Single values that the store keeps beside its tables, each under a name.
 
 A value that another version wrote in another format is treated as missing.
 """

@@ -542,7 +542,7 @@ class State(Inventory):
         return fresh
 
     def stop_of(self, facts: ServerFacts) -> StopRecord | None:
-        """The stop of this very run of a server; `None` if no end of it is announced."""
+        """Return the stop of this run of a server; `None` if no end of it is announced."""
         found = self.stops.get((facts.user, facts.server, facts.lease or ""))
         return found if found is not None and found.run == facts.started else None
 
@@ -566,7 +566,7 @@ class State(Inventory):
 
     @property
     def returns(self) -> Mapping[ServerKey, ServerReturn]:
-        """The servers that come back without a GPU, or have."""
+        """The servers that come back, or have come back, without a GPU."""
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:

@@ -234,7 +234,7 @@ def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMess
 
 
 def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
-    """Convert a decision to a countdown, or return `None` if no end is in sight."""
+    """Convert a decision to a countdown, or return `None` if the server is not to stop."""
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
     return Countdown(

@@ -84,7 +84,7 @@ class HubWithoutSession(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Record them: their servers run on while they are busy, and cannot be kept."""
+        """Record these users. Their servers run while they are busy, and *Keep* is refused."""
         await self.engine.without_session(self.message(WithoutSessions))
         self.no_content()
 
@@ -95,7 +95,7 @@ class HubSessionsEnded(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Drop them, whichever of the user's sessions they came from."""
+        """Drop the cached logins and tokens of the user, whichever session they came from."""
         self.parts.auth.forget(self.message(EndedSessions).user)
         self.no_content()
 

@@ -272,7 +272,7 @@ class StaticFile(Page):
         return Route.not_logged_in(self)
 
     async def get(self, name: str) -> None:
-        """Return one of the few files."""
+        """Return a file of ``static/``."""
         body: bytes | None = self.settings["static_files"].get(name)
         if body is None:
             raise HTTPError(404)
