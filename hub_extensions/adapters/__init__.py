@@ -1,1 +1,3 @@
-"""TALKS. One folder for each outside system: it converts its data to and from values, and decides nothing."""
+"""Access to outside systems, one folder for each. It converts their data to and from values of ``core``, and decides
+nothing.
+"""

@@ -127,7 +127,7 @@ def _as_opened(facts: DeviceFacts, opened: Sequence[Program]) -> HeldMemory:
 
 
 def _as_started(facts: DeviceFacts) -> HeldMemory:
-    """Decide by time alone: the one kernel that existed when the memory was allocated."""
+    """Attribute the memory by time alone, to the only kernel that existed when the memory was allocated."""
     taken = facts.taken_seconds
     if facts.shared or facts.several or taken is None:
         return HeldMemory(note=NOT_WHICH)

@@ -110,7 +110,7 @@ class BeforeStop:
             self.on_change()
 
     def _give_up(self) -> None:
-        """Reset after a stop that did not come."""
+        """Reset the steps because the stop was withdrawn."""
         if self._task is not None:
             self._task.cancel()
         self._task, self._interrupted, self._hook_ran = None, False, False

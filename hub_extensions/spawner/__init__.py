@@ -1,1 +1,1 @@
-"""RUNS in the hub: the spawners, the spawn form, the waiting page."""
+"""Runs in the hub: the spawners, the spawn form, and the waiting page."""

@@ -189,7 +189,9 @@ class StartRecovery(UserOptionsMixin):
 
     @property
     def ready(self) -> bool:
-        """False while a start has not been answered: its server in the database only serves to find it again."""
+        """False until the service has answered the start. Until then the server's row in the database only serves to
+        find the start again after a restart of the hub.
+        """
         return bool(super().ready) and self._gpu_record is None  # type: ignore[misc]
 
     @property

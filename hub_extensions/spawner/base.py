@@ -356,7 +356,9 @@ class GpuSpawnerMixin(StartRecovery, PageReader, Spawner):  # type: ignore[misc]
             raise spawn_errors.refused_by_service(error, self._log_name) from error
 
     def _gpu_answered(self, start: Start, asked: asyncio.Future[TicketStatus]) -> None:
-        """Remember the ticket, also of a start that was cancelled meanwhile: from now on the service knows it."""
+        """Remember the ticket, because the service knows the start from now on. This includes a start that was
+        cancelled meanwhile.
+        """
         if not asked.cancelled() and asked.exception() is None:
             start.takes(asked.result())
             self._gpu_settle_accepted(start.accepted)

@@ -95,8 +95,8 @@ class DeviceState:
     """A device as it stands now.
 
     Attributes:
-        foreign: do processes without a lease of ours run on it?
-        present: False once it was seen before and the driver no longer lists it.
+        foreign: whether processes without a lease of ours run on it.
+        present: False if it was seen before and the driver no longer lists it.
     """
 
     device: Device

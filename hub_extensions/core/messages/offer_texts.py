@@ -132,8 +132,8 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """Return the same as `free_text`, with the wait added if the offer is full: ``full · about 12 min``, ``full, wait
-    not known``.
+    """Return symbol and text of `free_text`, with the wait added if the offer is full: ``full · about 12 min``,
+    ``full, wait not known``.
     """
     sign, text = free_text(offer, ahead, t)
     wait, closed = offer.wait, offer.closed is not None and offer.closed.all

@@ -1,1 +1,1 @@
-"""Offers of the spawn form, the choice of a user, and the requests of an offer to a pod."""
+"""Offers of the spawn form, a user's choice, and what an offer requests for its pod."""

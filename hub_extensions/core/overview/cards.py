@@ -218,7 +218,7 @@ def _width(device: Device) -> int:
 
 
 def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
-    """Return the pieces of a device: those that are held, and what is left."""
+    """Return the pieces of a device: the held ones, and the free rest."""
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
     pieces = [

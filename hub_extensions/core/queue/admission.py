@@ -198,7 +198,7 @@ class Standing(Mapping[str, Verdict]):
         return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
 
     def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:
-        """Return the position among the tickets that may use one of the same nodes."""
+        """Return the ticket's position among the tickets that may use one of its nodes."""
         wish = self._queues.wish(pool, ticket)
         return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
 
@@ -262,7 +262,7 @@ def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
 
 
 class _OnNodes:
-    """The line of a pool that is counted by node, as tickets see it that may use some of the nodes."""
+    """The line of a pool that is counted by node, from the view of tickets that may use only some of the nodes."""
 
     def __init__(self, queues: PoolQueues, pool: str) -> None:
         self._wishes = queues.wishes(pool)

@@ -164,7 +164,7 @@ class Capacity:
         return frozenset(self._costs.get(pool, ()))
 
     def take(self, admission: Admission, ticket: Ticket | None = None) -> None:
-        """Subtract what was just given."""
+        """Subtract the share that an admission has just given."""
         if admission.device is None:
             return
         offer = self.offers[admission.offer]

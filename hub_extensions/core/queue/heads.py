@@ -36,7 +36,7 @@ class PoolQueues:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 
     def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:
-        """`capacity` is needed by `heads` and `wishes` only."""
+        """Build the lines of a snapshot. Only `heads` and `wishes` need `capacity`."""
         self._capacity = capacity
         self._pool_of = pools_of(snapshot.offers)
         self._share_of = {offer.id: offer.share for offer in snapshot.offers}
@@ -124,7 +124,9 @@ class PoolQueues:
         )
 
     def has_head(self, pool: str) -> bool:
-        """Whether anybody waits who may be given something of this pool."""
+        """Whether the line has a waiting ticket that may be admitted, and is not passed over because of its user's
+        limit.
+        """
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
         return at < len(self.queue(pool).tickets)
 

@@ -30,7 +30,9 @@ class NodeRooms:
         self._slots: dict[int, dict[str, int]] = {}
 
     def free(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> int:
-        """Return how many such wishes are sure of a device, wherever the scheduler places those ahead."""
+        """Return how many servers with this wish are sure of a device, wherever the scheduler places the wishes
+        ahead.
+        """
         slots = self._slots_of(wish.share)
         mine = {node: slots[node] for node in wish.nodes if slots.get(node)}
         wanted = Counter[frozenset[str]]()
@@ -40,7 +42,7 @@ class NodeRooms:
         return sum(mine.values()) - most_placed(wanted, mine)
 
     def fits(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
-        """Whether the wish is sure of a device and takes none that somebody ahead needs."""
+        """Whether the wish is sure of a device, and takes none that a wish ahead needs."""
         if self.free(wish, ahead) < 1:
             return False
         return not any(other != wish and self._hinders(wish, other, ahead) for other in ahead)
@@ -87,7 +89,7 @@ def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) 
 
 
 class _Flow:
-    """Wishes (by number) placed in groups of nodes, a group being the numbers of the wishes that may use it."""
+    """Wishes that are placed in groups of nodes. A group is the set of numbers of the wishes that may use its nodes."""
 
     def __init__(self, counts: list[int], room: Mapping[tuple[int, ...], int]) -> None:
         self._counts = counts
@@ -95,7 +97,7 @@ class _Flow:
         self._placed: dict[tuple[int, ...], Counter[int]] = {group: Counter() for group in room}
 
     def place(self, number: int) -> int:
-        """Place as many of this wish as possible; other wishes are moved if necessary."""
+        """Place as many servers with this wish as possible; other wishes are moved if necessary."""
         placed = 0
         while placed < self._counts[number] and (moved := self._move(number, self._counts[number] - placed, set())):
             placed += moved

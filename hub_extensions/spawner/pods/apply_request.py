@@ -274,7 +274,9 @@ def _path(mount: object) -> str:
 
 
 def _field(thing: object, name: str) -> Any:
-    """A field of a model, or of a dict in either spelling: an admin's ``extra_pod_config`` has both."""
+    """Return a field of a model of the Kubernetes client, or of a dict with the name in either spelling, as in an
+    administrator's ``extra_pod_config``.
+    """
     if isinstance(thing, Mapping):
         parts = name.split("_")
         camel = parts[0] + "".join(part.capitalize() for part in parts[1:])

@@ -27,7 +27,7 @@ _hub_database = click.option(
 @sign_on.command("list")
 @_hub_database
 def sign_on_list(database_url: str) -> None:
-    """Say which account of the provider each user is (c.SingleSignOnOIDCAuthenticator)."""
+    """List each user with the account of the provider that is pinned to it (c.SingleSignOnOIDCAuthenticator)."""
     for user, identity in _pin_table(database_url, lambda pins: pins.all()):
         click.echo(f"{user}\t{identity.sub}\t{identity.iss}")
 
@@ -38,7 +38,7 @@ def sign_on_list(database_url: str) -> None:
 @click.option("--issuer", required=True, help="The provider, as c.SingleSignOnOIDCAuthenticator.issuer has it.")
 @_hub_database
 def sign_on_pin(user: str, sub: str, issuer: str, database_url: str) -> None:
-    """Give a user to an account of the provider, by its sub. Whoever had it before does not get it any more."""
+    """Pin a user to an account of the provider, by its sub. The account that was pinned before loses the user."""
     from hub_extensions.core.sign_on.identity import Identity
 
     now = datetime.now(timezone.utc)
@@ -50,7 +50,7 @@ def sign_on_pin(user: str, sub: str, issuer: str, database_url: str) -> None:
 @click.argument("user")
 @_hub_database
 def sign_on_unpin(user: str, database_url: str) -> None:
-    """Take a user from its account of the provider: who comes next with the name may get it."""
+    """Remove the pin of a user. The next person who signs in with this name may get the user."""
     there = _pin_table(database_url, lambda pins: pins.unpin(user))
     write(f"{user} is nobody's now." if there else f"{user} was nobody's.")
 
