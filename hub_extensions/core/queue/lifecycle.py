@@ -158,13 +158,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReading:
-    """What a reading of the machine or the cluster shows about one lease. None if it does not show it.
+    """What a reading of the machine or the cluster shows about one lease. None if the reading does not show it.
 
     Attributes:
         ticket_lives: a lease that is starting still has its ticket.
-        device: the device is there (on a cluster: the pod's machine answers).
-        server_gone: nothing of the server runs any more, and nothing of it is awaited.
-        released: the proof that nothing uses the device for it any more.
+        device: the device exists; on a cluster, the pod's node answers.
+        server_gone: no process or pod of the server runs any more, and none is expected.
+        released: it is proved that no process of the server uses the device any more.
     """
 
     ticket_lives: bool

@@ -186,7 +186,7 @@ class ForecastState:
     # -------------------------------------------------------------- what happens
 
     def remember(self, changes: Changes) -> None:
-        """Follow committed changes."""
+        """Update this part of the state after committed changes."""
         if changes.tickets or changes.leases:
             self.revision += 1
         self.past.remember(changes)

@@ -35,7 +35,7 @@ class PastUses:
             self._ended(record)
 
     def remember(self, changes: Changes) -> None:
-        """Follow committed changes."""
+        """Update the statistics after committed changes."""
         for use in changes.uses:
             if use.ready is not None and not use.adopted and use.key not in self._begun:
                 self._begun.add(use.key)
