@@ -60,6 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=tiers.WHOLE,
         help="which tests: tests/tiers.py (default: all)",
     )
+    parser.addoption("--half", choices=tiers.HALVES, help="only the folders of one half of the quick run")
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run in a random order: each test stands alone")
     parser.addoption("--only-root", action="store_true", help="run only the tests that need root")
     parser.addoption("--without-root", action="store_true", help="leave those to another pass")
@@ -99,9 +100,13 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """A pass that has few of the tests reads their files only."""
-    if not collection_path.match("test_*.py"):
+    """A pass that has few of the tests reads their files only; a tier, those that have one of its tests."""
+    if not collection_path.match("test_*.py") or not collection_path.is_relative_to(tiers.TESTS):
         return None
+    if why := tiers.not_read(config.getoption("--tier"), collection_path, config.getoption("--half")):
+        if why != tiers.IN_THE_OTHER_HALF:
+            report.leave_out(config, {collection_path.relative_to(config.rootpath).as_posix(): f"its tests: {why}"})
+        return True
     passes = [name for name in tiers.IN_A_PASS if config.getoption(name)]
     return tiers.has_none(collection_path, passes) or None
 
@@ -128,6 +133,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         passes = tiers.passes_of(marks, _needs(item))
         if tiers.has_none(item.path, passes):
             raise pytest.UsageError(f"{file} does not show what {passes} look for (tests/tiers.py, IN_A_PASS)")
+        if tiers.not_read(tiers.QUICK, item.path) and not tiers.left_out(tiers.QUICK, marks, file, older_hub=False):
+            raise pytest.UsageError(
+                f"{item.nodeid} is quick, and its file says that none is (tests/tiers.py, not_read)"
+            )
         if config.getoption("--without-root" if "--only-root" in passes else "--only-root"):
             continue
         if config.getoption("--only-hub") and "hub" not in marks:

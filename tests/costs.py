@@ -1,4 +1,4 @@
-"""What the tests cost, at the end of pytest's summary: those with the most CPU, and how much was started by them.
+"""What the tests cost, at the end of pytest's summary: those with the most CPU, each tier, and how much they started.
 
 The CPU of a test is that of its worker and of the programs it started and waited for, fixtures included; what a module
 shares counts for its first test. Programs that a hub or another program starts are not in the second figure.
@@ -18,7 +18,8 @@ from tests import tiers
 
 COSTS = pytest.StashKey[Counter[str]]()
 STARTS = pytest.StashKey[Counter[str]]()
-MOST, LEAST = 20, 0.5
+TIERS = pytest.StashKey[Counter[str]]()
+MOST, LEAST = 10, 0.5
 KINDS = {
     "hubs": r"'-m', 'jupyterhub'",
     "services": r"'hub_extensions\.hub_service'|turned_service|patient_service",
@@ -47,7 +48,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Count, fixtures included."""
     before = seconds()
     result = yield
-    item.config.stash.setdefault(COSTS, Counter())[item.nodeid] += round(seconds() - before, 2)  # type: ignore[assignment]
+    used = seconds() - before
+    item.config.stash.setdefault(COSTS, Counter())[item.nodeid] += round(used, 2)  # type: ignore[assignment]
+    tier = tiers.tier_of({marker.name for marker in item.iter_markers()})
+    item.config.stash.setdefault(TIERS, Counter()).update({tier: used, f"tests of {tier}": 1})  # type: ignore[dict-item]
     return result
 
 
@@ -58,6 +62,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         costs = session.config.stash.get(COSTS, Counter())
         session.config.workeroutput["costs"] = dict(costs.most_common(MOST))
+        session.config.workeroutput["tiers"] = dict(session.config.stash.get(TIERS, Counter()))
         session.config.workeroutput["starts"] = dict(session.config.stash[STARTS])
 
 
@@ -65,7 +70,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """Above the workers: put together what they had."""
     output = getattr(node, "workeroutput", {})
-    for key, name in ((COSTS, "costs"), (STARTS, "starts")):
+    for key, name in ((COSTS, "costs"), (STARTS, "starts"), (TIERS, "tiers")):
         node.config.stash.setdefault(key, Counter()).update(output.get(name, {}))
 
 
@@ -73,8 +78,11 @@ def lines(config: pytest.Config) -> list[str]:
     """For the summary."""
     costs = config.stash.get(COSTS, Counter()).most_common(MOST)
     starts = config.stash.get(STARTS, Counter())
+    used = config.stash.get(TIERS, Counter())
+    each = [f"{used[tier]:.0f} s in {used[f'tests of {tier}']} of {tier}" for tier in tiers.ALL if used[tier]]
     counted = ", ".join(f"{starts[name]} {name}" for name in KINDS if starts[name])
     return [
         *(f"{cpu:>7.1f} s  {test}" for test, cpu in costs if cpu >= LEAST),
+        f"tests: {', '.join(each) or 'none'}",
         f"started: {counted or 'nothing that counts'}",
     ]

@@ -2,10 +2,14 @@
 
 ``--quick``: what starts no program and is not marked ``slow``, and what is marked ``quick``. ``scripts/test``: all but
 what is marked ``whole``, and JupyterHub 5.5 in one file. ``--whole``: everything.
+
+The quick run is two runs of pytest beside each other, each with the folders of a half. They share next to no imports,
+and do without pytest-xdist: each worker of that reads all tests, and a short test costs less than to tell of it.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Collection
@@ -13,7 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-QUICK, USUAL, WHOLE = "quick", "usual", "whole"
+TESTS = Path(__file__).parent
+ALL = QUICK, USUAL, WHOLE = "quick", "usual", "whole"
 STARTS_PROGRAMS = ("programs", "needs", "hub")
 IN_BOTH_GENERATIONS = "tests/spawner/test_real_hub.py"
 """What the usual run shows of JupyterHub 5.5."""
@@ -26,7 +31,15 @@ IN_A_PASS = {
 }
 """What stands in each file of which such a pass has a test; others it need not read, which takes most of its start."""
 
+HALVES = ("first", "second")
+FIRST_HALF = ("core", "docs", "helm_values", "packaging", "tools")
+"""The folders of the first half; all else is in the second."""
+
+OF_A_FILE = re.compile(r"^pytestmark = (\[\n.*?^\]|[^\n]*)", re.MULTILINE | re.DOTALL)
+"""The marks of a whole file, as its text says them."""
+
 NOT_IN_QUICK = "starts programs, or takes long: ./scripts/test"
+IN_THE_OTHER_HALF = "in the other half"
 NOT_IN_USUAL = "only in the whole run: ./scripts/test --whole"
 
 
@@ -39,6 +52,21 @@ def left_out(tier: str, marks: Collection[str], file: str, *, older_hub: bool) -
     if tier == QUICK and "quick" not in marks and ("slow" in marks or not marks_are_quick(marks)):
         return NOT_IN_QUICK
     return ""
+
+
+def tier_of(marks: Collection[str]) -> str:
+    """The smallest run that has a test with these marks."""
+    return next(tier for tier in ALL if not left_out(tier, marks, "", older_hub=False))
+
+
+@functools.cache
+def not_read(tier: str, file: Path, half: str | None = None) -> str:
+    """Why this tier, or this half of it, need not even read the file; empty when it has to."""
+    if half and half != HALVES[file.relative_to(TESTS).parts[0] not in FIRST_HALF]:
+        return IN_THE_OTHER_HALF
+    text = file.read_text(encoding="utf-8") if tier != WHOLE else ""
+    marks = re.findall(r"mark\.(\w+)", " ".join(OF_A_FILE.findall(text)))
+    return "" if "mark.quick" in text else left_out(tier, marks, "", older_hub=False)
 
 
 def has_none(file: Path, passes: Collection[str]) -> bool:

@@ -113,7 +113,7 @@ def _run(asked: argparse.Namespace, env: dict[str, str], began: float) -> int:
     _make_bytecode(env)
     tests = [
         [_pass(name, lane, asked, env["PATH"]) for name in names]
-        for lane, names in enumerate(lanes(asked.tier, root=is_root()))
+        for lane, names in enumerate(lanes(asked.tier, root=is_root(), part=bool(asked.selection)))
     ]
     linters = checks(nice=0 if asked.tier == "quick" else 10)
     passes = [job for lane in tests for job in lane]
@@ -165,17 +165,19 @@ def _try_again(
     return steady
 
 
-def lanes(tier: str, *, root: bool) -> list[list[str]]:
-    """The runs of pytest: the longest, and beside it those on the older hub and those of root, which begin first."""
+def lanes(tier: str, *, root: bool, part: bool = False) -> list[list[str]]:
+    """The runs of pytest: the longest, and beside it those on the older hub and those of root, which begin first.
+
+    The quick run is in two halves (``tests/tiers.py``), unless only a `part` of it was asked for.
+    """
     if tier == "quick":
-        return [["hub6"]]
+        return [["hub6"]] if part else [["hub6-first"], ["hub6-second"]]
     return [["hub6"], [*(["root", "root5"] if root and tier == "whole" else []), "hub5"]]
 
 
-def workers(tier: str) -> int:
+def workers() -> int:
     """How many tests run at a time: most of a test that starts programs is waiting, so more than there are cores."""
-    most = 3 if tier == "quick" else MOST_WORKERS  # each worker reads all tests first
-    asked = os.environ.get("TEST_WORKERS") or str(max(2, min(most, 2 * len(os.sched_getaffinity(0)) + 1)))
+    asked = os.environ.get("TEST_WORKERS") or str(max(2, min(MOST_WORKERS, 2 * len(os.sched_getaffinity(0)) + 1)))
     if not asked.isdecimal() or not 1 <= int(asked) <= MOST_WORKERS:
         raise Trouble(f"TEST_WORKERS is a number from 1 to {MOST_WORKERS} (more share their ports), and not {asked!r}.")
     return int(asked)
@@ -203,13 +205,17 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str, again: Seq
     full_name = f"{name}-again" if again else name
     venv = VENV_HUB5 if older else VENV
     beside_root = asked.tier == "whole" and is_root() and not as_root
-    number = workers(asked.tier)
+    number = workers()
     if beside_root:
         number = min(number, 3)
     elif lane:
         number = 2 if as_root else 1  # a control plane for each is enough for two cores; the older hub has one file
     begin = (venv / "bin" / "python", "-m", "pytest", "-p", "no:cacheprovider", "--color=no", "-rfE")
-    spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder", f"--tier={asked.tier}")
+    half = name.partition("-")[2]
+    if asked.tier == "quick":  # nothing to wait for
+        spread: tuple[str, ...] = (f"--half={half}",) if half else ()
+    else:
+        spread = ("-n", str(number), "--dist", "loadscope", "--no-loadscope-reorder")
     selection = [*own_report(asked.selection, full_name), *again, *(["-n", "0"] if again else [])]
     chosen = {"--only-root": as_root, "--without-root": beside_root, "--only-hub": older}
     env = {
@@ -221,8 +227,9 @@ def _pass(name: str, lane: int, asked: argparse.Namespace, path: str, again: Seq
         "HOME": str(RUN / ("home-of-root" if as_root else "home")),
         **({"USER": "nobody", "LOGNAME": "nobody"} if is_root() and not as_root else {}),
     }
-    words = (*begin, *spread, *(word for word in chosen if chosen[word]), *selection)
-    title = f"Tests on hub {'5.5' if older else '6.1'}{', as root' if as_root else ''}"
+    words = (*begin, f"--tier={asked.tier}", *spread, *(word for word in chosen if chosen[word]), *selection)
+    which = f"{', as root' if as_root else ''}{f', the {half} half' if half else ''}"
+    title = f"Tests on hub {'5.5' if older else '6.1'}{which}"
     return Job(full_name, words, env=env, title=title, loud=lane == 0, unprivileged=is_root() and not as_root)
 
 

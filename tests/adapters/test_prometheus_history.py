@@ -12,6 +12,8 @@ from hub_extensions.core.gpu.dcgm import USE_NAMES
 from hub_extensions.core.gpu.dcgm_history import past_pods
 from tests.fakes.prometheus import USE, PrometheusAsTold, PrometheusThatFails, PrometheusThatSays
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 NEW = "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO"

@@ -20,6 +20,8 @@ from hub_extensions.tools.cli import gate_audit
 from tests.fakes.audit_lab import FAULTS, OF_HOST, AuditLab
 from tests.patience import patient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def key(tmp_path_factory: pytest.TempPathFactory) -> AssertionKey:

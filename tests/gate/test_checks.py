@@ -33,6 +33,8 @@ from tests.gate.gate_browser import (
 )
 from tests.patience import soon
 
+pytestmark = pytest.mark.slow
+
 STRANGER = "A" * 43
 POSTED = b"POST /_gate/check/dask HTTP/1.1\r\n%b\r\nCookie: a=%b\r\n"
 

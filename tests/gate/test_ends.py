@@ -18,6 +18,8 @@ from tests.fakes.gate_hub import GateHub
 from tests.fakes.own_postgresql import own_server
 from tests.gate.gate_browser import ENDED_SECRET, FETCH, MLFLOW, ORIGIN, Reply, Standing, a_gate, request, send
 
+pytestmark = pytest.mark.slow
+
 LONG = timedelta(seconds=60)
 
 

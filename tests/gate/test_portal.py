@@ -23,6 +23,8 @@ from tests.fakes.portal_lab import PortalLab, Somebody
 from tests.fakes.service import an_offer
 from tests.ports import free_port
 
+pytestmark = pytest.mark.slow
+
 
 def now() -> datetime:
     return datetime.now(timezone.utc)

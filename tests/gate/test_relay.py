@@ -24,6 +24,8 @@ from tests.gate.gate_browser import DASK, MLFLOW, ORIGIN, PROXY_SECRET, GateBrow
 from tests.gate.test_ends import report_end
 from tests.patience import patient
 
+pytestmark = pytest.mark.slow
+
 LONG = 3600.0
 
 

@@ -18,6 +18,8 @@ from tests.hub_service.engine.pod_room import SMALL, pod_room
 from tests.hub_service.engine.room import room, settings
 from tests.hub_service.engine.stops.test_culler import one_turn
 
+pytestmark = pytest.mark.slow
+
 SECOND = timedelta(seconds=1)
 
 

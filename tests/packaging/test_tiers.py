@@ -44,6 +44,14 @@ def test_a_run_leaves_out_what_takes_longer_than_it_may(
 
 
 @pytest.mark.parametrize(
+    ("marks", "tier"),
+    [((), "quick"), (("slow",), "usual"), (("programs", "quick"), "quick"), (("hub",), "usual"), (("whole",), "whole")],
+)
+def test_a_test_costs_the_smallest_run_that_has_it(marks: tuple[str, ...], tier: str) -> None:
+    assert tiers.tier_of(marks) == tier
+
+
+@pytest.mark.parametrize(
     ("generations", "on_61", "on_55"),
     [((), True, True), (("5.5",), False, True), (("6.1",), True, False), (("5.5", "6.1"), True, True)],
 )
@@ -71,6 +79,34 @@ def test_a_pass_reads_each_file_of_which_it_has_a_test(
     passes = tiers.passes_of(marks, needs)
     assert not tiers.has_none(file, passes)
     assert all(tiers.has_none(file, [name]) for name in tiers.IN_A_PASS if name not in passes)
+
+
+@pytest.mark.parametrize(
+    ("tier", "text", "read"),
+    [
+        ("quick", "def test_it(): ...", True),
+        ("quick", "@pytest.mark.programs\ndef test_it(): ...", True),
+        ("quick", "pytestmark = pytest.mark.programs  # each\ndef test_it(): ...", False),
+        ("quick", "pytestmark = [\n    pytest.mark.timeout(9),\n    pytest.mark.slow,\n]\n", False),
+        ("quick", "pytestmark = pytest.mark.timeout(9)\n\n\n@pytest.mark.slow\ndef test_it(): ...", True),
+        ("quick", "pytestmark = [pytest.mark.programs, pytest.mark.quick]", True),
+        ("quick", "pytestmark = pytest.mark.programs\n@pytest.mark.quick\ndef test_it(): ...", True),
+        ("usual", "pytestmark = pytest.mark.programs", True),
+        ("usual", "pytestmark = [pytest.mark.hub, pytest.mark.whole]", False),
+        ("whole", "pytestmark = [pytest.mark.hub, pytest.mark.whole]", True),
+    ],
+)
+def test_a_tier_does_not_read_a_file_that_has_none_of_its_tests(
+    tmp_path: Path, tier: str, text: str, read: bool
+) -> None:
+    file = tmp_path / "test_it.py"
+    file.write_text(text)
+    assert (tiers.not_read(tier, file) == "") == read
+
+
+def test_each_file_is_in_one_half_of_the_quick_run() -> None:
+    for file in sorted(tiers.TESTS.rglob("test_*.py")):
+        assert [tiers.not_read("whole", file, half) for half in tiers.HALVES].count("") == 1
 
 
 def test_the_usual_run_has_one_file_on_the_older_hub() -> None:
@@ -112,7 +148,7 @@ for words in (["--junitxml=out.xml", "--durations=20"], ["--junit-xml=out"], ["-
 @pytest.mark.programs
 def test_what_runs_beside_each_other(tmp_path: Path) -> None:
     assert run(copy_set_up(tmp_path), LANES).splitlines() == [
-        "quick True [['hub6']]",
+        "quick True [['hub6-first'], ['hub6-second']]",
         "usual True [['hub6'], ['hub5']]",
         "usual False [['hub6'], ['hub5']]",
         "whole False [['hub6'], ['hub5']]",
@@ -131,7 +167,7 @@ WORKERS = """
 from steps import Trouble
 from testing import MOST_WORKERS, workers
 try:
-    print(MOST_WORKERS, workers("whole"))
+    print(MOST_WORKERS, workers())
 except Trouble as trouble:
     print(trouble)
 """

@@ -235,6 +235,7 @@ async def test_a_message_is_written_once_for_all_who_take_it() -> None:
         assert len({id(text) for text in texts}) <= 2, "with numbers, and without for who has them"
 
 
+@pytest.mark.slow
 async def test_a_slow_panel_has_one_message_under_way_and_then_gets_the_newest() -> None:
     reader = OneGpu()
     async with a_live(reader) as (live, link, sampler):

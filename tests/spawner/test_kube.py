@@ -39,6 +39,8 @@ from tests.examples import many
 from tests.fakes.service import SECRET, AwayService, GpuServiceInATest
 from tests.spawner.played_cluster import KUEUE_DOWN, OVER_QUOTA
 
+pytestmark = pytest.mark.slow
+
 ONE = "mig-1g.5gb"
 NOWHERE = "http://127.0.0.1:9/services/gpu"
 PROFILES: list[dict[str, Any]] = [

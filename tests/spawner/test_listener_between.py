@@ -15,6 +15,8 @@ from hub_extensions.core.messages import Ask, Started, Stopped, TicketStatus
 from tests.fakes.service import SECRET, GpuServiceInATest
 from tests.patience import patient
 
+pytestmark = pytest.mark.slow
+
 
 class Between:
     """Passes on what it is told, remembers it, and changes the answers."""

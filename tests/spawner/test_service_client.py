@@ -22,6 +22,8 @@ from hub_extensions.core.messages import Ask, Started, Stopped, TicketStatus
 from tests.fakes.service import SECRET, GpuServiceInATest, ServiceThatIsSlow
 from tests.patience import patient
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 async def line() -> AsyncIterator[GpuServiceInATest]:

@@ -21,6 +21,8 @@ from hub_extensions.tools.backtest.replay import Replay
 from hub_extensions.tools.backtest.world import NEVER, LogSession, Running, World
 from hub_extensions.tools.cli import main
 
+pytestmark = pytest.mark.slow
+
 HEAD = "submit,duration,num_gpu,slices,user,limit\n"
 
 

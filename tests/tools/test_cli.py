@@ -42,6 +42,8 @@ from tests.fakes.kubernetes_api import NODES, PODS, ApiServerAsTold
 from tests.fakes.prometheus import PrometheusAsTold
 from tests.patience import patient
 
+pytestmark = pytest.mark.slow
+
 SECRET = "s" * 64
 TOKEN = "a-token-of-the-hub"
 

@@ -21,6 +21,8 @@ from hub_extensions.tools.cli import main
 from tests.fakes.empty_store import open_store
 from tests.fakes.prometheus import USE, PrometheusAsTold
 
+pytestmark = pytest.mark.slow
+
 MINUTE = timedelta(minutes=1)
 TODAY = datetime.now(timezone.utc).replace(second=0, microsecond=0)
 

@@ -12,6 +12,8 @@ from hub_extensions.tools.doctor import examine
 from hub_extensions.tools.doctor.accounts import findings
 from hub_extensions.tools.doctor.diagnosis import Diagnosis
 
+pytestmark = pytest.mark.slow
+
 ROOT, ADA, HUB = 0, 1000, 990
 KNOWN = {"root": ROOT, "ada": ADA, "hub": HUB}
 

@@ -13,6 +13,8 @@ from hub_extensions.hub_service.process import StoreLock
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 
+pytestmark = pytest.mark.slow
+
 
 def run(*words: str) -> Result:
     return CliRunner().invoke(main, ["store", *words], catch_exceptions=False)

@@ -34,6 +34,8 @@ from tests.fakes.kubernetes_api import (
 )
 from tests.patience import patient, soon
 
+pytestmark = pytest.mark.slow
+
 QUICK = Pace(first=0.02, longest=0.1, doubted=0.05, forbidden=0.3, page=3)
 OWN_PODS = "/api/v1/namespaces/jhub/pods"
 

@@ -16,6 +16,8 @@ from hub_extensions.adapters.service.signed_request import MAX_ANSWER_BYTES, get
 from hub_extensions.core.messages import Ask
 from hub_extensions.tools.cli import main
 
+pytestmark = pytest.mark.slow
+
 PART = b"x" * 65536
 MOST_SENT = 4 * MAX_ANSWER_BYTES
 IN_FLIGHT = MAX_ANSWER_BYTES

@@ -23,6 +23,8 @@ from hub_extensions.adapters.store.copies import (
 )
 from hub_extensions.core.usage import Minute
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=timezone.utc)
 PAGE = 4096
 

@@ -21,6 +21,8 @@ from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.engine.state.state import State
 from tests.adapters.store.filled_store import statements, tables, write_filled_store
 
+pytestmark = pytest.mark.slow
+
 START = datetime(2026, 11, 20, 9, 0, 0, 250000, tzinfo=timezone.utc)
 SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
 GIB = 2**30

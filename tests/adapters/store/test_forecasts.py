@@ -14,6 +14,8 @@ from hub_extensions.core.forecast.interval import Interval
 from hub_extensions.core.forecast.results import Given
 from hub_extensions.core.offers.offer_id import OfferId
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 11, 1, 12, tzinfo=timezone.utc)
 HOUR = timedelta(hours=1)
 SOON = (0.1, 0.55, 1.0)

@@ -23,6 +23,8 @@ from hub_extensions.core.sign_on.recheck import ProviderLink
 from hub_extensions.tools.cli import main
 from tests.adapters.store.filled_store import run_steps_to
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2026, 11, 20, 12, tzinfo=timezone.utc)
 ADA = Identity("https://login.site.example", "u-1")
 LINK = ProviderLink("s1", 1, ADA.iss, ADA.sub, "sid-1", b"\x00kept\xff", NOW)

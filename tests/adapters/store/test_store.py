@@ -34,6 +34,8 @@ from hub_extensions.core.usage import Minute, Use, UseEnd
 from hub_extensions.core.usage.measurement import Sums
 from tests.examples import many
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2027, 3, 1, 12, 0, 0, 123456, tzinfo=timezone.utc)
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)

@@ -20,6 +20,8 @@ from sqlalchemy.pool import Pool
 from hub_extensions.adapters.store import Changes, JournalRow, NoticeRow, Store, StoreUnavailable, database
 from tests.patience import patient, soon
 
+pytestmark = pytest.mark.slow
+
 NOW = datetime(2027, 3, 1, tzinfo=timezone.utc)
 
 

@@ -23,6 +23,8 @@ from hub_extensions.adapters.store.schema import METADATA
 from hub_extensions.adapters.store.schema_steps import is_known, newest
 from hub_extensions.adapters.store.schema_upgrade import COPIES, MIGRATIONS, VERSION_TABLE, copy_before, migrate
 
+pytestmark = pytest.mark.slow
+
 NEXT = '''
 """A step of tomorrow."""
 import sqlalchemy as sa

@@ -24,6 +24,8 @@ from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import Room, room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
+pytestmark = pytest.mark.slow
+
 SECOND = timedelta(seconds=1)
 NO_IMAGE = (explain("image-not-there", image="lab:1"), explain("choose-another"))
 

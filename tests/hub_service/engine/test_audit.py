@@ -22,6 +22,8 @@ from tests.fakes.machine import large, small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
 
+pytestmark = pytest.mark.slow
+
 SMALL, LARGE = OfferId("mig-1g.5gb"), OfferId("mig-2g.10gb")
 
 

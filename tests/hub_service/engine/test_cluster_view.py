@@ -15,6 +15,8 @@ from hub_extensions.hub_service.engine.line import cluster_leases
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 
+pytestmark = pytest.mark.slow
+
 LARGE = "mig-2g.10gb"
 SECOND = timedelta(seconds=1)
 LACKS = "0/1 nodes are available: 1 Insufficient nvidia.com/mig-1g.5gb."

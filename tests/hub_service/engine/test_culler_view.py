@@ -23,6 +23,8 @@ from hub_extensions.hub_service.engine.stops.server_evidence import REPORTS_LAST
 from tests.hub_service.engine.room import Room, begin_stop
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
+pytestmark = pytest.mark.slow
+
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 GIB = 2**30
 

@@ -18,6 +18,8 @@ from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 from tests.hub_service.engine.room import Hands
 from tests.hub_service.engine.stops.test_culler import OPEN, one_turn, stops_finish
 
+pytestmark = pytest.mark.slow
+
 STEP = timedelta(seconds=30)
 SHARED = "gpu.shared"
 TIME_SLICED = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "2"}

@@ -24,6 +24,8 @@ from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 from tests.hub_service.engine.room import Room
 from tests.hub_service.engine.test_followed_uses import four, lease
 
+pytestmark = pytest.mark.slow
+
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 

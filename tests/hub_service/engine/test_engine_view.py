@@ -25,6 +25,8 @@ from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
+pytestmark = pytest.mark.slow
+
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 

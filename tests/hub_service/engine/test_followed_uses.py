@@ -34,6 +34,8 @@ from tests.fakes.cluster_table import pod
 from tests.fakes.machine import large, small
 from tests.hub_service.engine.room import Room, room
 
+pytestmark = pytest.mark.slow
+
 SMALL, LARGE = "mig-1g.5gb", "mig-2g.10gb"
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 

@@ -20,6 +20,8 @@ from hub_extensions.hub_service.engine.line.local_leases import LocalLeases
 from tests.fakes.machine import small
 from tests.hub_service.engine.room import Room, room
 
+pytestmark = pytest.mark.slow
+
 SMALL = "mig-1g.5gb"
 SECOND = timedelta(seconds=1)
 ADA, BEN = "MIG-small-0", "MIG-small-1"

@@ -31,6 +31,8 @@ from tests.hub_service.engine.pod_room import SMALL, pod_room
 from tests.hub_service.engine.room import begin_stop, room
 from tests.patience import soon
 
+pytestmark = pytest.mark.slow
+
 SECOND = timedelta(seconds=1)
 ADA, BEN = ("ada", ""), ("ben", "")
 

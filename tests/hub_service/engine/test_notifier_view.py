@@ -20,6 +20,8 @@ from hub_extensions.core.offers.offer_id import OfferId
 from tests.fakes.machine import StoreThatIsFull, small
 from tests.hub_service.engine.room import Room, room
 
+pytestmark = pytest.mark.slow
+
 SECOND = timedelta(seconds=1)
 BOTH: dict[str, Any] = {
     "webhook_url": "http://127.0.0.1:9/", "smtp_host": "127.0.0.1", "mail_from": "GPUs <gpu@example.org>",

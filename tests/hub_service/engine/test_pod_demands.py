@@ -6,10 +6,14 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+import pytest
+
 from hub_extensions.core.cluster.model import ClusterView, Requirement, VolumeFacts, Volumes
 from hub_extensions.core.cluster.placement import PodDemands, Toleration
 from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
+
+pytestmark = pytest.mark.slow
 
 ON_A = PodDemands(selector=(("rack", "a"),))
 ZONE = "topology.kubernetes.io/zone"

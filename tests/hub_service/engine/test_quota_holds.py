@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from hub_extensions.core.messages import Ended, TicketStatus
 from hub_extensions.core.overview.view import Asked
 from hub_extensions.core.text.reasons import explain
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
+
+pytestmark = pytest.mark.slow
 
 
 async def refused_by_quota(r: PodRoom, state: TicketStatus) -> None:

@@ -19,6 +19,8 @@ from hub_extensions.hub_service.engine.views.queue_view import QueueView, conten
 from tests.hub_service.engine.room import Room
 from tests.hub_service.engine.test_followed_uses import LARGE, SMALL, four, lease
 
+pytestmark = pytest.mark.slow
+
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 ADA, BEN, CID, DAN = (("ada", ""), ("ben", ""), ("cid", ""), ("dan", ""))
 

@@ -16,6 +16,8 @@ from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import room
 
+pytestmark = pytest.mark.slow
+
 SECOND = timedelta(seconds=1)
 
 

@@ -21,6 +21,8 @@ from tests.hub_service.engine.pod_room import pod_room
 from tests.hub_service.engine.room import room
 from tests.hub_service.engine.test_followed_uses import SMALL, four, lease
 
+pytestmark = pytest.mark.slow
+
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
 
 

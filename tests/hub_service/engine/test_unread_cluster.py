@@ -6,12 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
+
 from hub_extensions.core.messages import Ask
 from hub_extensions.core.offers.model import OfferConfig
 from hub_extensions.core.offers.offer_id import OfferId
 from hub_extensions.hub_service.engine.engine import NONE_CAN_BE_GIVEN, UNREAD
 from tests.fakes.cluster_table import ClusterTable, node
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
+
+pytestmark = pytest.mark.slow
 
 UNKNOWN = "It is not known which GPUs are free now; once it is known, the line goes on."
 

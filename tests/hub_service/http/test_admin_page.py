@@ -29,6 +29,8 @@ from tests.fakes.engine import FULL, NOON, an_overview
 from tests.hub_service.conftest import SECRET, Running
 from tests.hub_service.http.test_pages import Outline
 
+pytestmark = pytest.mark.slow
+
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 SMALL = OfferId("mig-1g.5gb")
 ORDERS = tuple(path for path, handler in ADMIN_PAGES if issubclass(handler, Form))

@@ -12,6 +12,8 @@ from hub_extensions.hub_service.http.auth import cookie_secret
 from tests.hub_service.conftest import SECRET, Running
 from tests.patience import soon
 
+pytestmark = pytest.mark.slow
+
 COOKIE = create_signed_value(cookie_secret(SECRET), "service-gpu", "ada-token").decode()
 TOKEN = {"Authorization": "token ada-token"}
 ORDERS = [

@@ -162,6 +162,7 @@ async def test_more_than_the_most_of_a_body_is_refused_and_not_kept(attacked: Ru
     writer.close()
 
 
+@pytest.mark.slow
 async def test_who_does_not_read_the_answers_is_dropped(attacked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HEADER_SECONDS", 600.0)
     ask = f"GET {PREFIX}api/openapi.json HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ada-token\r\n\r\n"
@@ -187,6 +188,7 @@ async def test_made_up_tokens_do_not_keep_the_hub_busy_nor_a_known_server_out(at
         writer.close()
 
 
+@pytest.mark.slow
 async def test_an_idle_websocket_is_no_way_in(attacked: Running) -> None:
     upgrade = f"GET {PREFIX} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     attackers = [await send(attacked, upgrade) for _ in range(100)]

@@ -10,6 +10,8 @@ from hub_extensions.hub_service.http.api.routes import ROUTES
 from hub_extensions.hub_service.http.openapi import document, document_text
 from tests.hub_service.conftest import SECRET, Running, said
 
+pytestmark = pytest.mark.slow
+
 DOCUMENT = document()
 
 

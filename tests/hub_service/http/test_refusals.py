@@ -11,6 +11,8 @@ from tests.fakes.proxy import Proxy
 from tests.hub_service.conftest import PREFIX, Running
 from tests.kept_connections import SentRequest, ends_unannounced, failures_beside
 
+pytestmark = pytest.mark.slow
+
 UPGRADE = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13", f"Sec-WebSocket-Key: {'A' * 22}==")
 TWO = ("Content-Length: 2", "Content-Type: application/json")
 ADA = "Authorization: token ada-token"

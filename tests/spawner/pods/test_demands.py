@@ -16,6 +16,8 @@ from hub_extensions.spawner.pages.start_progress import Start
 from hub_extensions.spawner.pods import demands as of_demands
 from tests.spawner.test_kube import ONE, a_spawner, kubeconfig  # noqa: F401  (a fixture of this module, too)
 
+pytestmark = pytest.mark.slow
+
 IN_A = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
 PROFILES: list[dict[str, Any]] = [
     {"display_name": "Plain", "slug": "plain", "default": True},

@@ -20,6 +20,8 @@ from hub_extensions.tools.demo.plan import Demo, Ports
 from hub_extensions.tools.demo.proxy import DemoProxy
 from hub_extensions.tools.demo.sign_in import SignInService
 
+pytestmark = pytest.mark.slow
+
 
 def behind(folder: Path) -> DemoApps:
     return DemoApps(folder / "apps", folder / "environment", folder / "gpu-state", 6, 7, 8, 9)

@@ -24,6 +24,8 @@ from hub_extensions.core.usage import Minute
 from hub_extensions.hub_service.setup.settings import Settings
 from hub_extensions.tools.cli import main
 
+pytestmark = pytest.mark.slow
+
 NOON = datetime(2026, 11, 20, 12, 0, 0, 250000, tzinfo=timezone.utc)
 TRACE = "submit,duration,num_gpu,slices,user,limit\n0.0,600.0,1,1,u1,3600\n30.0,4000,1,7,u2,3600\n5,60,2,7,u1,\n"
 KEYED = "submit,duration,num_gpu,slices,user,limit,key\n"

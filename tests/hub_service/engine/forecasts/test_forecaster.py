@@ -31,6 +31,8 @@ from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, room
 from tests.patience import patient, soon
 
+pytestmark = pytest.mark.slow
+
 SMALL = "mig-1g.5gb"
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 Process = subprocess.Popen[bytes]

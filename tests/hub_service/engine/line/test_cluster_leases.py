@@ -20,6 +20,8 @@ from tests.fakes.cluster_table import HOME, ClusterTable, node, pod
 from tests.hub_service.engine.pod_room import SMALL, PodRoom, pod_room
 from tests.patience import soon
 
+pytestmark = pytest.mark.slow
+
 
 def one() -> ClusterTable:
     return ClusterTable(node("a", (SMALL, 1)))

@@ -34,6 +34,8 @@ from tests.hub_service.engine.room import Hands, Room, is_stopped, room, setting
 from tests.hub_service.engine.stops.test_culler import OPEN, minutes, one_turn, stops_finish
 from tests.hub_service.engine.test_followed_uses import SMALL, four, lease
 
+pytestmark = pytest.mark.slow
+
 MINUTE = timedelta(minutes=1)
 MAIL = {"smtp_host": "mail.example.org", "mail_from": "gpu@example.org", "mail_to": "{{ user }}@example.org"}
 

@@ -20,6 +20,8 @@ from tests.fakes.machine import small
 from tests.hub_service.engine.pod_room import PodRoom, pod_room
 from tests.hub_service.engine.room import Room, is_stopped, room
 
+pytestmark = pytest.mark.slow
+
 SMALL = "mig-1g.5gb"
 
 
