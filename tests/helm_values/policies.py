@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from hub_extensions.tools.helm_check.model import Release
-from hub_extensions.tools.helm_check.rules.hub import SPAWNERS
+from hub_extensions.tools.helm_check.model import SPAWNERS, Release
 from hub_extensions.tools.helm_check.rules.network import is_apart
 from hub_extensions.tools.helm_check.rules.sign_on import has_single_sign_on, provider_setting
 from hub_extensions.tools.helm_check.rules.state import DATABASE_VARIABLE, is_service_deployment

@@ -29,12 +29,9 @@ BY_SCHEMA = {"unknown-key", "wrong-type", "missing-key", "file-content", "config
 """Our rules that say what the chart's schema says."""
 NOT_TO_BE_READ = {"no-yaml", "no-mapping", "two-documents"}
 BREAKS_RENDERING = {
-    "service-no-mapping",
-    "file-ending",
     "variable-without-quotes",
     "variable-null",
     "old-group-of-the-hub",
-    "metadata-both-ways",
 }
 """The chart's schema lets it through, and then a template fails."""
 

@@ -179,7 +179,7 @@ class _FilesInOrder(click.Command):
     "before it. The code runs in a process of its own for at most 20 s; it can read the files of this machine.",
 )
 @click.option("--strict", is_flag=True, help="Exit status 1 also where something is only to be looked at.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "for_programs", is_flag=True, help="For programs.")
 def helm_check(
     files: tuple[str, ...],
     chart: Path | None,
@@ -189,13 +189,13 @@ def helm_check(
     cluster: bool,
     evaluate: bool,
     strict: bool,
-    as_json: bool,
+    for_programs: bool,
 ) -> None:
     """Say what of these values would not work, by key, and the fix. Python in them is run with --evaluate only."""
     from hub_extensions.tools.helm_check.check import (  # jsonschema takes its time to load
         CheckOptions,
+        as_json,
         check,
-        dumped,
         print_report,
     )
     from hub_extensions.tools.helm_check.helm import HelmUnusable
@@ -204,8 +204,8 @@ def helm_check(
         report = check(CheckOptions(files, manifests, chart, namespace, release, cluster, evaluate))
     except HelmUnusable as problem:
         refuse(str(problem))
-    if as_json:
-        click.echo(dumped(report, strict=strict))
+    if for_programs:
+        click.echo(as_json(report, strict=strict))
     else:
         print_report(report, console())
     sys.exit(report.status(strict=strict))

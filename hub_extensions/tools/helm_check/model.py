@@ -10,7 +10,7 @@ import ast
 import base64
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -61,6 +61,16 @@ class Change:
     trait: str
     value: Any
     before: Any
+
+    @property
+    def loses(self) -> bool:
+        """Is something of the value before not in the value after?"""
+        before, after = self.before, self.value
+        if isinstance(before, list):
+            return any(each not in after for each in before) if isinstance(after, list) else True
+        if isinstance(before, Mapping):
+            return any(name not in after for name in before) if isinstance(after, Mapping) else True
+        return before is not None
 
 
 @dataclass(frozen=True)
@@ -169,21 +179,10 @@ class Release:
         return 0
 
     @property
-    def overlays(self) -> Sequence[ValuesFile]:
-        """The files from our base on."""
-        return self.files[self.base :]
-
-    @property
     def is_ours(self) -> bool:
         """Is our spawner or our `configure(c)` in these values at all?"""
-        hub = self.tree("hub.config.JupyterHub").get("spawner_class")
-        return is_own_spawner(hub) or bool(self.own_extra_config)
-
-    @property
-    def own_extra_config(self) -> tuple[str, ...]:
-        """The keys of ``hub.extraConfig`` that call our `configure(c)`."""
-        entries = self.tree("hub.extraConfig")
-        return tuple(sorted(key for key, code in entries.items() if calls_configure(code)))
+        spawner = self.tree("hub.config.JupyterHub").get("spawner_class")
+        return is_own_spawner(spawner) or any(calls_configure(code) for _, code in self.python)
 
     @property
     def python(self) -> Sequence[tuple[Path, str]]:
@@ -234,6 +233,49 @@ def found(
             text = f"c.{change.section}.{change.trait}{text[2:]}"
     file, line = release.where(parts)
     return Finding(rule, severity, dotted(parts), text, fix, file, line)
+
+
+SPAWNERS = ("GpuKubeSpawner", "KubeSpawner", "Spawner")
+"""The sections that our spawner reads, the strongest first."""
+
+
+def spawner_keys(trait: str) -> tuple[str, ...]:
+    """The keys of a setting of the spawner, the strongest first."""
+    return tuple(f"hub.config.{section}.{trait}" for section in SPAWNERS)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A rule about one value.
+
+    Attributes:
+        keys: the first of them that is set decides.
+        is_wrong: is asked with the value.
+        text: a sentence; ``{0}`` stands for the value.
+        absent: the sentence if none of the keys is set; "" if that is right.
+    """
+
+    rule: str
+    keys: Sequence[str]
+    is_wrong: Callable[[Any], bool]
+    text: str
+    fix: str
+    severity: Severity = "problem"
+    absent: str = ""
+
+
+def check_rows(release: Release, rows: Iterable[Row]) -> Iterator[Finding]:
+    for row in rows:
+        key = next((key for key in row.keys if release.at(key) is not None), "")
+        value = release.at(key) if key else None
+        text = row.text.format(value) if key and row.is_wrong(value) else "" if key else row.absent
+        if text:
+            yield found(release, row.rule, key or row.keys[-1], text, row.fix, severity=row.severity)
+
+
+def name_of(manifest: Tree) -> str:
+    """Kind and name of a Kubernetes object."""
+    return f"{manifest.get('kind')} {(manifest.get('metadata') or {}).get('name', '?')}"
 
 
 # ------------------------------------------------------------------ trees and words

@@ -25,15 +25,12 @@ def check_offers(release: Release, known: Collection[str], resources: Collection
     """
     key = "hub.config.GpuOffers.resources"
     mapped = release.tree(key)
-    for name in mapped:
-        if name not in resources:
-            text = f"No node of this cluster has {name}."
-            fix = (
-                f"There are {listed(resources)}."
-                if resources
-                else "Its GPUs have the names that are known: leave it out."
-            )
-            yield found(release, "no-such-resource", (*key.split("."), name), text, fix, severity="look at")
+    there_are = (
+        f"There are {listed(resources)}." if resources else "Its GPUs have the names that are known: leave it out."
+    )
+    for name in set(mapped) - set(resources):
+        text = f"No node of this cluster has {name}."
+        yield found(release, "no-such-resource", (*key.split("."), name), text, there_are, severity="look at")
     for name in sorted(set(resources) - set(mapped)):
         text = f"Nodes of this cluster have GPUs as {name}, which no offer is made of."
         fix = f"Say which offer it is: {{{name}: gpu}}; or leave it to virtual machines."
@@ -41,8 +38,7 @@ def check_offers(release: Release, known: Collection[str], resources: Collection
     for key, severity in _NAMING.items():
         ids = release.at(key)
         for name in ids if isinstance(ids, (list, Mapping)) else ():
-            if name in known:
-                continue
-            path = (*key.split("."), name) if isinstance(ids, Mapping) else tuple(key.split("."))
-            text = f"No node of this cluster has {name}."
-            yield found(release, "no-such-offer", path, text, f"There are {listed(known)}.", severity=severity)
+            if name not in known:
+                path = (*key.split("."), name) if isinstance(ids, Mapping) else key
+                text = f"No node of this cluster has {name}."
+                yield found(release, "no-such-offer", path, text, f"There are {listed(known)}.", severity=severity)

@@ -27,6 +27,12 @@ LETS_IN = ("allow_all", "allowed_users", "allowed_groups", "admin_users", "admin
 _FROM_A_SECRET = (
     f"Put it into a Secret, and name that in {VARIABLE}.valueFrom.secretKeyRef, as helm-values/sign-on.yaml does."
 )
+_BOOLEANS = (
+    *("allow_all", "allow_existing_users", "any_allow_config", "auto_login", "enable_auth_state", "manage_groups"),
+    *("delete_invalid_users", "refresh_pre_spawn", "refresh_pre_stop", "request_userinfo"),
+)
+_NAMES = ("allowed_users", "allowed_groups", "admin_users", "admin_groups", "blocked_users", "synced_groups")
+_CLAIMS = ("groups_claim", "username_claim")
 
 
 def has_single_sign_on(release: Release) -> bool:
@@ -47,13 +53,15 @@ def provider_setting(release: Release, name: str) -> tuple[str, Any]:
     return f"hub.config.{CLASS}.{name}", None
 
 
-_CHOICES: Mapping[str, tuple[Any, ...]] = {"missing_groups": (None, *(each.value for each in MissingGroups))}
-_BOOLEANS = (
-    *("allow_all", "allow_existing_users", "any_allow_config", "auto_login", "enable_auth_state", "manage_groups"),
-    *("delete_invalid_users", "refresh_pre_spawn", "refresh_pre_stop", "request_userinfo"),
-)
-_NAMES = ("allowed_users", "allowed_groups", "admin_users", "admin_groups", "blocked_users", "synced_groups")
-_CLAIMS = ("groups_claim", "username_claim")
+def check_sign_on(release: Release) -> Iterator[Finding]:
+    """Every rule of this file, where people sign in at a provider."""
+    yield from check_kinds(release)
+    if has_single_sign_on(release):
+        yield from _secret(release)
+        yield from _nobody(release)
+        yield from _key(release)
+        yield from _callback(release)
+        yield from _https(release)
 
 
 def check_kinds(release: Release) -> Iterator[Finding]:
@@ -75,8 +83,9 @@ def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
         return "true or false", "Write it without quotes." if is_written else "Write true or false."
     if name in _NAMES and not isinstance(value, (list, Mapping)):
         return "a list of names", "Write [one, another]."
-    if is_ours and name in _CHOICES and value not in _CHOICES[name]:
-        named = " or ".join(repr(each) for each in _CHOICES[name] if each)
+    choices = [each.value for each in MissingGroups]
+    if is_ours and name == "missing_groups" and value not in (None, *choices):
+        named = " or ".join(map(repr, choices))
         return named, f"Write {named}, or leave it out."
     is_function = isinstance(value, Mapping) and "$object" in value
     if is_ours and name in _CLAIMS and not (isinstance(value, str) or is_function):
@@ -84,29 +93,16 @@ def _wanted(name: str, value: object, *, is_ours: bool) -> tuple[str, str]:
     return "", ""
 
 
-def check_sign_on(release: Release) -> Iterator[Finding]:
-    """Every rule of this file, where people sign in at a provider."""
-    yield from check_kinds(release)
-    if not has_single_sign_on(release):
-        return
-    yield from _secret(release)
-    yield from _nobody(release)
-    yield from _key(release)
-    yield from _callback(release)
-    yield from _https(release)
-
-
 def _secret(release: Release) -> Iterator[Finding]:
     key, written = provider_setting(release, "client_secret")
+    variable = release.variables("hub.extraEnv").get(SECRET_VARIABLE)
+    fix = f"{_FROM_A_SECRET} Have the provider make a new one."
     if written:
         text = "The client's secret stands in plain values: `helm get values` prints it to whoever may ask."
-        yield found(release, "sign-on-secret", key, text, f"{_FROM_A_SECRET} Have the provider make a new one.")
-        return
-    variable = release.variables("hub.extraEnv").get(SECRET_VARIABLE)
-    is_a_reference = isinstance(variable, Mapping) and "valueFrom" in variable
-    if variable and not is_a_reference:
+        yield found(release, "sign-on-secret", key, text, fix)
+    elif variable and not (isinstance(variable, Mapping) and "valueFrom" in variable):
         text = "The client's secret stands in plain values, as a variable's own text: `helm get values` prints it."
-        yield found(release, "sign-on-secret", VARIABLE, text, f"{_FROM_A_SECRET} Have the provider make a new one.")
+        yield found(release, "sign-on-secret", VARIABLE, text, fix)
     elif not variable and not any("client_secret" in code or SECRET_VARIABLE in code for _, code in release.python):
         text = "Nothing brings the client's secret: the hub does not start."
         yield found(release, "sign-on-secret", VARIABLE, text, _FROM_A_SECRET)
@@ -114,12 +110,11 @@ def _secret(release: Release) -> Iterator[Finding]:
 
 def _nobody(release: Release) -> Iterator[Finding]:
     """JupyterHub lets in whom a setting names, and nobody else."""
-    if any(provider_setting(release, name)[1] for name in LETS_IN):
+    is_named = any(provider_setting(release, name)[1] for name in LETS_IN)
+    if is_named or any(f".{name}" in code for _, code in release.python for name in LETS_IN):
         return
-    if any(f".{name}" in code for _, code in release.python for name in LETS_IN):
-        return
-    key, said = provider_setting(release, "allow_all")
-    how = "allow_all is false" if said is False else "allow_all is not set"
+    key, given = provider_setting(release, "allow_all")
+    how = "allow_all is false" if given is False else "allow_all is not set"
     text = f"{how}, and no setting names somebody who may come in: nobody can sign in."
     fix = f"Set allow_all to true, or one of {', '.join(LETS_IN[1:])} below hub.config.{CLASS}."
     yield found(release, "sign-on-nobody", key, text, fix)
@@ -129,7 +124,7 @@ def _key(release: Release) -> Iterator[Finding]:
     """The chart makes a key, unless values bring another or take it away."""
     given = release.at(KEYS)
     keys = given.split(";") if isinstance(given, str) else given if isinstance(given, list) else []
-    if any(not _is_key(each) for each in keys):
+    if not all(map(_is_key, keys)):
         text = f"One of its keys has not {KEY_BYTES} bytes: the hub does not start."
         fix = "Leave it out: the chart makes one and keeps it. Else write what `openssl rand -hex 32` prints."
         yield found(release, "sign-on-key", KEYS, text, fix)
@@ -141,16 +136,11 @@ def _key(release: Release) -> Iterator[Finding]:
 
 def _is_key(given: object) -> bool:
     """As JupyterHub reads one: 64 hexadecimal digits, or base64 of 32 bytes."""
-    if not isinstance(given, str):
-        return False
-    try:
-        return len(bytes.fromhex(given)) == KEY_BYTES
-    except ValueError:
-        pass
-    try:
-        return len(base64.b64decode(given, validate=True)) == KEY_BYTES
-    except ValueError:
-        return False
+    with suppress(ValueError, TypeError):
+        return len(bytes.fromhex(given)) == KEY_BYTES  # type: ignore[arg-type]
+    with suppress(ValueError, TypeError):
+        return len(base64.b64decode(given, validate=True)) == KEY_BYTES  # type: ignore[arg-type]
+    return False
 
 
 def _callback(release: Release) -> Iterator[Finding]:
@@ -173,9 +163,8 @@ def _callback(release: Release) -> Iterator[Finding]:
     hosts = public_hosts(release)
     if hosts and not any(fnmatch(host, each.lower()) for each in hosts):
         text = f"People come to {', '.join(hosts)}, and the provider sends them to {host}: cookies stay behind."
-        yield found(
-            release, "sign-on-callback", key, text, "Name the host here that people open, and tell the provider."
-        )
+        fix = "Name the host here that people open, and tell the provider."
+        yield found(release, "sign-on-callback", key, text, fix)
 
 
 def public_hosts(release: Release) -> list[str]:
@@ -190,17 +179,18 @@ def public_hosts(release: Release) -> list[str]:
 
 def _https(release: Release) -> Iterator[Finding]:
     """If TLS ends before the cluster, only an https address in the values shows it."""
-    named = (provider_setting(release, "oauth_callback_url")[1], release.at("hub.config.JupyterHub.public_url"))
+    by_ingress = release.at("ingress.enabled") is True
     ends_here = release.at("proxy.https.enabled") is True or release.at("httpRoute.enabled") is True
-    by_ingress = release.at("ingress.enabled") is True and bool(release.items("ingress.tls"))
-    if ends_here or by_ingress or any(str(each or "").startswith("https:") for each in named):
-        return
-    if named[0]:
+    is_public = str(release.at("hub.config.JupyterHub.public_url") or "").startswith("https:")
+    if provider_setting(release, "oauth_callback_url")[1]:
         return  # reported about the address itself
-    text = "Nothing here shows that people come by https: providers send nobody back to http, and cookies can be read."
-    fix = (
-        "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
-        f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
-    )
-    key = "ingress.tls" if release.at("ingress.enabled") is True else "proxy.https.enabled"
-    yield found(release, "sign-on-https", key, text, fix, severity="look at")
+    if not (ends_here or is_public or (by_ingress and release.items("ingress.tls"))):
+        text = (
+            "Nothing here shows that people come by https: providers send nobody back to http, and cookies can be read."
+        )
+        fix = (
+            "Set ingress.tls or proxy.https. Where TLS ends before the cluster, set "
+            f"hub.config.{CLASS}.oauth_callback_url to https://YOUR-HOST{release.base_url}{CALLBACK}."
+        )
+        key = "ingress.tls" if by_ingress else "proxy.https.enabled"
+        yield found(release, "sign-on-https", key, text, fix, severity="look at")
