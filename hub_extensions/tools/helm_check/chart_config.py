@@ -102,7 +102,6 @@ def base_config(values: Mapping[str, Any], *, release: str, namespace: str, toke
     Raises:
         ValueError: a value with which the hub would not start; the text names its key.
     """
-    values = copy.deepcopy(dict(values))
     c = Config()
     c.JupyterHub.spawner_class = "kubespawner.KubeSpawner"
     c.JupyterHub.hub_bind_url = "http://:8081"

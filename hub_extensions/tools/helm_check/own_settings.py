@@ -46,7 +46,7 @@ def report_own_settings(given: Any) -> list[Sentence]:
 
     ``configure`` stops at the first wrong setting, so each one is corrected in a copy until all are found.
     """
-    config = copy.deepcopy(given)
+    config = given
     found: list[Sentence] = []
     for _ in range(MOST_SETTINGS):
         try:
@@ -55,6 +55,7 @@ def report_own_settings(given: Any) -> list[Sentence]:
         except ValueError as problem:
             sentence = _as_values(str(problem))
             found.append(("own-settings", sentence))
+            config = copy.deepcopy(config)
             if not _correct(config, sentence):
                 break
         except Exception as problem:  # noqa: BLE001  values of any shape: what stops the hub is a finding

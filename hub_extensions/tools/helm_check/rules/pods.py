@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hub_extensions.core.offers.pod_request import is_gpu_resource
-from hub_extensions.tools.helm_check.model import SPAWNERS, Finding, Release, found, spawner_keys
+from hub_extensions.tools.helm_check.model import SPAWNERS, Finding, Release, find, found, spawner_keys
 
 _OF_GPU_NODES = re.compile(r"nvidia\.com/|gke-accelerator|amazonaws\.com/accelerator|\bgpu\b|\baccelerator\b")
 _GPU_MACHINE = re.compile(
@@ -313,3 +313,13 @@ def _schedulers(release: Release) -> Iterator[Finding]:
         text = "The chart's scheduler may not read DRA's claims: a server with one is never placed."
         fix = "Set it to false (helm-values/dra.yaml): the cluster's own scheduler places all servers."
         yield found(release, "scheduler-without-dra", key, text, fix)
+        return
+    ours = release.files[release.base :]
+    named = {value: file.name for file in ours if isinstance(value := find(file.values, key.split(".")), bool)}
+    if len(named) == 2:
+        text = (
+            f"{named[False]} switches the chart's scheduler off, and {named[True]} on. It knows no claims of DRA: a "
+            "server with one is never placed by it."
+        )
+        fix = f"Leave {named[True]} out where servers have claims, else {named[False]}."
+        yield found(release, "two-schedulers", key, text, fix, severity="look at")
