@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -17,7 +18,7 @@ from hub_extensions.tools.demo import DemoRefused
 from hub_extensions.tools.demo.plan import DemoOptions
 from hub_extensions.tools.demo.run import run as run_demo
 from hub_extensions.tools.doctor import examine
-from hub_extensions.tools.doctor.diagnosis import as_dict, failed
+from hub_extensions.tools.doctor.diagnosis import failed
 from hub_extensions.tools.offer_list import OffersUnavailable, offers_of_service, offers_of_this_machine, print_offers
 
 SIGNS = {"ok": "ok     ", "warning": "look at", "problem": "wrong  "}
@@ -77,7 +78,7 @@ def doctor(config: Path | None, as_json: bool) -> None:
     """Say what is wrong with this machine or a configuration, and how to put it right."""
     findings = examine(config)
     if as_json:
-        click.echo(json.dumps([as_dict(finding) for finding in findings], indent=2, ensure_ascii=False))
+        click.echo(json.dumps([asdict(finding) for finding in findings], indent=2, ensure_ascii=False))
     else:
         screen = console()
         for finding in findings:

@@ -119,7 +119,7 @@ c.JupyterHub.load_roles = [
     def buttons(self) -> Mapping[str, object]:
         """The links to the apps on the sign-in service's page, and the commands that its buttons run."""
         audit = ["gate", "audit", "--json", "--config", str(self.gate_file), "--token-file", str(self.token_file)]
-        fault = [sys.executable, "-m", "hub_extensions.tools.demo.fault", self.proxy.folder]
+        fault = [sys.executable, "-m", "hub_extensions.tools.demo.proxy", self.proxy.folder]
         return {
             "portal": f"{self.url}/",
             "board": self.board_url,

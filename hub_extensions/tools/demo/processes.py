@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,3 +76,34 @@ def marked(folder: Path) -> list[tuple[int, int]]:
         if started is not None:
             found.append((int(entry.name), started))
     return found
+
+
+@contextmanager
+def keeping(folder: Path, environment: Mapping[str, str]) -> Iterator[None]:
+    """While the block runs, another process waits to end what has this folder's mark, should this process be killed.
+
+    That process waits for the end of its input, which this process holds open as long as it lives.
+    """
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "hub_extensions.tools.demo.processes", str(folder)],
+        env=dict(environment),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        keeper.kill()
+        keeper.communicate()
+
+
+def main(folder: Path) -> None:
+    """Wait for the end of the demo, and end what is left of it."""
+    sys.stdin.read()
+    end_marked(folder, lambda text: None, "")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

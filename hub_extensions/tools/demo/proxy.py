@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -186,3 +187,17 @@ def _without_check(piece: str, kind: str, app: str) -> str:
     if number != 1:
         raise DemoRefused(f"There is no check of {app} to take out.")
     return changed
+
+
+def main(folder: str, wanted: str) -> int:
+    """Plant a fault in the proxy of a running demo, or mend it, for the buttons of its page. Return the exit status."""
+    try:
+        DemoProxy.load(Path(folder)).change(has_fault=wanted == "plant")
+    except (DemoRefused, OSError, ValueError) as problem:
+        print(problem, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -23,7 +23,6 @@ from hub_extensions.hub_service.setup.settings import write_private
 from hub_extensions.tools.demo import apps, proxy, sign_in
 from hub_extensions.tools.demo.configuration import clean_environment, configuration_of
 from hub_extensions.tools.demo.folder import locked, own_folder
-from hub_extensions.tools.demo.keeper import keeping
 from hub_extensions.tools.demo.plan import (
     ADMIN,
     WARNING,
@@ -34,7 +33,7 @@ from hub_extensions.tools.demo.plan import (
     choose_gpus,
     planned,
 )
-from hub_extensions.tools.demo.processes import end_marked
+from hub_extensions.tools.demo.processes import end_marked, keeping
 
 READY_SECONDS = 120.0
 HUB_STOP_SECONDS = 9.0

@@ -22,11 +22,6 @@ class Diagnosis:
     fix: str = ""
 
 
-def as_dict(finding: Diagnosis) -> dict[str, str]:
-    """Convert a finding for ``--json``."""
-    return {name: getattr(finding, name) for name in ("check", "state", "text", "fix")}
-
-
 def failed(findings: tuple[Diagnosis, ...]) -> bool:
     """Return whether a finding prevents the hub from working."""
     return any(finding.state == "problem" for finding in findings)

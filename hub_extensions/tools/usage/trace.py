@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -17,7 +19,6 @@ from hub_extensions.core.messages import UsageRecord
 from hub_extensions.core.offers.offer_id import CPU, OfferId
 from hub_extensions.core.usage import UseEnd
 from hub_extensions.core.usage.course import CHOICE_LENGTH
-from hub_extensions.tools.usage.repeats import Repeats, counted_repeats
 from hub_extensions.tools.usage.rows import (
     MOST_BYTES,
     MOST_DEVICES,
@@ -38,6 +39,7 @@ _NUMBERS = (
     "memory_measured",
 )  # fmt: skip
 _COUNTS = {"peak_memory_bytes": MOST_BYTES, "keeps": MOST_DEVICES, "warnings": MOST_DEVICES}
+CACHE_KIB = 4096  # memory of the temporary database of `Repeats`
 _ENDS = {end.value for end in UseEnd}
 
 
@@ -182,6 +184,39 @@ def _slices(row: ImportRow) -> int:
     if "key" in row.values:
         return WHOLE  # an export of ours
     raise row.bad("slices", "of how many a GPU has? Say it with --slices-per-gpu 7, or in the .json beside the file.")
+
+
+class Repeats:
+    """Counts equal rows of a file in a temporary SQLite file, so that memory does not grow with the file.
+
+    Create it with `counted_repeats`.
+    """
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def number(self, row: bytes) -> int:
+        """Return how often this row has occurred so far: 1 for the first time, 2 for the second."""
+        found = self._database.execute("SELECT times FROM seen WHERE row = ?", (row,)).fetchone()
+        times: int = 1 if found is None else found[0] + 1
+        self._database.execute("INSERT OR REPLACE INTO seen VALUES (?, ?)", (row, times))
+        return times
+
+
+@contextmanager
+def counted_repeats() -> Iterator[Repeats]:
+    """Provide a counter for one file while the block runs. Raises OSError if the disk for temporary files is full."""
+    database = sqlite3.connect("", isolation_level=None)  # "" makes a temporary database of its own, on disk
+    try:
+        database.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        database.execute("PRAGMA journal_mode = OFF")
+        database.execute("CREATE TABLE seen (row BLOB PRIMARY KEY, times INTEGER NOT NULL) WITHOUT ROWID")
+        database.execute("BEGIN")
+        yield Repeats(database)
+    except sqlite3.OperationalError as problem:
+        raise OSError(f"temporary files: {problem}") from problem
+    finally:
+        database.close()
 
 
 def _content_key(line: str, repeats: Repeats) -> str:
