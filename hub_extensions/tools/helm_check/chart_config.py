@@ -16,28 +16,15 @@ from traitlets.config import Config
 from hub_extensions.tools.helm_check.model import find, kind_of
 
 CHART_NAME = "jupyterhub"
-HUB = (
-    *("concurrent_spawn_limit", "active_server_limit", "base_url", "allow_named_servers"),
-    *("named_server_limit_per_user", "redirect_to_server", "shutdown_on_logout", "template_paths", "template_vars"),
-)
+HUB = ("concurrent_spawn_limit", "active_server_limit", "base_url", "shutdown_on_logout", "template_paths")
 """Settings of ``c.JupyterHub``, which are keys of ``hub`` in camel case."""
 
-PODS = (
-    *("pod_name_template", "start_timeout", "extra_labels", "extra_annotations", "uid", "fs_gid", "node_selector"),
-    *("lifecycle_hooks", "init_containers", "extra_containers", "profile_list", "extra_pod_config"),
-)
+PODS = ("extra_labels", "extra_annotations", "node_selector", "init_containers", "profile_list", "extra_pod_config")
 """Settings of ``c.KubeSpawner``, which are keys of ``singleuser`` in camel case."""
 
 OTHERS = {
+    "hub.templateVars": "JupyterHub.template_vars",
     "hub.consecutiveFailureLimit": "Spawner.consecutive_failure_limit",
-    "singleuser.defaultUrl": "Spawner.default_url",
-    "singleuser.cmd": "Spawner.cmd",
-    "singleuser.image.pullPolicy": "KubeSpawner.image_pull_policy",
-    "singleuser.serviceAccountName": "KubeSpawner.service_account",
-    "singleuser.memory.limit": "KubeSpawner.mem_limit",
-    "singleuser.memory.guarantee": "KubeSpawner.mem_guarantee",
-    "singleuser.cpu.limit": "KubeSpawner.cpu_limit",
-    "singleuser.cpu.guarantee": "KubeSpawner.cpu_guarantee",
     "singleuser.extraResource.limits": "KubeSpawner.extra_resource_limits",
     "singleuser.extraResource.guarantees": "KubeSpawner.extra_resource_guarantees",
     "singleuser.extraEnv": "KubeSpawner.environment",

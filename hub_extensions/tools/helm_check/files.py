@@ -74,9 +74,9 @@ def check_placeholders(release: Release) -> Iterator[Finding]:
             is_code = path[1:2] in (("extraConfig",), ("extraFiles",))  # text of the admin's own
             if not is_code and PLACEHOLDER.search(str(value)) and release.where(path)[0] == file.name:
                 named.setdefault(file.name, []).append(path)
-    for file, paths in named.items():
+    for name, paths in named.items():
         keys = _few(map(dotted, paths))
-        text = f"{file} still has names of hosts that stand for yours ({keys})."
+        text = f"{name} still has names of hosts that stand for yours ({keys})."
         fix = "Write your own names there, or in a later file."
         yield found(release, "placeholder", paths[0], text, fix, severity="look at")
 

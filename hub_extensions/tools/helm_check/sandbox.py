@@ -40,21 +40,14 @@ GIVING = {"STORE_SUBSCR", "BUILD_MAP", "BUILD_CONST_KEY_MAP"}
 def leave_network() -> bool:
     """Move this process into a network namespace of its own; return whether the kernel allowed it."""
     user, group = os.getuid(), os.getgid()
-    try:
-        unshare = ctypes.CDLL(None, use_errno=True).unshare
-        if unshare(NEW_USER | NEW_NETWORK) == 0:
-            Path("/proc/self/setgroups").write_text("deny")
-            Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-            Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-            return True
+    unshare = ctypes.CDLL(None, use_errno=True).unshare
+    if unshare(NEW_USER | NEW_NETWORK) != 0:
         return bool(unshare(NEW_NETWORK) == 0)
-    except (OSError, AttributeError):
-        return os.path.exists("/proc/self/ns/net") and not _has_other_interfaces()
-
-
-def _has_other_interfaces() -> bool:
-    lines = Path("/proc/self/net/dev").read_text().splitlines()[2:]
-    return any(line.split(":")[0].strip() != "lo" for line in lines)
+    with suppress(OSError):  # without the maps the code runs as nobody
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    return True
 
 
 def limit(memory_bytes: int, seconds: int) -> None:
@@ -67,50 +60,39 @@ def limit(memory_bytes: int, seconds: int) -> None:
 # ------------------------------------------------------------------ stand-ins
 
 
-class _AnyClass(type):
+class _LooseClass(type):
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return Loose()
 
 
-class Loose(metaclass=_AnyClass):
-    """Stands for an object that is not there: every attribute, call and item is another one."""
+class Loose(metaclass=_LooseClass):
+    """Stands for an object that is not there: every attribute, call and item is another one, and it is false."""
 
     def __init__(self, *_: Any, **attributes: Any) -> None:
         self.__dict__.update(attributes)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return Loose()
+        return getattr(Loose, name)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         return Loose()
 
-    def __getitem__(self, _: Any) -> Any:
-        return Loose()
-
-    def __setitem__(self, _: Any, __: Any) -> None:
-        pass
-
     def __iter__(self) -> Iterator[Any]:
         return iter(())
 
-    def __contains__(self, _: Any) -> bool:
-        return False
-
     def __bool__(self) -> bool:
         return False
-
-    def __await__(self) -> Iterator[Any]:
-        return iter(())
 
     async def __aenter__(self) -> Any:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
         pass
+
+    __getitem__ = __setitem__ = __call__
+    __await__ = __iter__
 
 
 class _MissingModule(types.ModuleType):
@@ -119,7 +101,7 @@ class _MissingModule(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        return _AnyClass(name, (Loose,), {"__module__": self.__name__})
+        return _LooseClass(name, (Loose,), {"__module__": self.__name__})
 
 
 class MissingModules:
@@ -199,37 +181,31 @@ class _Always(dict[str, Any]):
         super().__init__({answer: answer})
         self.answer = answer
 
-    def __missing__(self, _: str) -> str:
-        return self.answer
-
     def get(self, _: str, __: Any = None) -> Any:
         return self.answer
 
     def __contains__(self, _: object) -> bool:
         return True
 
+    __missing__ = get
+
 
 class _Group(str):
     """A group, as the hub's object and as a name."""
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        return str(self)
+    name = property(str)
 
 
 def fake_spawner(settings: Mapping[str, Any], answer: str | None) -> Any:
     groups = [] if answer is None else [_Group(answer)]
     user = Loose(name=answer or "ada", escaped_name="ada", groups=groups, admin=answer is not None)
-    empty: dict[str, Any] = {
-        name: {}
-        for name in (
-            *("extra_resource_limits", "extra_resource_guarantees", "environment", "extra_pod_config"),
-            *("extra_container_config", "node_selector", "extra_labels", "extra_annotations"),
-        )
-    }
-    empty |= {name: [] for name in ("tolerations", "volumes", "volume_mounts", "profile_list", "init_containers")}
+    mappings = (
+        *("extra_resource_limits", "extra_resource_guarantees", "environment", "extra_pod_config"),
+        *("extra_container_config", "node_selector", "extra_labels", "extra_annotations"),
+    )
+    lists = ("tolerations", "volumes", "volume_mounts", "profile_list", "init_containers")
+    empty: dict[str, Any] = {**{name: {} for name in mappings}, **{name: [] for name in lists}}
     kept = {name: value for name, value in settings.items() if name not in HOOKS and not name.startswith("extra_")}
     chosen: dict[str, Any] = {} if answer is None else _Always(answer)
     log = logging.getLogger("sandbox")
@@ -237,19 +213,10 @@ def fake_spawner(settings: Mapping[str, Any], answer: str | None) -> Any:
 
 
 def fake_pod() -> Any:
-    def container(name: str) -> Any:
-        resources = Loose(limits={}, requests={})
-        return Loose(name=name, image="image", env=[], volume_mounts=[], resources=resources, args=[], command=[])
-
-    spec = Loose(
-        containers=[container("notebook")],
-        init_containers=[],
-        volumes=[],
-        tolerations=[],
-        node_selector={},
-        resource_claims=[],
-        image_pull_secrets=[],
-    )
+    resources = Loose(limits={}, requests={})
+    notebook = Loose(name="notebook", image="image", env=[], volume_mounts=[], resources=resources, args=[], command=[])
+    lists = ("init_containers", "volumes", "tolerations", "resource_claims", "image_pull_secrets")
+    spec = Loose(containers=[notebook], node_selector={}, **{name: [] for name in lists})
     return Loose(spec=spec, metadata=Loose(name="jupyter-ada", labels={}, annotations={}))
 
 
@@ -312,21 +279,17 @@ def stores_items(function: Any) -> bool:
     return any(step.opname in GIVING or step.argval in ("setdefault", "update", "dict") for step in steps)
 
 
-def _late(*_: Any) -> None:
-    raise TimeoutError
-
-
 def call(function: Any, *arguments: Any) -> Any:
-    """Call a hook, and wait for it if it is a coroutine."""
-    signal.signal(signal.SIGALRM, _late)
+    """Call a hook, and wait for it if it is a coroutine; a hook that takes too long ends with an exception."""
+
+    async def result() -> Any:
+        answer = function(*arguments)
+        return await answer if inspect.isawaitable(answer) else answer
+
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.alarm(HOOK_SECONDS)
     try:
-        answer = function(*arguments)
-
-        async def wait(awaited: Any) -> Any:
-            return await awaited
-
-        return asyncio.run(wait(answer)) if inspect.isawaitable(answer) else answer
+        return asyncio.run(result())
     finally:
         signal.alarm(0)
 

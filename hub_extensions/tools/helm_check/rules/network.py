@@ -28,7 +28,6 @@ API, PROVIDER = "the API server", "the provider where people sign in"
 
 def check_network(release: Release) -> Iterator[Finding]:
     if release.is_ours:
-        yield from _malformed(release)
         yield from _way_to_service(release)
         yield from _switched_off(release)
         yield from _way_of_servers(release)
@@ -117,33 +116,6 @@ def _ways_in(release: Release, section: str) -> list[Any]:
 
 
 # ------------------------------------------------------------------ rules
-
-
-def _malformed(release: Release) -> Iterator[Finding]:
-    """Entries that are not rules: the cluster refuses them, or they open too much."""
-    for section in (HUB, PROXY, "singleuser.networkPolicy"):
-        for direction, peers in (("ingress", "from"), ("egress", "to")):
-            for at, rule in enumerate(release.items(f"{section}.{direction}")):
-                if not _is_rule(rule, peers):
-                    text = f"Its entry {at + 1} is no rule of a NetworkPolicy"
-                    text += ": the cluster refuses it, or it opens too much."
-                    fix = "A rule has from (or to) and ports, each a list, as in a Kubernetes NetworkPolicy."
-                    yield found(release, "network-rule", f"{section}.{direction}", text, fix)
-                    break
-        key = f"{section}.allowedIngressPorts"
-        if any(isinstance(port, bool) or not isinstance(port, (int, str)) for port in release.items(key)):
-            text = "It holds something that is no port: numbers and names are."
-            yield found(release, "network-rule", key, text, "Write for example [http, 8081].")
-
-
-def _is_rule(rule: Any, peers: str) -> bool:
-    parts = {peers: {"podSelector", "namespaceSelector", "ipBlock"}, "ports": {"port", "protocol", "endPort"}}
-    return (
-        isinstance(rule, Mapping)
-        and set(rule) <= set(parts)
-        and all(isinstance(items or [], list) for items in rule.values())
-        and all(isinstance(one, Mapping) and set(one) <= parts[part] for part in rule for one in rule[part] or ())
-    )
 
 
 def _way_to_service(release: Release) -> Iterator[Finding]:
