@@ -11,7 +11,7 @@ from hub_extensions.configuration import apply, dry_run
 from hub_extensions.core.offers.pod_request import is_gpu_resource
 from hub_extensions.core.sign_on.provider_settings import SECTIONS
 from hub_extensions.hub_service.setup.settings import SERVICE_NAME
-from hub_extensions.spawner.config.spawner_classes import load_own_class
+from hub_extensions.spawner.config.spawner_classes import FORM_SETTINGS, load_own_class
 
 __all__ = ["apply", "dry_run", "is_gpu_resource", "key_of", "load_own_class", "report_own_settings"]
 
@@ -25,6 +25,7 @@ COVERED_BY_RULES = (
     "your role",
     "the name of this machine",
     "has a url: the hub's proxy",
+    *FORM_SETTINGS.values(),
 )
 """Notes of ``configure`` that a rule reports better, or that are about the machine on which the check runs."""
 

@@ -222,6 +222,11 @@ def test_a_setting_of_ours_that_code_gets_wrong_is_reported_about_the_code(tmp_p
     assert len(report.findings) == 2
 
 
+def test_another_form_that_code_sets_is_reported_once(tmp_path: Path) -> None:
+    report = checked(tmp_path, {"hub": {"extraConfig": {"10": "c.KubeSpawner.options_form = '<b/>'\n"}}})
+    assert [each.rule for each in report.findings] == ["own-form"]
+
+
 @pytest.mark.parametrize("left_out", ["files/hub/z2jh.py", "files/hub/jupyterhub_config.py"])
 def test_a_chart_without_its_configuration_is_refused(left_out: str, tmp_path: Path) -> None:
     from hub_extensions.tools.helm_check.helm import HelmUnusable, read_hub_files

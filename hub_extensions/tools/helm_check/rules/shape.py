@@ -7,6 +7,7 @@ password.
 from __future__ import annotations
 
 import functools
+import json
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -110,38 +111,35 @@ def _misfit(release: Release, error: ValidationError, path: Path) -> Iterator[Fi
 
 def wrong_kind(error: ValidationError) -> str:
     """A sentence about a wrong value."""
-    value, wanted = error.instance, error.validator_value
+    value, wanted, types = error.instance, error.validator_value, _types(error)
     at = error.absolute_path[-1] if error.absolute_path else ""
     it = f"Its entry {at + 1} is" if isinstance(at, int) else "It is"
+    # what stands where a text or more belongs may be a password
+    shown = _shown(value) if set(types) <= {"integer", "number", "boolean", "null"} else kind_of(value)
     if error.validator == "enum":
         choices = ", ".join("null" if choice is None else repr(choice) for choice in wanted)
-        return f"{it} {_shown(value)}, which is none of {choices}."
+        return f"{it} {shown}, which is none of {choices}."
     if error.validator == "minimum":
         return f"{it} {value}, where the chart wants at least {wanted:g}."
-    plain = set(_types(error)) <= {"integer", "number", "boolean", "null"}
-    what = _shown(value) if plain else kind_of(value)  # what stands where a text or more belongs may be a password
-    return f"{it} {what}, where the chart wants {' or '.join(KINDS[kind] for kind in _types(error))}."
+    return f"{it} {shown}, where the chart wants {' or '.join(KINDS[kind] for kind in types)}."
 
 
-def _types(error: ValidationError) -> Sequence[str]:
+def _types(error: ValidationError) -> list[str]:
     kinds = error.schema.get("type", [])
     return [kinds] if isinstance(kinds, str) else kinds
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, Mapping):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
+    if value is None or isinstance(value, (bool, Mapping, list)):
+        return json.dumps(value) if value is None or isinstance(value, bool) else kind_of(value)
     return f"the text {value!r}" if isinstance(value, str) else f"the number {value}"
 
 
 def _how(error: ValidationError) -> str:
     value, types = error.instance, _types(error)
-    if isinstance(value, str) and {"integer", "number", "boolean"} & set(types):
-        return "Write it without quotes." if _reads_as_plain(value) else f"Write {_wanted(types)}."
+    is_written = isinstance(value, str) and re.fullmatch(r"-?\d+(\.\d+)?|true|false", value, re.IGNORECASE)
+    if is_written and {"integer", "number", "boolean"} & set(types):
+        return "Write it without quotes."
     if isinstance(value, (bool, int, float)) and "string" in types:
         return "Put it into quotes."
     if error.validator == "enum":
@@ -151,15 +149,7 @@ def _how(error: ValidationError) -> str:
         return "Write a list: each entry on a line that begins with a dash."
     if value is None:
         return "Leave the key out to have the chart's own value; null takes it away."
-    return f"Write {_wanted(types)}."
-
-
-def _wanted(types: Sequence[str]) -> str:
-    return " or ".join(KINDS[kind] for kind in types if kind != "null")
-
-
-def _reads_as_plain(text: str) -> bool:
-    return bool(re.fullmatch(r"-?\d+(\.\d+)?|true|false", text, re.IGNORECASE))
+    return f"Write {' or '.join(KINDS[kind] for kind in types if kind != 'null')}."
 
 
 # ------------------------------------------------------------------ what has to be there
