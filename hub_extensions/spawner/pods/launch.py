@@ -138,7 +138,9 @@ class Launch:
         if pod is None and not self.uid:
             state = self._ending_last_pod(self.spawner.gpu_pod_being_ended())
         if pod is not None:
-            self._seen(pod)
+            self.uid = pod["metadata"]["uid"]
+            if self.claim is None:
+                self.claim = self.spawner.gpu_report_made(self.start)
             state = self._with_silent_machine(pod, self._with_queue_reason(self._state(pod)))
         elif self.uid and known:
             state = self._state(None)
@@ -181,11 +183,6 @@ class Launch:
             return False
         self._gone_since = now if self._gone_since is None else self._gone_since
         return now - self._gone_since < GONE_SECONDS
-
-    def _seen(self, pod: Mapping[str, Any]) -> None:
-        self.uid = pod["metadata"]["uid"]
-        if self.claim is None:
-            self.claim = self.spawner.gpu_report_made(self.start)
 
     def _state(self, pod: Mapping[str, Any] | None, outside_after: timedelta | None = None) -> PodState:
         return pod_state(

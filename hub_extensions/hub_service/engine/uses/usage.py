@@ -90,8 +90,11 @@ class _Following:
             self._lease(lease)
         again = {(facts.user, facts.server) for facts in self.changes.facts}
         for server in self.changes.gone_facts:
-            if server not in again:
-                self._server_gone(server)
+            known = self.state.facts.get(server)
+            if server in again or known is None or known.lease is not None:
+                continue
+            if (cpu := self._cpu_use(server)) is not None:
+                self._over(cpu, self._end_here(server))
 
     def _use(self, key: str) -> Use | None:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
@@ -130,7 +133,9 @@ class _Following:
             use = usage.adopted(lease.id, lease.user, lease.server, lease, self.moment, behind)
         use = self._placed(use, lease)
         if lease.ready_at is not None and use.ready_at is None:
-            use = usage.ready(use, self.moment, self._lifetime(lease))
+            policy = self.state.policy_of(lease.user, lease.offer)
+            lifetime = policy.lifetime if policy.enabled and not policy.never else None
+            use = usage.ready(use, self.moment, lifetime)
         was = before.state if before is not None else None
         if lease.state in (LeaseState.ENDING, LeaseState.ENDED) and was is not LeaseState.ENDING:
             use = usage.ending(use, self._end_of(lease, was))
@@ -155,12 +160,6 @@ class _Following:
         use = self._use(facts.lease) if facts.lease is not None else cpu
         if use is not None and (noted := usage.count_keeps_and_warnings(use, before, facts)) is not use:
             self.uses[use.key] = noted
-
-    def _server_gone(self, server: ServerKey) -> None:
-        facts = self.state.facts.get(server)
-        cpu = self._cpu_use(server)
-        if facts is not None and facts.lease is None and cpu is not None:
-            self._over(cpu, self._end_here(server))
 
     def _end_of(self, lease: Lease, was: LeaseState | None) -> UseEnd:
         row = next((row for row in self.changes.tickets if row.ticket.id == lease.ticket), None)
@@ -200,10 +199,6 @@ class _Following:
         offer = self.state.offer(use.offer) if use.offer != CPU else None
         kind = device.product if device else offer.product if offer else ""
         return use if not kind or use.device_class == kind else replace(use, device_class=kind)
-
-    def _lifetime(self, lease: Lease) -> timedelta | None:
-        policy = self.state.policy_of(lease.user, lease.offer)
-        return policy.lifetime if policy.enabled and not policy.never else None
 
 
 @dataclass
