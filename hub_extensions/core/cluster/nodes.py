@@ -35,7 +35,9 @@ MIG_RESOURCE = "nvidia.com/mig-"
 PASSING_TAINTS = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of temporary taints that the cluster sets itself: cordoned, not ready, under pressure, not initialized."""
 SHARED = ".shared"
-MIG_STATE = "nvidia.com/mig.config.state"
+MIG_STATE, MIG_CONFIG = "nvidia.com/mig.config.state", "nvidia.com/mig.config"
+"""Labels of the MIG manager: what became of the layout, and the layout that an administrator wants."""
+NO_MIG = "all-disabled"
 NODE_SILENT, NOT_READY = explain("node-silent"), explain("node-not-ready")
 
 GKE_ACCELERATOR = "cloud.google.com/gke-accelerator"
@@ -245,6 +247,10 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
     """
     why, unknown = reason_not_for_all(node, config)
     left_out = [LeftOut(f"node {node.name}", why.message, why)] if why else []
+    wanted = node.labels.get(MIG_CONFIG) or NO_MIG
+    if wanted != NO_MIG and not node.labels.get(MIG_STATE):
+        remark = explain("node-cut-unheard", name=MIG_CONFIG, wanted=wanted, label=MIG_STATE)
+        left_out.append(LeftOut(f"the layout of node {node.name}", remark.message, remark))
     parts = []
     for found in _kinds_of(node, config.resources):
         if isinstance(found, LeftOut):
@@ -283,9 +289,15 @@ def reason_not_for_all(node: NodeFacts, config: ClusterConfig) -> tuple[Reason |
 
 def reason_for_none(node: NodeFacts) -> tuple[Reason | None, bool]:
     """Return why no server at all can use a node now, None if some can, and whether its devices are unknown."""
-    state = node.labels.get(MIG_STATE, "success")
-    if state != "success":
+    state = node.labels.get(MIG_STATE, "")
+    if state == "failed":
+        return explain(
+            "node-cut-failed", label=MIG_STATE, wanted=node.labels.get(MIG_CONFIG, "?"), name=MIG_CONFIG
+        ), False
+    if state in ("pending", "rebooting"):
         return explain("node-cut-anew", label=MIG_STATE, state=state), True
+    if state not in ("success", ""):
+        return explain("node-cut-state", label=MIG_STATE, state=state), True
     if node.ready is None:
         return NODE_SILENT, False
     if not node.ready:

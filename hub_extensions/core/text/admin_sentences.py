@@ -24,6 +24,18 @@ TO_ADMINS: Mapping[str, Text] = {
     "node-not-ready": "it is not ready",
     "node-cordoned": "it is cordoned: nothing new is placed there",
     "node-cut-anew": "its GPUs are being cut anew ({label} is {state}): not known what it has",
+    "node-cut-failed": (
+        "its GPUs could not be cut as {wanted} ({label} is failed), so none is offered. The log of nvidia-mig-manager "
+        "on this node says why: repair that, then set {name} again, to a layout that its configuration has"
+    ),
+    "node-cut-state": (
+        "{label} is {state}, and not pending, rebooting, failed or success: not known what it has. Look at the log of "
+        "nvidia-mig-manager on this node"
+    ),
+    "node-cut-unheard": (
+        "{name} is {wanted}, and no {label} says whether its GPUs were cut so: they are counted as the device plugin "
+        "lists them. Where no nvidia-mig-manager runs, take the label away"
+    ),
     "node-unlabelled": "its label {label} is gone (GPU Feature Discovery writes it): not known what it has",
     "node-selector": "the servers' node selector wants {label}",
     "node-taint": "the servers do not tolerate its taint {taint}",

@@ -293,12 +293,41 @@ def test_a_node_that_the_servers_node_selector_does_not_mean_is_left_out() -> No
     assert "wants pool=jupyter" in reasons(found)["node b"]
 
 
-@pytest.mark.parametrize("state", ["pending", "failed", "rebooting"])
+@pytest.mark.parametrize("state", ["pending", "rebooting", "halted", "Success"])
 def test_a_node_that_is_being_cut_anew_is_not_known(state: str) -> None:
     found = survey(node("a", ("mig-1g.5gb", 7), labels={"nvidia.com/mig.config.state": state}))
     only = found.pools["mig-1g.5gb"]
     assert (only.unknown, only.total, only.free) == (True, 0, 0)
-    assert state in reasons(found)["node a"]
+    assert f"nvidia.com/mig.config.state is {state}" in reasons(found)["node a"]
+
+
+@pytest.mark.parametrize(("labels", "wanted"), [({"nvidia.com/mig.config": "all-1g.5gb"}, "all-1g.5gb"), ({}, "?")])
+def test_a_node_whose_layout_failed_has_none_and_says_so(labels: dict[str, str], wanted: str) -> None:
+    found = survey(node("a", ("mig-1g.5gb", 7), labels={"nvidia.com/mig.config.state": "failed", **labels}))
+    only = found.pools["mig-1g.5gb"]
+    assert (only.unknown, only.total, only.free) == (False, 0, 0)
+    text = reasons(found)["node a"]
+    assert f"could not be cut as {wanted} (nvidia.com/mig.config.state is failed)" in text
+    assert "nvidia-mig-manager" in text and "set nvidia.com/mig.config again" in text
+
+
+@pytest.mark.parametrize(
+    ("labels", "remarked"),
+    [
+        ({"nvidia.com/mig.config": "all-1g.5gb"}, True),
+        ({"nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/mig.config.state": ""}, True),
+        ({"nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/mig.config.state": "success"}, False),
+        ({"nvidia.com/mig.config": "all-disabled"}, False),
+        ({"nvidia.com/mig.config": ""}, False),
+        ({}, False),
+    ],
+)
+def test_a_layout_of_which_no_manager_says_whether_it_is_there_is_counted_and_remarked(
+    labels: dict[str, str], remarked: bool
+) -> None:
+    found = survey(node("a", ("mig-1g.5gb", 7), labels=labels))
+    assert (found.pools["mig-1g.5gb"].unknown, found.pools["mig-1g.5gb"].free) == (False, 7)
+    assert ("no nvidia.com/mig.config.state says" in reasons(found).get("the layout of node a", "")) is remarked
 
 
 def test_a_node_whose_layout_succeeded_is_known() -> None:
