@@ -1,5 +1,5 @@
-  // ------------------------------------------------------------ what the card shows; a part of gpu_waiting.js
-  // Leaving is asked: the words are of a place in line, or of a start.
+  // ------------------------------------------------------------ the content of the card; a part of gpu_waiting.js
+  // Ask before leaving, with the text for a place in line or for a start.
   function asks(inLine, place) {
     if (!el("gpu-leave-ask")) { return; }
     el("gpu-leave-ask").hidden = false;
@@ -17,7 +17,7 @@
     var key = list.map(function (item) { return item.offer + " " + item.when; }).join("\n");
     if (box.dataset.key === key) { return; }
     box.dataset.key = key;
-    // one that stays is the same button: it keeps the focus, and a press that has begun
+    // a button that stays is not replaced, so that it keeps the focus and a press in progress
     var there = Array.prototype.slice.call(box.children), buttons = list.map(function (item) {
       var button = there.filter(function (each) { return each.dataset.offer === item.offer; })[0] || alternative(item);
       button.textContent = item.now ? t("Take %1: now", item.title) : t("Take %1: %2", item.title, item.when);
@@ -49,13 +49,13 @@
     el("gpu-steps").hidden = el("gpu-bar").hidden = true;
     startedAt = null;
   }
-  // The headline says the place, large; once.
+  // Show the place in line as the headline, once.
   function inLine(headline, place) {
     var at = place ? headline.indexOf(place) : -1;
     if (at < 0) { el("gpu-headline").textContent = headline; return; }
     el("gpu-headline").replaceChildren(headline.slice(0, at), dot("gpu-place", place, "span"), headline.slice(at + place.length));
   }
-  // A text whose words with a sentence (gpu_words.html) are buttons for it.
+  // A text in which explained terms (gpu_words.html) are buttons.
   function explain(id, text) {
     var box = el(id);
     if (box.textContent === text) { return; }
@@ -101,7 +101,7 @@
   function count() {
     if (startedAt === null) { return; }
     var gone = Math.max(0, Math.round((Date.now() - startedAt) / 1000));
-    // full when it takes longer than usual: nobody knows how much
+    // full if it takes longer than usual, because the remaining time is unknown
     el("gpu-bar").firstElementChild.style.width = usual ? Math.min(100, 100 * gone / usual) + "%" : "";
     var often = usual && seconds(Math.round(usual)), late = usual && gone > usual;
     el("gpu-gone").textContent = "(" + (late ? t("%1, longer than usual: usually %2", seconds(gone), often) : usual ? t("%1, usually %2", seconds(gone), often) : seconds(gone)) + ")";

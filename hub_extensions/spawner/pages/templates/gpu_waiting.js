@@ -1,6 +1,6 @@
 (function () {
   "use strict";
-  // Follows one start: its place in line, its end, and a hub that is restarted meanwhile. Says, and never decides.
+  // Shows the progress of one start: place in line, result, and a restart of the hub. It displays and decides nothing.
   var page = document.getElementById("gpu-waiting");
   if (!page) { return; }
   var RETRY_SECONDS = 3, STOP_TRIES = 20, LOST_SECONDS = 180, GONE_TRIES = 3, WATCH_SECONDS = 12;
@@ -12,18 +12,18 @@
   var hub = (window.jhdata || {}).base_url || "/hub/";
   var xsrf = (window.jhdata || {}).xsrf_token || "";
   var owner = page.dataset.owner, server = page.dataset.server;
-  // A page about a server that does not run may stand at any address: the start is looked for at its own.
+  // The page about a stopped server can have any address, so the start is queried at its own.
   var here = location.pathname.indexOf(hub + "spawn-pending/") === 0 ? location.href
     : new URL(page.dataset.here + "?next=" + encodeURIComponent(location.pathname + location.search), location.href).href;
   var source = null, began = null, joined = false, lastPlace = null, lastHistory = "", happened = 0, startedAt = null, startSaid = null, lateSince = null, usual = null, outage = false, leaving = false, missed = null, over = false, waitedInLine = false;
 
   function el(id) { return document.getElementById(id); }
-  // A text of this page in the language it was made in, with its parts put in for %1 and %2.
+  // A text in the language of this page, with %1 and %2 replaced.
   function t(text) {
     var parts = arguments;
     return (WORDS[text] || text).replace(/%(\d)/g, function (found, place) { return place in parts ? parts[place] : found; });
   }
-  // What the hub says, with its texts in the language of this page.
+  // An event of the hub, with its texts in the language of this page.
   function inWords(event) {
     return event.gpu && Object.assign({ message: event.message }, event.gpu, (event.gpu.said || {})[LANGUAGE]);
   }
@@ -69,13 +69,13 @@
       });
     });
   }
-  // A proxy without its hub answers for it: 503, or 404 as long as a hub that starts has not told it of itself.
+  // If the hub is away its proxy answers: 503, or 404 until a starting hub has registered its routes.
   function needHub(answer) {
     var hubs = answer.ok || (answer.status < 502 && answer.headers.has("X-JupyterHub-Version"));
     if (!hubs && answer.type !== "opaqueredirect") { throw new Error("away"); }
   }
   function pause(seconds) { return new Promise(function (done) { setTimeout(done, 1000 * seconds); }); }
-  // A redirect is for the window to follow: a user's server lets no script in, and would send it around in circles.
+  // Do not follow redirects in a script: a user's server refuses it and would redirect endlessly. The window follows them.
   function look() {
     return fetch(here, { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store", redirect: "manual" });
   }
@@ -83,7 +83,7 @@
     return fetch(hub + "api/users/" + encodeURIComponent(owner),
       { credentials: "same-origin", headers: { "X-XSRFToken": xsrf }, cache: "no-store" });
   }
-  // A busy hub gives a cancel one second and answers 500 after it, though the start may have ended: look, then ask again.
+  // A busy hub answers a cancel with 500 after one second, though the start may have ended: check, then retry.
   function giveUp(tries) {
     return call("DELETE", server).catch(function (error) {
       if (!(error.status >= 500) || tries <= 0) { throw error; }
@@ -97,7 +97,7 @@
   }
   function startAgain(options, tries) {
     return call("POST", server, options).catch(function (error) {
-      // the stop before it is still being finished
+      // the previous stop is still in progress
       if (error.status === 400 && /pending/.test(error.message) && tries > 0) {
         return pause(1).then(function () { return startAgain(options, tries - 1); });
       }
@@ -105,7 +105,7 @@
     });
   }
 
-  // ------------------------------------------------------------ what the person can do
+  // ------------------------------------------------------------ the actions of the user
   function busy(is) {
     page.querySelectorAll("#gpu-actions button, #gpu-leave-ask button").forEach(function (item) { item.disabled = is; });
   }
@@ -123,7 +123,7 @@
     el("gpu-action-status").textContent = el("gpu-leave").dataset.line ? t("Leaving the line.") : t("Cancelling the start.");
     giveUp(STOP_TRIES).then(function () { location.assign(page.dataset.form); }).catch(failed);
   }
-  // As this start was asked for (profile, image): else the hub would take its defaults, and remember them.
+  // Send the options of this start (profile, image). Otherwise the hub would use and store its defaults.
   function own(offers) { return Object.assign(JSON.parse(page.dataset.options), offers); }
   function take(offer, words, others) {
     leaving = true;
@@ -173,7 +173,7 @@
   }
 
 {% include "gpu_card.js" %}
-  // ------------------------------------------------------------ what the hub says
+  // ------------------------------------------------------------ the events of the hub
   function figures(gpu) {
     var wait = gpu.wait, parts = gpu.likely ? [gpu.likely] : [];
     if (wait && gpu.at_most) {
@@ -214,7 +214,7 @@
     el("gpu-headline").textContent = gpu.message;
     noFigures();
     explain("gpu-profile", gpu.profile || "");
-    if (startSaid !== gpu.since + gpu.message) {  // a pod has several events; that it takes long is not said over
+    if (startSaid !== gpu.since + gpu.message) {  // a pod has several events; do not repeat that the start takes long
       startSaid = gpu.since + gpu.message;
       say(gpu.message);
     }
@@ -281,7 +281,7 @@
     title(t("Not started"));
     notify(el("gpu-refused-text").textContent);
   }
-  // What failed is said by the page that says it after a reload, too; the hub's own words where that cannot be had.
+  // Show a failure with the page that shows it after a reload; if that cannot be loaded, with the hub's message.
   function startFailed(text) {
     over = true;
     stopListening();
@@ -308,7 +308,7 @@
     notify(t("Your server is ready."));
     lead();
   }
-  // Nothing of ours runs on a page of a proxy, or of a hub that knows nothing of this start: leave only for what leads on.
+  // Our script does not run on a proxy's page or on other pages of the hub, so leave this page only for one that leads on.
   function lead() {
     look().then(function (answer) {
       needHub(answer);
@@ -319,7 +319,7 @@
     });
   }
   function notReady() { over = false; retry(0, true); }
-  // The hub leads away from this page: to the server where it is ready, else to its login.
+  // The hub redirects from this page: to the server if it is ready, otherwise to its login.
   function led() {
     return model().then(function (answer) {
       needHub(answer);
@@ -332,7 +332,7 @@
       depart(now ? address(now.url) : here);
     });
   }
-  // The proxy knows the way to a server without the hub. Where else somebody wanted to go is the hub's to judge.
+  // The proxy can reach the server without the hub. Any other target is checked by the hub.
   function address(url) {
     var base = hub.replace(/hub\/$/, ""), next = new URL(here).searchParams.get("next") || "";
     if (next.indexOf(hub) === 0) { next = base + next.slice(hub.length); }
@@ -344,7 +344,7 @@
   }
   function heard(event) {
     if (leaving) {
-      // the end of what was just given up; and no new button appears while the old ones are off
+      // the end of the start that was just cancelled; no new button appears while the old ones are disabled
       if (event.ready || event.failed) { stopListening(); } else { missed = event; }
       return;
     }
@@ -352,7 +352,7 @@
     el("gpu-actions").hidden = false;
     if (event.ready) { ready(); return; }
     if (event.failed) {
-      // a hub that is stopped says the same as a person's stop: look before telling
+      // a stopped hub sends the same event as a user's stop: check before showing it
       if (event.message === "Spawn cancelled") { stopListening(); retry(0, false); return; }
       startFailed((event.message || "").replace(/^Spawn failed: /, "") || NOT_KNOWN);
       return;
@@ -379,7 +379,7 @@
       if (!leaving) { retry(quiet ? 1 : 0, true); }
     };
   }
-  // A proxy may keep the stream of a killed hub open for ever, so look now and then whether this start still goes on.
+  // A proxy may keep the stream of a killed hub open forever, so check periodically whether this start continues.
   function watch() {
     if (over) { return; }
     pause(document.hidden ? 60 : WATCH_SECONDS).then(function () {
@@ -409,7 +409,7 @@
     say(t("Reconnecting.") + " " + kept);
     startSaid = lateSince = null;
   }
-  // A hub that was set back to a time before us has no GPU service: said only when it says so several times.
+  // A hub without this package, such as after a rollback, has no GPU service. Show this only after several such answers.
   var offTimes = 0;
   function lineIsOff() {
     return fetch(hub.replace(/hub\/$/, "services/gpu/health"), { cache: "no-store" }).then(function (answer) {
@@ -417,7 +417,7 @@
       return offTimes >= GONE_TRIES;
     }, function () { return false; });
   }
-  // Ask for this page again until the start is pending again, or ready. `outage`: the hub was seen to be away.
+  // Request this page again until the start is pending again, or ready. `outage`: the hub did not answer before.
   function retry(tries, outage, since) {
     if (over) { return; }
     since = since || Date.now();
@@ -477,7 +477,7 @@
   el("gpu-cpu").addEventListener("click", cpuMeanwhile);
   el("gpu-notify").addEventListener("change", consent);
   times(page);
-  // without a start that is pending there is nothing to stop, and nothing to hear
+  // without a pending start there is nothing to stop and no event to wait for
   el("gpu-actions").hidden = !page.dataset.progress;
   if (page.dataset.progress) { listen(); } else { retry(0, true); }
   watch();

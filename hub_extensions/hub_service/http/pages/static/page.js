@@ -1,4 +1,4 @@
-// Refreshes the page in place and writes times in the reader's own. The page is whole without it.
+// Refreshes the page in place and shows times in the reader's time zone. The page is complete without this script.
 (() => {
   const own = document.currentScript;
   const xsrf = own.dataset.xsrf;
