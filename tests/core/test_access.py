@@ -1,4 +1,4 @@
-"""Who may do what: a login by its account, a token by its own scopes, code in a notebook next to nothing."""
+"""Rights of a login by its account, and of a token by its own scopes. Code in a notebook has almost none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ADMINS = ("list:users", "servers", "start:servers", "delete:servers", "admin:ser
 
 
 def token(*scopes: str, admin: bool = True, kind: str = "user") -> Person:
-    """Of an admin, whose rights a token does not have by itself."""
+    """The token of an admin. A token does not have the account's rights by itself."""
     return Person("ada", kind, admin, ("course",), frozenset((DOOR, *scopes)))
 
 

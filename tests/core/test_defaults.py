@@ -1,4 +1,4 @@
-"""What a value says where nobody said anything: no, and none. What else it says stands here, name by name."""
+"""Default values: no and none. The exceptions are listed here by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits that the rules have of themselves are those an admin reads in the reference, and sets by the same name."""
+"""The defaults and ranges in the code are those in the reference, under the same names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a signature holds, and what is worth nothing: by tables, without network and clock."""
+"""What a signature covers, and which signatures are invalid, as tables."""
 
 from __future__ import annotations
 

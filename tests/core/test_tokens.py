@@ -1,4 +1,4 @@
-"""What a token may look like that is sent in a header."""
+"""The form of a token that can be sent in a header."""
 
 from __future__ import annotations
 

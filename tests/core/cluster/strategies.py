@@ -1,4 +1,4 @@
-"""Random clusters for tests: nodes of every kind, pods of ours and of others on them."""
+"""Random clusters for tests: nodes of every kind, with pods of this hub and of others."""
 
 from __future__ import annotations
 

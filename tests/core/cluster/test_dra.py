@@ -1,4 +1,4 @@
-"""Devices that are claimed: what a claim template would still find, and which of them are left out."""
+"""Devices of DRA: how many a claim template can still get, and which are left out."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_template_for_a_whole_gpu_and_one_for_a_mig_device_are_a_pool_each() -
     assert {each.mechanism for each in found.values()} == {Mechanism.DRA}
 
 
-def test_what_is_asked_of_a_pod_is_its_claim_template_and_no_limit() -> None:
+def test_a_pod_gets_a_claim_template_and_no_resource_limit() -> None:
     ask = derive_cluster_offers(survey(SMALL_ONE).pools, OfferConfig(), ClusterConfig()).asks["mig-1g.5gb@small"]
     assert (ask.claim_template, ask.limits) == ("small", {})
 
@@ -122,13 +122,13 @@ def test_a_lease_is_counted_once_in_whatever_order_claim_and_pod_are_heard_of(
     assert found.pools["gpu@whole"].free - not_counted_by_claims == 1
 
 
-def test_where_claims_may_not_be_read_it_is_not_known_what_is_free() -> None:
+def test_free_devices_are_unknown_if_claims_cannot_be_read() -> None:
     found = survey(WHOLE_ONE, claims=None).pools["gpu@whole"]
     assert (found.unknown, found.free, found.total) == (True, 0, 2)
 
 
 @pytest.mark.parametrize("changes", [{"cordoned": True}, {"ready": False}, {"ready": None}])
-def test_devices_of_a_node_that_takes_nothing_do_not_count(changes: dict[str, object]) -> None:
+def test_devices_of_a_closed_node_do_not_count(changes: dict[str, object]) -> None:
     found = survey(WHOLE_ONE, slices=(card("x"), card("y", "b")), nodes=(node("a", **changes), node("b")))
     assert found.pools["gpu@whole"].total == 1
     assert any(item.what == "node a" for item in found.left_out)
@@ -200,7 +200,7 @@ def test_a_template_with_a_very_long_name_has_an_id_that_an_offer_can_have() -> 
     assert all(OfferId(key).is_device for key in found.pools)
 
 
-def test_without_dra_there_is_nothing_of_it() -> None:
+def test_a_cluster_without_dra_has_no_claim_templates() -> None:
     view = ClusterView({"a": node("a", ("gpu", 1))}, {}, namespace=HOME)
     found = survey_pools(view, OfferConfig(), ClusterConfig(), names={}, leases=())
     assert set(found.pools) == {"gpu"}
@@ -208,13 +208,13 @@ def test_without_dra_there_is_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize("missing", ["slices", "templates"])
-def test_where_slices_or_templates_may_not_be_read_nothing_is_offered_of_them(missing: str) -> None:
+def test_devices_of_dra_are_not_offered_if_slices_or_templates_cannot_be_read(missing: str) -> None:
     view = ClusterView({"a": node("a")}, {}, False, HOME, (card("gpu-0"),), (), (WHOLE_ONE,))
     found = survey_pools(replace(view, **{missing: None}), OfferConfig(), ClusterConfig(), names={}, leases=())
     assert (dict(found.pools), found.left_out) == ({}, ())
 
 
-def test_figures_are_the_least_of_what_is_selected_and_unknown_where_one_is() -> None:
+def test_a_figure_is_the_least_of_the_selected_devices_and_unknown_if_one_is_unknown() -> None:
     large = replace(card("gpu-1"), memory_bytes=80 * GIB, multiprocessors=132)
     found = survey(WHOLE_ONE, slices=(large, card("gpu-0"))).pools["gpu@whole"]
     assert (found.memory_bytes, found.sm_count) == (40 * GIB, 108)
@@ -236,7 +236,7 @@ def test_a_closed_device_is_not_counted_and_those_behind_it_are() -> None:
     assert (found.pools["gpu@whole"].total, found.pools["gpu@whole"].free) == (2, 2)
 
 
-def test_each_node_is_told_with_what_it_has_and_why_it_does_not_count() -> None:
+def test_each_node_is_listed_with_its_devices_and_the_reason_why_they_do_not_count() -> None:
     stands = survey(
         WHOLE_ONE,
         slices=(card("x", "b"), card("y", "a"), card("z", "a"), card("shelf", "")),
@@ -249,7 +249,7 @@ def test_each_node_is_told_with_what_it_has_and_why_it_does_not_count() -> None:
     assert (stands.total, stands.free, stands.foreign) == (2, 1, 1)
 
 
-def test_templates_that_are_left_out_leave_the_ones_behind_them_in() -> None:
+def test_a_template_that_is_left_out_does_not_hide_the_next_one() -> None:
     found = survey(
         TemplateFacts("many", GPU, count=2),
         TemplateFacts("nameless", MIG),

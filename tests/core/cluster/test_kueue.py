@@ -1,4 +1,4 @@
-"""What Kueue writes, in words: its events, its LocalQueue. Texts of Kueue v0.19.2."""
+"""Explanations of Kueue's events and of its LocalQueue, with the texts of Kueue v0.19.2."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_of_several_events_the_latest_counts() -> None:
     assert pending_messages([]) == {}
 
 
-def test_a_line_that_is_not_there_closed_or_open() -> None:
+def test_a_local_queue_is_missing_closed_or_open() -> None:
     def line(status: str, reason: str) -> dict[str, object]:
         return {"status": {"conditions": [{"type": "Active", "status": status, "reason": reason, "message": "m"}]}}
 

@@ -1,4 +1,4 @@
-"""One node: what kinds of devices it has by its labels, what of them is left, and why nothing of it counts."""
+"""One node: its kinds of devices by its labels, how many are free, and why they do not count."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_product_label_that_names_no_profile_is_left_out_with_the_node(product
     assert (found.parts, [item.what for item in found.left_out]) == ((), ["node a"])
 
 
-def test_resources_that_are_no_gpus_are_passed_over_and_those_behind_them_are_read() -> None:
+def test_other_resources_are_skipped_and_the_next_ones_are_read() -> None:
     many = node("a", ("aaa", 4), ("gpu", 0), ("gpumem", 1), (MIG, 3), ("mig-2g.10gb", 1), ("zzz", 2))
     assert [part.kind.base for part in shares(many)] == [MIG, "mig-2g.10gb"]
 

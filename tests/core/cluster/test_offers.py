@@ -1,4 +1,4 @@
-"""From pools to the lines of the form, and what each asks of a pod."""
+"""The offers of a cluster's pools, and what each offer requests for its pod."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_every_offer_has_an_ask_with_its_resource_its_nodes_and_the_gpu_taint() 
     )
 
 
-def test_a_mig_device_tells_its_own_figures_and_of_how_many_cores_it_is_a_part() -> None:
+def test_a_mig_offer_has_its_own_size_and_the_cores_of_the_card() -> None:
     found = {offer.id: offer for offer in derive(replace(MIG, sm_count=14)).offers}["mig-1g.5gb"]
     assert (found.kind, found.sm_count, found.sm_total, found.memory_enforced) == (OfferKind.MIG, 14, 98, True)
 
@@ -85,7 +85,7 @@ def test_a_mig_device_tells_its_own_figures_and_of_how_many_cores_it_is_a_part()
         (HAMI, Separation.SOFT, Separation.NONE),
     ],
 )
-def test_isolation_is_said_as_the_mechanism_gives_it_and_access_is_enforced(
+def test_isolation_follows_from_the_mechanism_and_access_is_enforced(
     pool: Pool, memory: Separation, fault: Separation
 ) -> None:
     isolation = derive(pool).offers[0].isolation
@@ -233,7 +233,7 @@ def test_a_runtime_class_is_of_every_pod_with_a_gpu() -> None:
     assert (found.asks["gpu"].runtime_class, found.asks["cpu"].runtime_class) == ("nvidia", "")
 
 
-def test_what_is_hidden_is_neither_shown_nor_given() -> None:
+def test_hidden_offers_are_not_offered() -> None:
     found = derive(GPU, MIG, offers=OfferConfig(hidden=("gpu",)))
     assert ids(found) == ["mig-1g.5gb", "cpu"]
     assert "gpu" not in found.asks
@@ -285,7 +285,7 @@ def test_an_id_without_its_card_hides_each_card_that_has_no_groups_of_its_own(
     assert not derive(H100, offers=OfferConfig(hidden=("gpu",))).notes
 
 
-def test_the_admins_words_replace_ours_and_those_for_nothing_are_noted() -> None:
+def test_the_admins_texts_replace_ours_and_texts_without_an_offer_are_noted() -> None:
     words = OfferConfig(titles={"gpu": "Big one", "gpu.sharde": "x"}, hidden=("mig-3g.20gb",))
     found = derive(GPU, offers=words)
     assert found.offers[0].title == "Big one"
@@ -305,9 +305,7 @@ def test_titles_of_pieces_that_no_card_is_cut_into_are_not_noted_and_their_group
     views(),
     st.sampled_from((ClusterConfig(), KAI, ClusterConfig(kueue_queue="q"), ClusterConfig(fraction_scheduler="hami"))),
 )
-def test_whatever_a_cluster_has_every_offer_has_one_ask_that_is_right(
-    view: ClusterView, cluster: ClusterConfig
-) -> None:
+def test_every_offer_of_a_random_cluster_has_one_valid_request(view: ClusterView, cluster: ClusterConfig) -> None:
     pools = survey_pools(view, HALVES, cluster, names={}, leases=()).pools
     found = derive_cluster_offers(pools, HALVES, cluster)
     assert len(set(ids(found))) == len(found.offers)
@@ -430,7 +428,7 @@ def test_what_is_offered_of_kais_parts_says_whose_they_are_and_how_large() -> No
     assert (nameless.id, nameless.memory_bytes) == ("gpu-0.25", None)
 
 
-def test_hami_keeps_a_part_softly_and_a_whole_card_is_nobody_elses() -> None:
+def test_hami_isolates_a_part_softly_and_a_whole_card_completely() -> None:
     found = derive(HAMI, offers=HALVES, cluster=ClusterConfig(fraction_scheduler="hami"))
     half = next(offer for offer in found.offers if offer.id == "gpu-0.5")
     assert half.memory_enforced and half.isolation.memory is Separation.SOFT
@@ -500,7 +498,7 @@ def test_sizes_for_this_kind_of_card_and_for_all_are_offered_once() -> None:
         ((GPU,), ClusterConfig(), OfferConfig(hidden=("gpu-0.5", "mig-1g.5gb")), 2),
     ],
 )
-def test_an_admin_is_told_of_settings_that_mean_nothing_here_and_of_no_other(
+def test_only_settings_without_effect_are_noted(
     pools: tuple[Pool, ...], cluster: ClusterConfig, config: OfferConfig, notes: int
 ) -> None:
     assert len(derive(*pools, offers=config, cluster=cluster).notes) == notes

@@ -1,4 +1,6 @@
-"""Which nodes a pod may use, as kube-scheduler's filters have it; the real one is asked in ``tests/cluster``."""
+"""The nodes that a pod may use, by the filters of kube-scheduler. ``tests/cluster`` compares with the real
+scheduler.
+"""
 
 from __future__ import annotations
 

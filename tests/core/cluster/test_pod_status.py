@@ -1,4 +1,4 @@
-"""What a pod is doing, in words: the texts that real schedulers, kubelets, Kueue and KAI were seen to write."""
+"""The state of a pod as text, from the messages of real schedulers, kubelets, Kueue and KAI."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def event(reason: str, message: str = "", seconds: float = -10) -> dict[str, Any
 
 
 def refused(reason: str = "UnexpectedAdmissionError", message: str = "") -> dict[str, Any]:
-    """As a kubelet leaves it: no conditions and no containers."""
+    """A pod that a kubelet rejected: without conditions and containers."""
     text = message or (
         "Pod was rejected: Allocate failed due to rpc error: code = Unknown desc = gone, which is unexpected"
     )
@@ -314,7 +314,7 @@ def test_what_its_last_event_says_is_shown_while_it_comes_up() -> None:
     assert pod_state(pod, [*slow, event("Pulled", seconds=-1)], now=NOW).reason == "starting"
 
 
-def test_what_is_left_of_a_pod_that_is_gone_tells_why() -> None:
+def test_the_events_of_a_missing_pod_explain_why_it_is_gone() -> None:
     reclaimed = "Preempted to accommodate a workload (UID: 1, JobUID: 2) due to reclamation within the cohort"
     for events, word in (
         ([event("Stopped", reclaimed), event("Killing")], "reclaimed"),
@@ -326,7 +326,7 @@ def test_what_is_left_of_a_pod_that_is_gone_tells_why() -> None:
         assert pod_state(None, events, now=NOW).reason == word
 
 
-def test_a_machine_that_is_silent_is_said_and_nothing_is_given_up() -> None:
+def test_a_node_that_does_not_answer_is_reported_and_the_pod_is_kept() -> None:
     pod = a_pod(SCHEDULED, condition("Ready", "False", seconds=-20), node="n1", phase="Running")
     state = pod_state(pod, [event("NodeNotReady", "Node is not ready", -20)], now=NOW)
     assert (state.reason, state.final) == ("node-lost", False)
@@ -485,7 +485,7 @@ def test_why_it_has_no_machine_is_told_in_its_readers_language(
         ({"running": {}}, "Se on käynnissä mutta ei vielä vastaa."),
     ],
 )  # fmt: skip
-def test_what_becomes_of_it_is_told_in_its_readers_language(state: dict[str, Any], finnish: str) -> None:
+def test_the_end_of_a_pod_is_explained_in_the_readers_language(state: dict[str, Any], finnish: str) -> None:
     found = pod_state(a_pod(SCHEDULED, node="n1", containerStatuses=server(state)), now=NOW)
     assert as_text(found.reasons, t=catalogue_for("fi")) == finnish
 

@@ -1,4 +1,4 @@
-"""What is made of a pod, all of it: the word, the sentence, the text for the log, whether it is over, the exit code."""
+"""The complete state of a pod: code, sentence, text for the log, whether it is final, and exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AS_SET_UP = "The machine cannot start it as it is set up."
 
 
 class Told(NamedTuple):
-    """A state as an English reader has it."""
+    """A state as an English reader sees it."""
 
     reason: str
     message: str = ""
@@ -33,7 +33,7 @@ class Told(NamedTuple):
 
 
 def on_n1(state: dict[str, Any] | None = None, *conditions: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A pod that a machine was found for a minute ago."""
+    """A pod that was scheduled to a node a minute ago."""
     status = {"containerStatuses": server(state, **more)} if state is not None else {}
     return a_pod(SCHEDULED, *conditions, node="n1", **status)
 
@@ -197,7 +197,7 @@ WHOLE: list[tuple[dict[str, Any] | None, Told]] = [
 
 
 @pytest.mark.parametrize(("pod", "whole"), WHOLE)
-def test_all_of_a_pods_state_is_as_told(pod: dict[str, Any] | None, whole: Told) -> None:
+def test_the_complete_state_of_each_recorded_pod(pod: dict[str, Any] | None, whole: Told) -> None:
     found = pod_state(pod, now=NOW, wanted="MIG 1g.5gb")
     assert Told(*(getattr(found, each) for each in Told._fields)) == whole
 
@@ -234,7 +234,7 @@ def test_an_image_that_can_never_be_pulled_is_not_waited_for(reason: str) -> Non
 
 
 @pytest.mark.parametrize(("seconds", "silent"), [(-21, True), (-20, True), (-10, True), (0, True), (1, False)])
-def test_a_machine_is_silent_until_the_server_is_ready_10_s_after_it_was_said(seconds: int, silent: bool) -> None:
+def test_an_event_about_a_silent_node_counts_until_the_server_is_ready(seconds: int, silent: bool) -> None:
     pod = on_n1({"running": {}}, condition("Ready", "False", seconds=seconds))
     found = pod_state(pod, [event("NodeNotReady", "m", -10)], now=NOW)
     assert (found.reason == "node-lost") is silent
@@ -254,7 +254,7 @@ def test_a_machine_is_silent_until_the_server_is_ready_10_s_after_it_was_said(se
         ([event("Unheard", "m", -3)], "scheduled", ""),
     ],
 )
-def test_how_far_a_start_is_is_told_by_its_latest_event(events: list[dict[str, Any]], word: str, log: str) -> None:
+def test_the_progress_of_a_start_comes_from_its_latest_event(events: list[dict[str, Any]], word: str, log: str) -> None:
     found = pod_state(on_n1(), events, now=NOW)
     assert (found.reason, found.log_message, found.final) == (word, log, False)
 
@@ -270,9 +270,7 @@ def test_how_far_a_start_is_is_told_by_its_latest_event(events: list[dict[str, A
         ([event("NodeNotReady", "m", -5), event("Other", "m", -1)], "node-lost"),
     ],
 )
-def test_why_a_pod_that_is_gone_went_is_told_by_its_latest_event_that_says_it(
-    events: list[dict[str, Any]], word: str
-) -> None:
+def test_the_latest_event_with_a_reason_explains_why_a_pod_is_gone(events: list[dict[str, Any]], word: str) -> None:
     found = pod_state(None, events, now=NOW)
     assert (found.reason, found.final) == (word, True)
 

@@ -1,4 +1,4 @@
-"""From nodes and pods to pools, ids that stay, and what is free."""
+"""Pools from nodes and pods: permanent ids, and the number of free devices."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_figure_that_one_node_does_not_tell_is_not_known_of_the_pool() -> None
     assert pool(node("a", ("mig-1g.5gb", 7), labels=labels), node("b", ("mig-1g.5gb", 7))).memory_bytes is None
 
 
-def test_a_card_that_is_all_cut_is_no_whole_gpu() -> None:
+def test_a_card_that_is_fully_partitioned_is_not_a_whole_gpu() -> None:
     labels = {"nvidia.com/gpu.count": "1", "nvidia.com/gpu.replicas": "0"}
     assert pool(node("a", ("gpu", 0), ("mig-1g.5gb", 7), labels=labels)).id == "mig-1g.5gb"
 
@@ -193,7 +193,7 @@ def test_a_pod_that_is_over_holds_nothing(phase: str) -> None:
     assert free(pod("other", "a", asks="gpu", phase=phase)) == (4, 0)
 
 
-def test_a_pod_of_another_that_has_no_place_takes_nothing() -> None:
+def test_an_unscheduled_pod_of_others_uses_no_device() -> None:
     assert free(pod("other", asks="gpu")) == (4, 0)
 
 
@@ -201,7 +201,7 @@ def test_a_pod_that_asks_for_another_resource_takes_nothing_of_this_one() -> Non
     assert free(pod("other", "a", asks="mig-1g.5gb")) == (4, 0)
 
 
-def test_more_taken_than_there_is_is_none_free() -> None:
+def test_if_more_is_requested_than_exists_nothing_is_free() -> None:
     assert free(pod("other", "a", asks="gpu", count=6)) == (0, 4)
 
 
@@ -294,7 +294,7 @@ def test_a_node_that_the_servers_node_selector_does_not_mean_is_left_out() -> No
 
 
 @pytest.mark.parametrize("state", ["pending", "rebooting", "halted", "Success"])
-def test_a_node_that_is_being_cut_anew_is_not_known(state: str) -> None:
+def test_the_devices_of_a_node_during_mig_reconfiguration_are_unknown(state: str) -> None:
     found = survey(node("a", ("mig-1g.5gb", 7), labels={"nvidia.com/mig.config.state": state}))
     only = found.pools["mig-1g.5gb"]
     assert (only.unknown, only.total, only.free) == (True, 0, 0)
@@ -531,7 +531,7 @@ def test_what_is_free_is_never_more_than_what_there_is_nor_less_than_none(view: 
 @pytest.mark.slow
 @many(200)
 @given(st.lists(views(), min_size=2, max_size=4))
-def test_counting_only_what_changed_says_the_same_as_counting_all(weeks: list[ClusterView]) -> None:
+def test_incremental_counting_equals_a_complete_count(weeks: list[ClusterView]) -> None:
     kept, labelled = NodeReadings(), set[str]()
     for view in weeks:
         named = {each.name for each in (view.nodes or {}).values() if each.labels.get(NODE_PRODUCT)}

@@ -1,4 +1,4 @@
-"""Nodes as GKE, EKS, AKS and administrators label them, and as device plugins count them: what is offered of them."""
+"""Offers of nodes as GKE, EKS, AKS and administrators label them, and as device plugins count them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def a_node(name: str, counts: dict[str, int], labels: dict[str, str], **more: An
 
 
 def gfd(product: str, count: int, replicas: int = 1, **more: str) -> dict[str, str]:
-    """The labels of GPU Feature Discovery; `more` below ``nvidia.com/``, with ``_`` for ``.`` in front."""
+    """The labels of GPU Feature Discovery. `more` are labels below ``nvidia.com/``, with ``_`` instead of ``.``."""
     labels = {"gpu.product": product, "gpu.count": str(count), "gpu.replicas": str(replicas)} | more
     return {f"nvidia.com/{name}": value for name, value in labels.items()}
 
@@ -37,7 +37,7 @@ def survey(*nodes: NodeFacts, names: dict[str, str] | None = None, **offers: Any
 
 
 def offered(*nodes: NodeFacts, **offers: Any) -> dict[str, tuple[GpuOffer, PodAsk, int]]:
-    """The offers with a GPU: each with what it asks, and how many there are."""
+    """Return each offer with a GPU, its request, and the number of devices."""
     found = survey(*nodes, **offers)
     made = derive_cluster_offers(found.pools, OfferConfig(**offers), ClusterConfig())
     return {
@@ -282,7 +282,7 @@ CUT = gfd(
         ({"gpu": 0, "mig-1g.10gb": 7}, gfd(f"{A100}-MIG-1g.10gb", 7), {"mig-1g.10gb": 7}, ""),
     ],
 )  # fmt: skip
-def test_what_cannot_be_there_is_not_offered(
+def test_devices_that_cannot_exist_are_not_offered(
     counts: dict[str, int], labels: dict[str, str], totals: dict[str, int], said: str
 ) -> None:
     node = a_node("a", counts, labels)

@@ -1,4 +1,6 @@
-"""Devices cut on demand from one card: what is said to be there is there, however the scheduler chooses."""
+"""Devices that are created on demand on a card: the available number is right whichever device the scheduler
+allocates.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def cut(number: int, profile: str, start: int) -> str:
 
 
 def view(*devices: str, facts: list[SliceFacts] | None = None, ours: tuple[str, ...] = ()) -> ClusterView:
-    """These devices are claimed, each by a pod of its own; those in `ours` by servers of ours."""
+    """A cluster in which each of these devices is claimed by a pod of its own. Those in `ours` belong to this hub's
+    servers.
+    """
     facts = slices() if facts is None else facts
     claims = [ClaimFacts(HOME, f"c-{name}", ((DRIVER, "a", name),), f"pod-{name}") for name in devices]
     pods = [
@@ -149,7 +153,7 @@ OFFERS = tuple(IDS.values())
 
 
 def admitted(seen: ClusterView, wanted: list[str], held: tuple[str, ...] = ()) -> list[str]:
-    """Offers of the tickets that are let in; `held`: offers of leases whose claim is given no device yet."""
+    """Return the offers of the admitted tickets. `held` are offers of leases whose claim is not allocated yet."""
     found = survey(seen)
     offers = derive_cluster_offers(found.pools, OfferConfig(), ClusterConfig()).offers
     tickets = tuple(ticket(number, offer) for number, offer in enumerate(wanted))
@@ -169,7 +173,7 @@ def test_a_promise_to_one_profile_is_missing_to_the_others_at_its_worst() -> Non
     assert admitted(view(), [half], held=(small, small)) == [], "two of them may lie in both halves"
 
 
-def test_who_came_first_goes_first_also_where_others_want_a_smaller_piece() -> None:
+def test_the_first_ticket_is_served_first_even_if_a_later_one_wants_a_smaller_device() -> None:
     small, whole = IDS["small"], IDS["whole"]
     assert admitted(view(cut(0, "1g.5gb", 0), ours=(cut(0, "1g.5gb", 0),)), [small, whole, small, small]) == [small]
     found = survey(view(cut(0, "1g.5gb", 0), ours=(cut(0, "1g.5gb", 0),)))
@@ -253,7 +257,7 @@ def test_what_is_free_of_a_profile_is_just_what_the_scheduler_can_place(
 
 
 class Scheduler:
-    """Gives any device that fits, by chance."""
+    """Allocates a random device that fits."""
 
     def __init__(self, cards: int, luck: Random) -> None:
         facts = slices(cards)
@@ -363,7 +367,7 @@ TWO = ((("", "a", 1), ("card", "slice", 1)), (("", "b", 1), ("card", "slice", 1)
         ({("", "a"): 1, ("", "b"): 1, ("card", "slice"): -1}, 0),
     ],
 )
-def test_a_counter_of_which_nothing_is_said_has_nothing_left(left: dict[tuple[str, str], int], count: int) -> None:
+def test_a_missing_counter_has_nothing_left(left: dict[tuple[str, str], int], count: int) -> None:
     assert available_count(TWO, left) == count
 
 

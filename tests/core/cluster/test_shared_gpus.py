@@ -1,4 +1,4 @@
-"""Cards that KAI or HAMi share out: what is left of each."""
+"""Free parts of cards that KAI or HAMi share."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_card_that_as_many_use_as_may_has_no_room() -> None:
 
 
 @pytest.mark.parametrize("text", ["not json", "[1]", '[{"id": "GPU-0"}]', "null", '[{"id": 1, "devmem": "x"}]'])
-def test_a_list_that_cannot_be_read_is_not_known_and_the_node_is_named(text: str) -> None:
+def test_cards_are_unknown_if_the_list_of_a_node_cannot_be_parsed(text: str) -> None:
     assert under_hami(text) is None
     found = survey(node("a", ("gpu", 20), hami=text))
     assert found.pools["gpu"].unknown

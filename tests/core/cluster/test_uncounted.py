@@ -1,4 +1,4 @@
-"""What the figures of a cluster do not count is said to users."""
+"""Users are shown what the figures of a cluster do not count."""
 
 from __future__ import annotations
 
@@ -15,5 +15,5 @@ OTHERS = "What others in the cluster use is not counted, so fewer may be free."
     ("nodes", "own_pods_only", "said"),
     [(True, False, ""), (False, False, WRITTEN), (True, True, OTHERS), (False, True, f"{WRITTEN} {OTHERS}")],
 )
-def test_what_is_not_counted_is_said(nodes: bool, own_pods_only: bool, said: str) -> None:
+def test_users_see_what_is_not_counted(nodes: bool, own_pods_only: bool, said: str) -> None:
     assert caution_of(ClusterView({} if nodes else None, {}, own_pods_only)) == said

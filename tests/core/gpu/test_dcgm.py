@@ -1,4 +1,4 @@
-"""Whose GPU a series of dcgm-exporter is about: recorded texts in both dialects and generations, and each trap."""
+"""The lease or device of each series of dcgm-exporter, from recorded texts in both dialects of several versions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ generations = pytest.mark.parametrize("since_4_9", [False, True])
 
 
 def lines(pod: PodGpu, **told: object) -> list[MetricSeries]:
-    """The series of one device of a pod, as `told`: ``engine=0.5``, ``labels={…}``, ``at=…``, ``names=…``."""
+    """The series of one device of a pod, with changes such as ``engine=0.5``, ``labels={…}``, ``at=…``, ``names=…``."""
     names = {
         "engine": "DCGM_FI_PROF_GR_ENGINE_ACTIVE",
         "card": "DCGM_FI_DEV_GPU_UTIL",
@@ -48,7 +48,7 @@ def lines(pod: PodGpu, **told: object) -> list[MetricSeries]:
 
 
 def of(pod: PodGpu, *series: MetricSeries, nodes: object = NODES):  # type: ignore[no-untyped-def]
-    """The use of this pod's GPU, or why it is not known."""
+    """Return the use of this pod's GPU, or why it is not known."""
     joined = join_pods(series, [pod], nodes, NOW)  # type: ignore[arg-type]
     assert joined.uses.keys() | joined.missing.keys() == {pod.lease}
     return joined.uses.get(pod.lease) or joined.missing[pod.lease]
@@ -200,7 +200,7 @@ HERE = {"node-a", "node-b"}
         (replace(ADA, factor=None), {}, "no-scale"),
     ],
 )
-def test_what_names_a_pod_and_is_not_about_its_gpu_says_nothing(pod: PodGpu, labels: dict[str, str], why: str) -> None:
+def test_a_series_that_names_the_pod_but_not_its_gpu_is_ignored(pod: PodGpu, labels: dict[str, str], why: str) -> None:
     assert of(pod, *lines(pod, engine=0.0, labels=labels), nodes=HERE) == why
     assert WHY[why]
 
@@ -240,7 +240,7 @@ def test_what_names_a_pod_and_is_not_about_its_gpu_says_nothing(pod: PodGpu, lab
         },
     ],
 )
-def test_what_cannot_be_told_from_its_own_is_its_own(labels: dict[str, str]) -> None:
+def test_a_series_that_cannot_be_distinguished_from_the_pods_own_counts_as_its_own(labels: dict[str, str]) -> None:
     assert of(ADA, *lines(ADA, engine=0.25, labels=labels), nodes=HERE).used_percent == 25.0
 
 
@@ -371,7 +371,7 @@ def test_both_generations_and_units_are_percent_and_the_greatest_counts(told: di
         ({"card": 0.0, "labels": {"pod_uid": "u1"}}, "none"),
     ],
 )
-def test_what_is_no_figure_of_now_is_not_known(told: dict[str, object], why: str) -> None:
+def test_a_value_that_is_not_current_is_unknown(told: dict[str, object], why: str) -> None:
     assert of(CARD, *lines(CARD, **told)) == why
 
 
@@ -404,7 +404,7 @@ def test_two_exporters_that_disagree_are_not_believed() -> None:
 
 
 @pytest.mark.parametrize(("memory", "size"), [(140737488355328.0, None), (None, None), (0.0, 0)])
-def test_memory_is_known_or_none_and_blank_is_not_a_size(memory: float | None, size: int | None) -> None:
+def test_an_empty_memory_value_is_unknown(memory: float | None, size: int | None) -> None:
     assert of(ADA, *lines(ADA, engine=0.0, memory=memory)).memory_bytes == size
     new = lines(ADA, engine=0.0, DCGM_FI_DEV_FB_USED_BYTES=512.0 * MIB)
     assert of(ADA, *new).memory_bytes == 512 * MIB

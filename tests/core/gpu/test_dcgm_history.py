@@ -1,4 +1,6 @@
-"""What series of the past say of pods: by the minute, in percent of any exporter's version, and never of nobody."""
+"""The past use of pods from series: by the minute, in percent for every version of the exporter, and only for a
+named pod.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MIG profile names and layouts, against the published check numbers."""
+"""Names of MIG profiles and layouts, compared with published figures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The offers somebody new sees while the service does not answer: all that are known to be theirs, and no other."""
+"""The offers of a user without an earlier form while the service does not answer: those that the user surely may
+choose.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def shown_to(*groups: str) -> tuple[frozenset[str], FormState]:
         ([("vision", "thesis"), ()], ("vision",), ["gpu"]),
     ],
 )
-def test_who_is_new_sees_what_is_known_to_be_theirs(
+def test_a_new_user_sees_only_offers_that_they_surely_may_choose(
     shown: list[tuple[str, ...]], mine: tuple[str, ...], seen: list[str] | None
 ) -> None:
     found = form_for(mine, dict(shown_to(*groups) for groups in shown))

@@ -1,4 +1,4 @@
-"""Who is told that a server is ready, when it is tried again, and when it is not said any more."""
+"""Notices: who gets one, when it is retried, and when it is dropped."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_who_asked_for_it_is_told_once_by_each_channel_under_one_id() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"notify_when_ready": False}, {"notify_when_ready": "yes"}])
-def test_who_did_not_ask_is_told_nothing(options: dict[str, object]) -> None:
+def test_a_user_who_did_not_ask_gets_no_notice(options: dict[str, object]) -> None:
     assert made(**options) == ()
 
 
@@ -84,7 +84,7 @@ def test_the_end_that_is_named_is_the_one_that_is_enforced(policy: CullPolicy, u
         (replace(FACTS, opened_known=True), 30, DeliveryAction.SEND),
     ],
 )
-def test_what_is_done_with_it(facts: ServerFacts | None, after: int, verdict: DeliveryAction) -> None:
+def test_the_action_for_a_delivery(facts: ServerFacts | None, after: int, verdict: DeliveryAction) -> None:
     delivery, _ = made(notify_when_ready=True)
     assert judge(delivery, facts, NOON + after * SECOND) is verdict
 
@@ -164,7 +164,7 @@ def test_it_is_tried_eight_times_with_pauses_that_grow() -> None:
         (Sending(NOON, NOON + MINUTE, "No."), False, "taken last at 2026-11-20T12:00:00+00:00, failed last at "),
     ],
 )
-def test_an_admin_reads_how_it_went_last(sending: Sending, went: bool, text: str) -> None:
+def test_administrators_see_the_last_result_of_a_channel(sending: Sending, went: bool, text: str) -> None:
     assert sending.went is went
     assert sending.text.startswith(text)
 

@@ -1,4 +1,4 @@
-"""Offers at the edges of their rules: sizes and shares, the form's order, what is smaller, and a node's figures."""
+"""Edge cases of offers: sizes and shares, order of the form, comparison of sizes, and figures of a node."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_an_id_that_cannot_be_read_is_shown_by_its_first_60_letters() -> None:
         assert repr(text[:60]) in str(refused.value)
 
 
-def test_shares_are_said_as_people_say_them() -> None:
+def test_shares_are_written_as_words() -> None:
     assert [fraction_text(share) for share in (500, 250, 750, 200, 300, 125, 1)] == [
         "Half", "A quarter", "Three quarters", "A fifth", "0.3", "0.125", "0.001",
     ]  # fmt: skip
@@ -136,12 +136,12 @@ def test_shares_are_said_as_people_say_them() -> None:
         OfferConfig(memory_gib={"cpu": (8,)}),
     ],
 )
-def test_what_is_no_declaration_is_refused(config: OfferConfig) -> None:
+def test_an_invalid_setting_is_refused(config: OfferConfig) -> None:
     with pytest.raises(OfferConfigError):
         check_config(config)
 
 
-def test_a_declaration_of_everything_is_followed() -> None:
+def test_all_settings_together_take_effect() -> None:
     check_config(
         OfferConfig(
             fractions={"gpu": (0.5, 0.25), "mig-3g.20gb": [0.5]},  # type: ignore[dict-item]
@@ -300,7 +300,7 @@ NO = "Insufficient nvidia.com/mig-1g.5gb"
 
 
 class Lacks(NamedTuple):
-    """What lacks, as an English reader has it."""
+    """What is missing, as an English reader sees it."""
 
     message: str
     lacks_device: bool = False
@@ -381,7 +381,7 @@ CLOSED = "1 node(s) were unschedulable"
         ("something", Lacks("No machine was found for it yet.", lacks_other=True)),
     ],
 )
-def test_why_no_machine_was_found_is_said_whole(reasons: str, found: Lacks) -> None:
+def test_the_complete_reason_why_no_node_was_found(reasons: str, found: Lacks) -> None:
     why = why_unschedulable(reasons)
     assert (why.message, why.lacks_device, why.lacks_other) == found
     assert why_unschedulable(

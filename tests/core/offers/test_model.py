@@ -1,4 +1,4 @@
-"""Offers: what a machine's devices and its admin's words make of the spawn form."""
+"""The offers of the spawn form, from the devices of a machine and the administrator's settings."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def test_the_admins_words_groups_and_hidden_offers_are_followed() -> None:
         (OfferConfig(hidden="gpu"), "hidden", "a list of offer ids"),  # type: ignore[arg-type]
     ],
 )
-def test_a_bad_declaration_names_the_field_and_what_would_be_right(config: OfferConfig, field: str, words: str) -> None:
+def test_an_invalid_setting_names_the_field_and_a_valid_value(config: OfferConfig, field: str, words: str) -> None:
     with pytest.raises(OfferConfigError) as caught:
         check_config(config)
     assert caught.value.field == field

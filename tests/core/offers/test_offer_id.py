@@ -1,4 +1,4 @@
-"""An offer's id is read once, and is a text wherever a text is written."""
+"""An offer's id is parsed once, and can be used as text."""
 
 from __future__ import annotations
 

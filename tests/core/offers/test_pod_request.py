@@ -1,4 +1,4 @@
-"""What is known to go wrong with an ask is refused before a cluster sees it."""
+"""Requests that are known to fail are refused before they reach the cluster."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CPU = PodAsk(Mechanism.CPU, environment={"NVIDIA_VISIBLE_DEVICES": "void"})
         DRA,
     ],
 )
-def test_what_a_cluster_takes_passes(ask: PodAsk) -> None:
+def test_valid_requests_are_accepted(ask: PodAsk) -> None:
     check_ask(ask)
     assert ask.mechanism in Mechanism
 
@@ -99,7 +99,7 @@ def test_memory_with_a_unit_is_refused(memory: str) -> None:
         (replace(MPS, forbids_shm=False), "forbids_shm"),
     ],
 )
-def test_what_exclude_one_another_or_is_missing_is_refused_and_the_field_named(ask: PodAsk, field: str) -> None:
+def test_conflicting_or_missing_fields_are_refused_by_name(ask: PodAsk, field: str) -> None:
     with pytest.raises(AskError) as refused:
         check_ask(ask)
     assert refused.value.field == field
@@ -157,7 +157,7 @@ VOID = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
 
 
 def a_pod(ask: PodAsk) -> dict[str, Any]:
-    """The pod of this offer as it goes to the API server, with a side and an init container."""
+    """The pod of this offer as it is sent to the API server, with a sidecar and an init container."""
     claims = [{"name": "jupyterhub-gpu", "resourceClaimTemplateName": ask.claim_template}] if ask.claim_template else []
     server = {
         "name": "notebook",

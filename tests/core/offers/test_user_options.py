@@ -1,4 +1,4 @@
-"""A user's choice is read one way, wherever it comes from, and a bad one is a sentence."""
+"""A user's choice is parsed in the same way from every source, and an invalid one is explained."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_who_wants_to_be_told_says_so_by_form_api_and_link(options: object, expe
 
 
 @pytest.mark.parametrize("value", [None, 1, "yes", [], ["1", "1"], [True, False], {"by": "mail"}])
-def test_anything_else_is_a_sentence_with_the_field(value: object) -> None:
+def test_other_input_is_refused_with_the_name_of_the_field(value: object) -> None:
     with pytest.raises(UserOptionsError, match="notify_when_ready is true or false") as wrong:
         UserOptions.from_dict({"notify_when_ready": value})
     assert wrong.value.field == "notify_when_ready"

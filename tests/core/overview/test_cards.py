@@ -1,4 +1,4 @@
-"""Cards, their pieces, one line of figures, and when a card is empty: tables."""
+"""Cards, their pieces, the totals, and when a card is empty: tables."""
 
 from __future__ import annotations
 
@@ -85,7 +85,9 @@ def test_of_a_shared_card_each_part_is_a_piece_and_what_is_left_is_free() -> Non
         (DeviceState(Device("GPU-c", "T4"), present=False), True, [PieceState.LOST]),
     ],
 )
-def test_what_nobody_of_ours_holds_is_told_apart(state: DeviceState, held: bool, seen: list[PieceState]) -> None:
+def test_devices_without_our_leases_are_free_closed_or_used_by_others(
+    state: DeviceState, held: bool, seen: list[PieceState]
+) -> None:
     holders = (holder("ada", state.device.identity, state="lost"),) if held else ()
     (card,) = cards_of_machine((state,), holders, ())
     assert [each.state for each in card.pieces] == seen
@@ -157,7 +159,7 @@ def test_cards_are_found_by_whoever_is_on_them_and_by_what_they_are() -> None:
 
 
 @pytest.mark.parametrize(("page", "shown", "pages"), [(1, (0, 1), 3), (3, (4,), 3), (0, (0, 1), 3), (99, (4,), 3)])
-def test_a_page_that_is_not_there_is_the_nearest(page: int, shown: tuple[int, ...], pages: int) -> None:
+def test_a_missing_page_is_replaced_by_the_nearest(page: int, shown: tuple[int, ...], pages: int) -> None:
     found = paged(range(5), page, 2)
     assert (found.shown, found.found, found.pages) == (shown, 5, pages)
     assert paged((), 1, 2).pages == 1

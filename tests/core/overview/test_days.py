@@ -1,4 +1,4 @@
-"""The last day, week and month, counted from uses: hours fall into their bars, and nothing is lost or counted twice."""
+"""Statistics of the last day, week and month: each hour of a use is counted once, in the right bar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_hours_fall_into_the_bars_in_which_they_were() -> None:
     assert len(week.bounds) == 8 and week.bounds[-1] == NOW
 
 
-def test_what_goes_on_counts_until_now_and_ends_nothing() -> None:
+def test_a_running_use_counts_until_now_and_has_no_end() -> None:
     days = days_of((replace(USE, ended=None, end=""),), Span.DAY, NOW)
     assert days.by_offer[0].total == 3.0 and days.ends == ()
 

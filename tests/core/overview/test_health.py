@@ -1,4 +1,4 @@
-"""One line of health: what is wrong, each with what it means, and nothing where all is well."""
+"""The verdict on the service's health: each fault with its meaning, and none if nothing is wrong."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WELL = Health(
         ({"notices_sent": None}, []),
     ],
 )
-def test_what_is_wrong_with_the_service_is_said_once(changed: dict[str, Any], codes: list[str]) -> None:
+def test_each_fault_of_the_service_is_reported_once(changed: dict[str, Any], codes: list[str]) -> None:
     line = judge_health(replace(WELL, **changed))
     assert [each.reason for each in line.findings] == codes
     assert line.well is (not codes)

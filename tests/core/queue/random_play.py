@@ -1,8 +1,8 @@
-"""A line that lives for a while by the rules of admission and of the lifecycle: is "at most" ever exceeded?
+"""A random line that follows the rules of admission and of the lifecycle, to check that no wait exceeds "at most".
 
-Everybody may come, leave, ask for others, fail to start, and stay as long as the limits let him; those who would do
-harm do it at the worst moment. What is drawn is what people do: who starts, and when, says `admit`. Not here: a hub or
-service that restarts, for that moves every deadline.
+Users join, leave, ask for other offers, fail to start, and stay as long as their limits allow, at the times that are
+worst for others. Only users' actions are random; `admit` decides who starts and when. Restarts of hub and service are
+left out, because they move every deadline.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ LONGEST = timedelta(hours=8)
 
 @dataclass(frozen=True)
 class Found:
-    """What one line showed.
+    """The result of one line.
 
     Attributes:
-        told: how many limits were told. started: how many started who were told one.
-        late: who waited longer than told: the ticket, when it was told, the limit, and how much later it was.
-        used: of each that started, the part of the limit that it waited.
+        told: number of shown limits. started: number of tickets with a limit that started.
+        late: waits that exceeded their limit: the ticket, when it was shown, the limit, and the excess.
+        used: for each started ticket, the part of its limit that it waited.
     """
 
     shown: int
@@ -49,7 +49,7 @@ class Found:
 
 
 def random_play(seed: int) -> Found:
-    """One line, from one random beginning on."""
+    """Play one line from a random beginning."""
     return _Play(Random(seed)).run()
 
 
@@ -136,7 +136,7 @@ class _Play:
     # -------------------------------------------------------------- time
 
     def run(self) -> Found:
-        """Until nothing happens any more."""
+        """Run until nothing happens any more."""
         self._what_people_do()
         self._after()
         while self._events and self._events[0][0] <= NOW + LONGEST:
@@ -169,7 +169,7 @@ class _Play:
         return self._numbers
 
     def _up_to(self, most: timedelta) -> timedelta:
-        """Any time up to the limit, and often the limit itself."""
+        """Draw a time up to the limit, often the limit itself."""
         if self.harm or self.draw.random() < 0.6:
             return most
         return self.draw.randint(0, int(most.total_seconds())) * SECOND
@@ -184,7 +184,7 @@ class _Play:
         )  # fmt: skip
 
     def _after(self) -> None:
-        """Who can start now starts; sometimes everybody is told how long it takes."""
+        """Admit everybody who can start now; sometimes record the waits that are shown."""
         for given in admit(self._snapshot()):
             ticket = self.tickets[given.ticket]
             offer = next(each for each in self.offers if each.id == given.offer)
@@ -291,12 +291,12 @@ class _Play:
             (stands,) = (each for each in availability(here, self.now) if each.offer.id == offers[0])
             self._tell(wanted.id, stands.wait.at_most)
         if offers != (CPU.id,):
-            self._forget_what_was_told_to(wanted.user)
+            self._forget_shown_limits_of(wanted.user)
         self._take(lifecycle.ask(None, None, wanted))
         self._at(self.now + self.config.max_wait, lambda: self._place_ends(wanted.id))
 
-    def _forget_what_was_told_to(self, user: str) -> None:
-        """Who takes one more place himself may be held up by it."""
+    def _forget_shown_limits_of(self, user: str) -> None:
+        """Forget the shown limits of a user who takes a second place, because that place may delay the first."""
         for ticket in self.tickets.values():
             if ticket.user == user:
                 self.shown.pop(ticket.id, None)
@@ -328,5 +328,5 @@ class _Play:
         if ticket.admitted_offer in offers:
             return  # its start goes on
         wanted = replace(ticket, wanted_offers=lifecycle.wanted_offers_of(offers, ticket, self._number))
-        self._forget_what_was_told_to(ticket.user)
+        self._forget_shown_limits_of(ticket.user)
         self._take(lifecycle.ask(ticket, self._lease_of(ticket), wanted))

@@ -242,7 +242,7 @@ def test_a_lease_past_its_end_is_given_back_within_a_minute_or_nobody_knows_when
 
 
 @pytest.mark.parametrize(("starting", "admitted", "word"), [(0, 2, None), (1, 1, "behind"), (2, 0, "start-brake")])
-def test_as_many_start_at_once_as_the_brake_says(starting: int, admitted: int, word: str | None) -> None:
+def test_the_start_brake_limits_simultaneous_starts(starting: int, admitted: int, word: str | None) -> None:
     brake = QueueLimits(max_starting=2)
     here = snapshot(
         tuple(small(n) for n in range(5)),
@@ -313,7 +313,7 @@ def test_who_is_passed_reads_which_server_it_is_and_a_newcomer_that_one_is_free(
     assert {each.offer: each.wait.now for each in availability(here, NOW)}[SMALL]
 
 
-def test_on_cpu_only_nobody_is_passed() -> None:
+def test_in_the_line_for_cpu_only_no_ticket_is_passed_over() -> None:
     held = replace(lease(small(0)), user="ada", server="first")
     line = (replace(ticket(1, "mig-1g.5gb", "cpu", user="ada"), server="second"),)
     assert [(each.ticket, each.offer) for each in admit(snapshot((small(0), small(1)), line, (held,)))] == [

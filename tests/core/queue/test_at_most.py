@@ -1,4 +1,6 @@
-"""What "at most" says where it was wrong before: the start brake, a stop that fails, parts, places that end."""
+""" "At most" in cases that were wrong once: the start brake, a failed stop, shares of different sizes, places that
+end.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ TURN = (3 + 3) * MINUTE + LIFETIME + MINUTE
 
 
 def waits(here: QueueSnapshot) -> list[timedelta | None]:
-    """At most, of all who wait, in the order of their places."""
+    """Return the upper bounds of all waiting tickets, in the order of their places."""
     shown = standing(here, NOW)
     waiting = sorted(
         (t for t in here.tickets if t.state is TicketState.WAITING), key=lambda t: t.wanted_offers[0].place
@@ -42,7 +44,7 @@ def starting(*numbers: int) -> tuple[Ticket, ...]:
 
 
 def after(here: QueueSnapshot) -> QueueSnapshot:
-    """As it is when whoever can start now has been admitted; their leases are not looked at here."""
+    """Return the snapshot after every ticket that can start was admitted. Its leases are ignored."""
     given = {each.ticket for each in admit(here)}
     changed = (replace(t, state=TicketState.ADMITTED) if t.id in given else t for t in here.tickets)
     return replace(here, tickets=tuple(changed))

@@ -1,4 +1,4 @@
-"""What can still be given, device by device and by count, and whose place in a line is the first."""
+"""What can still be given, by device and by count, and the position of a ticket in a line."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_a_ticket_at_the_head_of_two_lines_goes_by_the_better_of_its_places() ->
     assert [(each.ticket, each.offer) for each in admit(alone)] == [("two", "gpu")]
 
 
-def test_what_a_line_of_offers_that_are_gone_says_is_nothing() -> None:
+def test_a_line_without_existing_offers_has_no_wait() -> None:
     here = snapshot((small(0),), (ticket(1, "mig-9g.90gb"), ticket(2, "mig-9g.90gb", "mig-1g.5gb")))
     assert [each.ticket for each in admit(here)] == ["t2"]
     assert list(standing(here, NOW)) == ["t2"]

@@ -1,4 +1,4 @@
-"""A card that an admin empties: nobody new is given a part of it, and those who wait are told so."""
+"""Cards that an administrator drains: no new server gets a part of them, and waiting users see why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line over devices that are counted, not named: nobody is admitted to what is not there, and nobody twice."""
+"""Lines for counted devices: no admission exceeds the devices that exist, and none is given twice."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_the_wait_is_at_most_what_those_may_last_whose_device_somebody_new_is_gi
 
 
 def _one_here_one_there(on_a: dict[str, object] | None, held: dict[str, object]) -> QueueSnapshot:
-    """On node a a server ends in an hour, on b in ten."""
+    """A server on node a ends in an hour, one on node b in ten hours."""
     asks = "mig-1g.5gb"
     nodes = {"b": node("b", (asks, 1))} | ({} if on_a is None else {"a": node("a", (asks, 1), **on_a)})
     pods = {each.uid: each for each in (pod(f"p{n}", on, asks=asks, lease=f"l{n}") for n, on in ((1, "a"), (2, "b")))}

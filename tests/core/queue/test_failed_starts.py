@@ -1,4 +1,4 @@
-"""A start that failed: what its user reads, and when the place in line is kept."""
+"""Failed starts: the text for the user, and when the place in line is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pair of *state × event*, what holds whatever happens, and that nobody else writes a state."""
+"""Every pair of *state × event*, the invariants, and that no other module writes a state."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ READINGS = {
 
 @pytest.mark.parametrize("state", [state for state in LeaseState if state is not LeaseState.ENDED])
 @pytest.mark.parametrize("reading", READINGS)
-def test_what_a_reading_does_to_a_lease(state: LeaseState, reading: str) -> None:
+def test_the_state_of_a_lease_after_a_reading(state: LeaseState, reading: str) -> None:
     seen, changes = READINGS[reading]
     lease = a_lease(state)
     after = lifecycle.refresh(lease, seen)
@@ -234,7 +234,7 @@ SEEN = st.builds(LeaseReading, st.booleans(), st.sampled_from([None, True, False
 
 
 @given(st.lists(st.one_of(st.sampled_from(Event), SEEN), max_size=30), st.sampled_from(LeaseState))
-def test_what_ended_never_comes_back_and_ends_only_with_proof(
+def test_an_ended_lease_never_changes_and_ends_only_with_proof(
     happens: list[Event | LeaseReading], begin: LeaseState
 ) -> None:
     lease = a_lease(begin)

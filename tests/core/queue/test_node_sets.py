@@ -1,4 +1,4 @@
-"""Starts that may use some nodes only: counted, let in and told as for their own nodes, and for no others."""
+"""Servers that may use only some nodes: count, admission and shown wait refer to these nodes only."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ A, B, AB = frozenset("a"), frozenset("b"), frozenset("ab")
 
 
 def pool(**free: int) -> Pool:
-    """Two devices a node; so many of them free."""
+    """A pool with two devices per node, of which so many are free."""
     rooms = {name: NodeRoom(2, {WHOLE: left}) for name, left in free.items()}
     return small(2 * len(free), sum(free.values()), rooms=rooms)
 
 
 def line(*sets: frozenset[str] | None, here: Pool, **more: object) -> QueueSnapshot:
-    """Tickets t1, t2, ... that may use these nodes; None is not known."""
+    """Tickets t1, t2, … that may use these nodes; None for unknown nodes."""
     tickets = tuple(ticket(number, SMALL) for number, _ in enumerate(sets, 1))
     known = {f"t{number}": nodes for number, nodes in enumerate(sets, 1) if nodes is not None}
     return snapshot(here, tickets=tickets, **{"node_sets": known, **more})
@@ -69,7 +69,7 @@ def names(found: QueueSnapshot) -> list[str]:
         ((None, None), {"a": 1, "b": 1}, ["t1", "t2"]),
     ],
 )
-def test_a_later_one_passes_only_where_it_takes_nothing_that_an_earlier_one_could_have(
+def test_a_later_ticket_overtakes_only_if_it_takes_nothing_an_earlier_one_could_use(
     sets: tuple[frozenset[str] | None, ...], free: dict[str, int], who: list[str]
 ) -> None:
     assert names(line(*sets, here=pool(**free))) == who
@@ -83,7 +83,7 @@ def test_what_was_promised_for_one_node_is_not_missing_on_another() -> None:
     assert names(replace(found, node_sets={**found.node_sets, "t9": AB})) == []
 
 
-def test_who_finds_no_device_on_his_nodes_holds_nobody_up_on_others() -> None:
+def test_a_ticket_without_a_device_on_its_nodes_blocks_no_other_node() -> None:
     stuck = lease(9, state=LeaseState.STARTING, ticket="t9")
     more = {"leases": (stuck,), "held_up": frozenset({SMALL}), "held_up_on": {SMALL: A}}
     found = line(AB, A, here=pool(a=0, b=1), **more)
@@ -166,7 +166,7 @@ SETS = st.frozensets(st.sampled_from(NODES), max_size=4)
 
 
 def placements(wishes: list[frozenset[str]], free: dict[str, int]) -> int:
-    """The most that a scheduler can place, found by trying all."""
+    """Return the most that a scheduler can place, by trying all placements."""
     best = 0
     for chosen in itertools.product(*[[None, *sorted(nodes)] for nodes in wishes]):
         counts = Counter(name for name in chosen if name)
@@ -177,7 +177,7 @@ def placements(wishes: list[frozenset[str]], free: dict[str, int]) -> int:
 
 @many(200)
 @given(st.lists(SETS, max_size=5), st.dictionaries(st.sampled_from(NODES), st.integers(0, 2)), SETS)
-def test_free_for_me_is_what_the_worst_scheduler_leaves(
+def test_a_free_device_is_free_whatever_the_scheduler_does(
     ahead: list[frozenset[str]], free: dict[str, int], mine: frozenset[str]
 ) -> None:
     rooms = NodeRooms({name: NodeRoom(2, {WHOLE: left}) for name, left in free.items()})
@@ -233,7 +233,7 @@ THERE = st.lists(st.tuples(LABELS, TAINTS, st.integers(0, 2), st.integers(0, 2))
 
 
 def by_hand(demands: PodDemands, one: NodeFacts) -> bool:
-    """The filters of the scheduler for what these clusters have."""
+    """The scheduler's filters, as far as these clusters need them."""
     hard = {taint.key for taint in one.taints if taint.effect == "NoSchedule"}
     return (
         set(demands.selector) <= set(one.labels.items())

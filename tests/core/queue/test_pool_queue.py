@@ -1,4 +1,4 @@
-"""A line that is kept as tickets come and go says what one made anew says; so does a wait that is asked for alone."""
+"""A line that is kept up to date equals a line that is built anew, and so does a single wait."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def content(lines: Mapping[str, PoolQueue]) -> dict[str, tuple[object, ...]]:
 
 @many(200)
 @given(STEPS, st.booleans())
-def test_a_line_that_is_kept_says_what_one_says_that_is_made_anew(
+def test_an_updated_line_equals_a_rebuilt_line(
     steps: list[tuple[int, list[OfferId], list[int], TicketState]], busy: bool
 ) -> None:
     pools = pools_of(OFFERS)
@@ -95,7 +95,7 @@ def test_what_was_given_out_does_not_change_when_somebody_leaves() -> None:
 def played(
     devices: Sequence[str], holdings: Sequence[Holding], share: int, places: int, turn: timedelta
 ) -> list[datetime | None]:
-    """The plain way: the line is played forward, place after place, with every device's free part."""
+    """Play the line forward place by place, with the free part of each device, as a plain reference."""
     free = dict.fromkeys(devices, WHOLE)
     ends: list[tuple[datetime, str]] = []
     for holding in holdings:
@@ -124,7 +124,7 @@ def played(
     st.integers(1, 90),
     st.integers(0, 40),
 )
-def test_the_wait_of_each_place_is_what_playing_the_line_forward_says(
+def test_the_bound_of_each_place_equals_a_simulation_of_the_line(
     devices: int, share: int, held: list[tuple[int, int | None]], lifetime: int, places: int
 ) -> None:
     """Too many on one device, ends long after a turn, and holders whom nothing ends, are among them."""

@@ -1,4 +1,4 @@
-"""Nobody waits longer than "at most" said, whatever the others do. 20,000 lines: ``benchmarks/forecast_bound.py``."""
+"""No wait exceeds its "at most", whatever others do. ``benchmarks/forecast_bound.py`` tries 20,000 lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reason that somebody in line is told, word for word, and how each offer stands: one row a case."""
+"""Every reason that a waiting user sees, with its exact text, and the state of each offer: one row per case."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ OUTSIDE = "Something outside this hub took the GPU of the first in line, who is 
 
 
 def on(*devices: DeviceState, held: int = 0, tickets: object = WAITING, **config: int) -> QueueSnapshot:
-    """A line for 1g.5gb on these devices, of which our leases hold the first ones."""
+    """A line for 1g.5gb on these devices. Leases of this hub hold the first ones."""
     leases = tuple(lease(device, n=n) for n, device in enumerate(devices[:held]))
     return snapshot(devices, tickets, leases, QueueLimits(**config))  # type: ignore[arg-type]
 
@@ -278,6 +278,6 @@ def test_a_lease_that_outlived_its_end_has_none_that_could_be_told() -> None:
         assert [at_most(state, minutes) for minutes in (5, 0, -1, -2)] == [True, True, True, False]
 
 
-def test_all_offers_have_a_row() -> None:
+def test_every_offer_has_an_availability() -> None:
     assert [each.offer for each in availability(snapshot((FREE,)), NOW)] == list(OFFERS)
     assert WHOLE == 1000

@@ -1,4 +1,4 @@
-"""On what evidence a lease on one machine ends, as tables."""
+"""The evidence on which a lease on one machine ends, as tables."""
 
 from __future__ import annotations
 

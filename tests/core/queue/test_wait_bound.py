@@ -1,4 +1,4 @@
-"""The two forecasts that need no line: it starts now, and nothing is known. The others stand in `test_admission`."""
+"""The two forecasts that need no line: a start now, and an unknown wait. ``test_admission.py`` has the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may pass to an app: a table of requests and of who sends them."""
+"""Access to an app: a table of requests and their senders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whom a provider's *no* is about, as Keycloak, Entra ID, Okta, Auth0, Google and GitHub say it."""
+"""Refusals of a provider: whether they concern the person, the client or the session, as six providers word them."""
 
 from __future__ import annotations
 

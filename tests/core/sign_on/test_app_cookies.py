@@ -1,4 +1,4 @@
-"""An app gets its own cookies as they are, and the gate's in no way of writing it."""
+"""An app gets its own cookies unchanged, and never the gate's, in any spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with a catalogue of apps: a sentence with the app's name, and the key that is to blame."""
+"""Errors in a catalogue of apps: a sentence with the app's name and the wrong key."""
 
 from __future__ import annotations
 

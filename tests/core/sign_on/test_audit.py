@@ -1,4 +1,4 @@
-"""What an audit's answers mean: only a refusal is safe, and an answer that proves nothing is not tried."""
+"""The meaning of the audit's answers: only a refusal is safe, and an answer that proves nothing counts as not tried."""
 
 from __future__ import annotations
 

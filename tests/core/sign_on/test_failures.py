@@ -1,4 +1,4 @@
-"""What the pages of a failed sign-in say."""
+"""The texts of the pages about a failed sign-in."""
 
 from __future__ import annotations
 

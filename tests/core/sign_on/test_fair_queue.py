@@ -1,4 +1,4 @@
-"""Whose turn it is among unknown tokens, and who has to leave where there is no place."""
+"""The order of unknown tokens in the queue, and which of them leaves if the queue is full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an id token has to say: a table with one thing wrong in each."""
+"""Required claims of an id token: a table with one error in each row."""
 
 from __future__ import annotations
 

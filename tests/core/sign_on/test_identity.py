@@ -1,4 +1,4 @@
-"""Who somebody is, what they are called, and in which groups they are."""
+"""A person's identity, name and groups."""
 
 from __future__ import annotations
 

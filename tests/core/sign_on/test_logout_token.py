@@ -1,4 +1,4 @@
-"""What a logout token has to say: the issue's list as a table, one thing wrong in each."""
+"""Required claims of a logout token, as a table with one error in each row."""
 
 from __future__ import annotations
 

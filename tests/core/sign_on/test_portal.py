@@ -1,4 +1,6 @@
-"""What the front page of the apps' host shows: one's own, what is known, and no app but those that one may open."""
+"""The front page of the apps' host: the reader's own data as far as it is known, and only apps that the reader may
+open.
+"""
 
 from __future__ import annotations
 

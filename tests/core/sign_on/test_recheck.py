@@ -1,4 +1,4 @@
-"""Whom the provider is asked about, and what its *no* means."""
+"""Which sessions are checked at the provider, and what a refusal means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a sign-in before an app leads: to this host, and below the app that was asked for."""
+"""The address after a sign-in for an app: on this host, and below the requested app."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BELOW = ["".join(("/mlflow/", vector)) for vector in VECTORS]
 
 
 def led_to(app: App, wanted: str) -> str:
-    """What a browser makes of it: it drops tabs and line breaks, and takes a backslash for a slash."""
+    """Return the address that a browser opens: it drops tabs and line breaks, and treats a backslash as a slash."""
     safe = return_address(app, wanted)
     read = "".join(letter for letter in safe.strip() if letter not in "\t\r\n").replace("\\", "/")
     return urljoin("https://apps.example.org/_gate/callback", read)

@@ -1,4 +1,4 @@
-"""What ends with a session: tables."""
+"""What ends together with a session, as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a session ends, and how it is shown: tables."""
+"""When a session ends and how it is shown, as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pieces of a sentence are in its reader's language, and which are English in every language."""
+"""Which pieces of a sentence are translated, and which are English in every language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A text in its reader's language, and which language that is."""
+"""Translated texts, and the choice of the language."""
 
 from __future__ import annotations
 

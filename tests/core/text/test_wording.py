@@ -1,4 +1,4 @@
-"""Lengths of time, memory and places in words, at their edges."""
+"""Durations, sizes of memory and ordinals as text, with edge cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course of a use, by a table: what is noted at each event is what its record says, by the right clock."""
+"""The course of a use, as a table: the record has what each event noted, by the right clock."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GPU = OfferId("mig-1g.5gb")
 
 
 def moment(minutes: float, outage: float = 0.0) -> Moment:
-    """So many minutes of running time after noon; `outage`: minutes of which the running clock knows nothing."""
+    """A moment so many minutes of running time after noon. `outage`: minutes in which the running clock was paused."""
     return Moment(NOON + timedelta(minutes=minutes + outage), NOON - BEHIND + timedelta(minutes=minutes))
 
 

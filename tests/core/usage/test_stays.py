@@ -1,4 +1,4 @@
-"""What a usage record teaches the wait forecast."""
+"""The input of the wait forecast from a usage record."""
 
 from __future__ import annotations
 
