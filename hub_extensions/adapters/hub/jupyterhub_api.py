@@ -381,8 +381,10 @@ class HubApi:
             follow_redirects=False,
             ssl_options=self._tls,
         )
+        if purpose.name not in self._clients:
+            self._clients[purpose.name] = http_client(at_once=purpose.at_once, account=self._account)
         try:
-            answer = await self._client(purpose).fetch(request, raise_error=False)
+            answer = await self._clients[purpose.name].fetch(request, raise_error=False)
         except (HTTPClientError, OSError) as error:
             self._may_be_another()
             raise HubAway(f"The hub does not answer ({_why(error, purpose)}).") from error
@@ -396,11 +398,6 @@ class HubApi:
         list.
         """
         self._whole_body, self._no_list_until = None, -math.inf
-
-    def _client(self, purpose: _Purpose) -> HttpClient:
-        if purpose.name not in self._clients:
-            self._clients[purpose.name] = http_client(at_once=purpose.at_once, account=self._account)
-        return self._clients[purpose.name]
 
 
 def _quoted(name: str) -> str:

@@ -184,7 +184,7 @@ def problem(table: GpuTable, layout: Iterable[Placed]) -> str | None:
         if row is None:
             return f"{table.key} has no profile {item.profile}."
         if item.start not in row.starts:
-            return f"{item.profile} cannot start at {item.start}: it can at {_listed(row.starts)}."
+            return f"{item.profile} cannot start at {item.start}: it can at {', '.join(map(str, row.starts))}."
         rows.append(row)
     for (before, row), after in zip(zip(placed, rows, strict=True), placed[1:], strict=False):
         if before.start + row.memory_slices > after.start:
@@ -230,8 +230,11 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
 
     for name in profiles:
         starts = fits(table, name, standing)
+        if not starts and table.row(name) is None:
+            raise DoesNotFit(f"{table.key} has no profile {name}.")
         if not starts:
-            raise DoesNotFit(_no_room(table, name, standing))
+            beside = ", ".join(f"{item.profile} at {item.start}" for item in sorted(standing)) or "nothing"
+            raise DoesNotFit(f"{name} does not fit beside {beside}.")
         options = [Placed(start, MigProfile.parse(name).name) for start in starts]
         best = max(options, key=lambda option: (room_left(option), -option.start))
         standing.append(best)
@@ -298,14 +301,3 @@ def _counted(table: GpuTable, rows: Sequence[ProfileRow]) -> str | None:
     if greedy is not None and any(other.minus != "me" for other in profiles if other != greedy):
         return f"{greedy.name} takes every media engine: only profiles ending in -me can stand beside it."
     return None
-
-
-def _no_room(table: GpuTable, name: str, standing: Sequence[Placed]) -> str:
-    if table.row(name) is None:
-        return f"{table.key} has no profile {name}."
-    beside = ", ".join(f"{item.profile} at {item.start}" for item in sorted(standing)) or "nothing"
-    return f"{name} does not fit beside {beside}."
-
-
-def _listed(starts: Sequence[int]) -> str:
-    return ", ".join(str(start) for start in starts)

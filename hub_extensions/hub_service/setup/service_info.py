@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -124,7 +124,8 @@ def settings_from(received: Mapping[str, Any], own: ServiceEnvironment) -> Setti
     Raises:
         SettingsError: a field is unknown or wrong (another version wrote it), or a variable is missing here.
     """
-    missing = _missing(received["needs"], own)
+    here = {BY_ENVIRONMENT[name] for name in own.secrets}
+    missing = ", ".join(str(each) for each in received["needs"] if each not in here)
     if missing:
         raise SettingsError(
             f"The hub's configuration sets what only the environment brings to a service apart from it: set {missing} "
@@ -139,8 +140,3 @@ def settings_from(received: Mapping[str, Any], own: ServiceEnvironment) -> Setti
         return checked("What the hub says about the service", raw, Settings)
     except SettingsError as problem:
         raise SettingsError(f"{problem} Hub and service need the same version of jupyterhub-gpu.") from None
-
-
-def _missing(needs: Sequence[str], own: ServiceEnvironment) -> str:
-    here = {BY_ENVIRONMENT[name] for name in own.secrets}
-    return ", ".join(str(each) for each in needs if each not in here)

@@ -246,7 +246,7 @@ def set_shared_memory(pod: V1Pod, *, ask: PodAsk, size: str, note: Callable[[str
     """Mount ``/dev/shm`` with this size, unless the administrator mounts one; remove theirs if the offer forbids it."""
     container = server_container(pod)
     mounts = list(container.volume_mounts or ())
-    there = [mount for mount in mounts if _path(mount) == SHM]
+    there = [mount for mount in mounts if str(_field(mount, "mount_path") or "").rstrip("/") == SHM]
     if ask.forbids_shm:
         container.volume_mounts = [mount for mount in mounts if mount not in there]
         _drop_unused_volumes(pod, {_field(mount, "name") for mount in there})
@@ -267,10 +267,6 @@ def _drop_unused_volumes(pod: V1Pod, names: set[Any]) -> None:
         for volume in pod.spec.volumes or ()
         if _field(volume, "name") not in names or _field(volume, "name") in used
     ]
-
-
-def _path(mount: object) -> str:
-    return str(_field(mount, "mount_path") or "").rstrip("/")
 
 
 def _field(thing: object, name: str) -> Any:
