@@ -37,7 +37,7 @@ from hub_extensions.configuration import TEMPLATES
 from hub_extensions.spawner.pages.away import away_page
 from hub_extensions.spawner.pages.page_frame import PageFrame
 
-c.JupyterHub.extra_handlers = [(PageFrame.route, PageFrame, {"service": "gpu"})]
+c.JupyterHub.extra_handlers = [(PageFrame.route, PageFrame, {{"service": "gpu"}})]
 c.JupyterHub.template_vars = {{"gpu_away": away_page("/services/gpu"), "announcement": "Closed on <b>Friday</b>"}}
 c.JupyterHub.template_paths = [{templates!r}, str(TEMPLATES)]
 """
