@@ -43,7 +43,7 @@ class Node:
 
 
 class Boosted:
-    """Trees that were fitted one after another to what was left over."""
+    """Trees, each fitted to the residuals of the trees before it."""
 
     def __init__(self, rows: Sequence[Row], targets: Sequence[float]) -> None:
         step = max(1, len(rows) // ROWS)

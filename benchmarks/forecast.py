@@ -1,4 +1,4 @@
-"""What do the likely waits cost: the computation, the loop and the form beside it, and the memory of a long history?
+"""Measure the cost of the likely waits: the computation, the loop and form beside it, and the memory of a long history.
 
 The floor is the same line played in plain Python, once for each of 200 draws (``tools/backtest/world.py``): what a
 simulation without arrays costs for one ticket. Times are of a processor, but for the form's, which people wait for.
@@ -141,7 +141,7 @@ async def beside(folder: Path) -> None:
         await fill(r, 2000, 1000, both=False)
         worker.answer(r.engine.forecaster.question(), past([SMALL]), (), 1)
         gc.collect()
-        gc.freeze()  # as the service does with what it begins with
+        gc.freeze()  # the service freezes its first objects too
         for busy in (False, True):
             task = asyncio.ensure_future(endless(r)) if busy else None
             forms, late = [], []

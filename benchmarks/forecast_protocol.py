@@ -1,4 +1,4 @@
-"""Is the wait forecast good on logs that its constants were not chosen on? By leave-one-log-out, and four cuts of each.
+"""Measure the wait forecast on logs that its constants were not chosen on: leave one log out, four cuts of each.
 
     python -m benchmarks.forecast_protocol DIR [--cache FOLDER] [--derived N] [--seed SEED] [--thin [LOG=]N]
 
@@ -218,7 +218,7 @@ def synthetic(regime: str, rng: random.Random, sessions: int = 900) -> tuple[str
 
 
 def figures(each: Played, cut: Cut) -> Figures | None:
-    """What does not depend on the constants; None: nobody had to wait."""
+    """Return the figures that do not depend on the constants, or None if nobody had to wait."""
     first, since = cut.of(each.log)
     counted = [wait for wait in each.waits if wait.number >= first and wait.simulated]
     if not counted:
@@ -244,7 +244,7 @@ def figures(each: Played, cut: Cut) -> Figures | None:
 
 
 def in_effect(episodes: Iterable[int]) -> float:
-    """How many episodes of one size tell as much as these, of which each is named once for each of its waits."""
+    """Return the effective number of episodes (inverse Simpson index); an episode is listed once for each wait."""
     sizes = Counter(episodes).values()
     return sum(sizes) ** 2 / sum(size**2 for size in sizes)
 
@@ -258,7 +258,7 @@ def by_episode(values: Iterable[tuple[RecordedWait, float]]) -> dict[int, float]
 
 
 def ratios(each: Played, cut: Cut, known: Figures, rules: Rules) -> Ratios:
-    """What the product would have shown with these constants."""
+    """Score the intervals that would have been shown with these constants."""
     first, since = cut.of(each.log)
     ours = our_forecasts(each.waits, since, rules)
     counted = [wait for wait in each.waits if wait.number >= first and wait.simulated]
@@ -391,7 +391,7 @@ def compare(pools: Sequence[Played]) -> None:
 
 
 def _print_pools(known: Mapping[Key, Figures], found: Mapping[Key, Ratios]) -> None:
-    """Pools with few episodes stand apart: their ratios say little."""
+    """Print one row for each pool and cut. Pools with few episodes come last because their ratios mean little."""
     head = f"{'left out':<26} {'cut':<22} {'waits':>6} {'episodes':>8} {'in effect':>9} {'raw MAE':>8}"
     head += f" {'/last two':>9} {'/best':>6} {'/simple':>7} {'P90 loss':>8} {'covers':>6}"
     for few in (False, True):

@@ -51,9 +51,9 @@ from tests.ports import free_port
 ROOT = Path(__file__).resolve().parents[1]
 DAY = 86400.0
 SEEDS = (SEED, 2, 3, 4, 5)
-"""Of the backtest: the first is the service's, the others say how much hangs on chance."""
+"""Seeds of the backtest: the first is also the service's, the others show the variation by chance."""
 APART = 0.05
-"""So far a figure of the service may be from that of the backtest."""
+"""Maximum relative difference between a figure of the service and of the backtest."""
 LEAD_SECONDS = 60.0
 """From the service's start to the day's first moment."""
 Process = subprocess.Popen[bytes]
@@ -67,7 +67,7 @@ BEGIN, RATE = "FORECAST_SERVICE_BEGIN", "FORECAST_SERVICE_RATE"
 
 @dataclass(frozen=True)
 class Day:
-    """What is played, and what came before. `starts`: when each session started, by the log."""
+    """The sessions of the day and those before it. `starts`: session -> its start according to the log."""
 
     history: tuple[LogSession, ...]
     sessions: tuple[LogSession, ...]
@@ -270,7 +270,7 @@ class Player:
         return status, joined
 
     def _hear(self, number: int, status: TicketStatus, waited: float) -> None:
-        """What is told first counts: how long it is from then on, and so with what was waited already."""
+        """Keep the first forecast of a session, with the time that it has already waited added."""
         wait = status.wait
         if wait and wait.p10_seconds is not None and wait.p50_seconds is not None and wait.p90_seconds is not None:
             told = (waited + each for each in (wait.p10_seconds, wait.p50_seconds, wait.p90_seconds))
@@ -337,7 +337,7 @@ async def until_known(settings: Settings, uses: int, begin: float) -> None:
 
 
 def own_report(settings: Settings) -> ForecastReport:
-    """What the service says of its forecasts, as an admin reads it."""
+    """Return the service's own report on its forecasts."""
     asked = urllib.request.Request(f"{settings.url}/api/forecasts", headers={"Authorization": f"token {ADMIN}"})
     with urllib.request.urlopen(asked, timeout=10) as answer:
         return TypeAdapter(ForecastReport).validate_json(answer.read())
@@ -347,10 +347,10 @@ def own_report(settings: Settings) -> ForecastReport:
 
 
 def compare(day: Day, player: Player) -> None:
-    """The table: each figure of both, and how far they are apart; then each wait by itself.
+    """Print each figure of both, with their difference, then the differences wait by wait.
 
-    People are told whole steps, outwards, so a second may move an end by hours. What is compared is what the service
-    kept, to the second.
+    Pages round outwards to coarse steps, so a second may move an end by hours. The intervals that the service stored,
+    to the second, are compared.
     """
     log = Log("day", (*day.history, *day.sessions), ())
     shown = Replay(log, ReplayPool("day", day.gpus, WHOLE, "strict"), SEEDS, first=len(day.history)).run()

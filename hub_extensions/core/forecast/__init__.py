@@ -1,1 +1,1 @@
-"""The wait forecast: what finished uses teach, the simulation of the queue, and the interval that is shown."""
+"""The wait forecast: the durations of finished uses, the simulation of the queue, and the interval that is shown."""

@@ -27,7 +27,7 @@ class PastUse:
         offer: key of similar uses.
         asked: when it was asked for.
         lasted: how long it held its device.
-        at_limit: an enforced limit ended it, so it would have lasted longer.
+        at_limit: whether an enforced limit ended it, so it would have lasted longer.
     """
 
     user: str
@@ -73,7 +73,7 @@ class PoolCurves:
     survival curve: Susarla and Van Ryzin 1976).
 
     Args:
-        running: offer and age of each that still runs.
+        running: offer and age of each use that has not ended.
     """
 
     def __init__(self, ended: Sequence[PastUse], running: Sequence[tuple[Hashable, float]]) -> None:

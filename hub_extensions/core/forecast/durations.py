@@ -73,7 +73,7 @@ class UseHolder:
         asked: when it was asked for.
         age: seconds since it began. None if it still waits.
         limit: maximum duration. None if no limit is enforced.
-        left: its announced end. None if there is none.
+        left: its announced end. None if the end is not announced.
     """
 
     user: str
@@ -141,7 +141,7 @@ class DurationHistory:
 
     @property
     def distinguishes_people(self) -> bool:
-        """Whether users are told apart: by the effective number of people (the inverse Simpson index, 1949)."""
+        """Whether users are distinguished: by the effective number of people (the inverse Simpson index, 1949)."""
         return self.finished**2 >= PEOPLE * self._squares
 
     def trust(self, user: str) -> FloatArray:

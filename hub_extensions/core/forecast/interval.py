@@ -72,7 +72,7 @@ def widened(simulated: Interval, by: float) -> Interval:
 
 
 def with_first(shown: Interval, first: float, waited: float = 0.0) -> Interval:
-    """Make the median the mean, in log time, with what the first in line has waited.
+    """Replace the median by its mean, in log time, with the time that the first in line has waited.
 
     At the join both have the same weight; the longer this ticket has waited, the less the first one's wait counts.
 

@@ -46,7 +46,7 @@ UNKNOWN_ELSEWHERE = frozenset(
 )
 """Reasons for which more data would not help."""
 UNLIMITED = frozenset({"no-limit", "one-without-limit"})
-"""Reasons that only explain why there is no upper bound."""
+"""Reasons that only explain a missing upper bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Likely:
     """The simulated interval of a ticket or offer and the one that is shown, in seconds from the computation.
 
     Attributes:
-        limit_is_p90: if there is an upper bound, it is shown as P90.
+        limit_is_p90: whether the upper bound, if there is one, is shown as P90.
     """
 
     played: Interval
@@ -71,7 +71,7 @@ class Stay:
         share: thousandths of each device.
         asked: when it was asked for, seconds by the wall clock.
         lasted: seconds for which it held its devices.
-        at_limit: its time limit ended it.
+        at_limit: whether its time limit ended it.
         starting: seconds from admission to ready. None if not known.
         limit: the seconds that the user asked for. None if users do not ask for a time (only some schedulers do).
     """
@@ -139,7 +139,7 @@ class Given:
         hour: full hours that the ticket had waited then.
         at, running: time of the forecast by the wall clock and in running time.
         ahead: number of tickets ahead.
-        rough: it was shown as rough.
+        rough: whether it was shown as rough.
         end: ``started``; ``left`` or ``changed`` if the outcome cannot be known; "" while the ticket waits.
         waited: seconds from the forecast to the start. None if it has not started.
     """
@@ -163,11 +163,11 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class ForecastInputs:
-    """What a forecast depends on.
+    """The inputs of a forecast.
 
     Attributes:
         asked: ticket or lease -> when it was asked for, seconds by the wall clock.
-        ends: lease -> what is known of its end. A lease that is missing has no known end.
+        ends: lease -> its announced end. A lease without one is missing.
     """
 
     snapshot: QueueSnapshot
@@ -178,7 +178,7 @@ class ForecastInputs:
 
 @dataclass(frozen=True, slots=True)
 class WaitForecasts:
-    """The forecasts for a snapshot. A ticket, offer or pool that nothing can be forecast for is missing.
+    """The forecasts for a snapshot. Tickets, offers and pools without a forecast are missing.
 
     Attributes:
         sizes: pool -> number of its devices, for each pool where it is known.
@@ -200,8 +200,8 @@ class Accuracy:
         coverage_90: share that started before P90.
         coverage_80: share that started between P10 and P90.
         median_error: median of the seconds between P50 and the real wait.
-        worse_than_plain: the median of the waits known at the join would have been the better forecast.
-        rough: forecasts are marked as rough.
+        worse_than_plain: whether the median of the waits known at the join would have been the better forecast.
+        rough: whether forecasts are marked as rough.
     """
 
     pool: str

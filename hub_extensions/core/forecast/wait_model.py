@@ -1,5 +1,7 @@
-"""Forecast the likely waits of a whole line: simulate it with what finished uses taught, then correct the intervals by
-what came true of earlier forecasts. Times are seconds.
+"""Forecast the likely waits of a whole line.
+
+The line is simulated with the durations of finished uses. Then the intervals are corrected by the errors of earlier
+forecasts. Times are seconds.
 """
 
 from __future__ import annotations
@@ -32,10 +34,10 @@ MAX_KEYS = 1000
 
 
 class WaitModel:
-    """What was learned from finished uses and from earlier forecasts, and the forecasts that follow from it.
+    """Learns from finished uses and from earlier forecasts, and makes forecasts.
 
     Args:
-        histories: pool -> durations of its uses, to share between models. None: a new, empty one.
+        histories: pool -> durations of its uses, to share between models. By default the model has its own.
     """
 
     def __init__(self, histories: dict[str, DurationHistory] | None = None) -> None:
@@ -62,7 +64,7 @@ class WaitModel:
     def matured(
         self, pool: str, played: Interval, waited: float, at_most: float | None = None, joined: float = math.inf
     ) -> None:
-        """Learn from a forecast that was given at a join and whose wait is over: see `BusyEpisodes.matured`."""
+        """Learn from a forecast that was given at a join after its wait is over: see `BusyEpisodes.matured`."""
         self._episodes.setdefault(pool, BusyEpisodes()).matured(played, waited, at_most, joined)
 
     def finished(self, pool: str) -> int:
@@ -144,7 +146,7 @@ def likely_waits(
 
     Args:
         histories: pool -> durations of its finished uses.
-        episodes: pool -> what came true of its forecasts.
+        episodes: pool -> the errors of its forecasts.
         at_most: ticket -> the upper bound of its wait, seconds.
         go_on: called now and then; False stops the computation.
         now: seconds by the clock of the joins in `episodes`. Infinite if not known: the wait of the first in line is
@@ -187,11 +189,11 @@ def likely_waits(
 
 @dataclass(frozen=True)
 class _PoolView:
-    """What changes the forecasts of a pool now.
+    """The corrections of a pool's forecasts at this moment.
 
     Attributes:
         first: the first in line, if anybody waits.
-        nameless: people are not told apart, so the quantiles are also of what is simulated by the pool's curve.
+        nameless: users are not distinguished, so the quantiles also count the simulation by the pool's curve.
     """
 
     lessons: Lessons
@@ -201,7 +203,7 @@ class _PoolView:
 
     @staticmethod
     def of(episodes: BusyEpisodes | None, first: Waiting | None, now: float, nameless: bool) -> _PoolView:
-        """Return the view of a pool; `episodes` is None if none of its forecasts came true yet."""
+        """Return the view of a pool; `episodes` is None if no wait with a forecast is over yet."""
         return _PoolView(Lessons() if episodes is None else episodes.lessons, first, now, nameless)
 
     def likely(

@@ -1,1 +1,1 @@
-"""``jupyterhub-gpu forecast backtest``: a log is replayed, and every forecast compared with what came true."""
+"""``jupyterhub-gpu forecast backtest``: replay a log and compare each forecast with the real wait."""

@@ -33,7 +33,7 @@ def resampled(forecasts: Sequence[ScoredForecast], other: str, error: ErrorOf) -
 
 
 def spread(ratios: Ratios) -> tuple[float, float] | None:
-    """Return the range that contains nine of ten ratios, or None if there are none."""
+    """Return the range that contains nine of ten ratios, or None if `ratios` is empty."""
     ordered = sorted(ratios)
     return (ordered[int(0.05 * len(ordered))], ordered[int(0.95 * len(ordered))]) if ordered else None
 

@@ -1,4 +1,4 @@
-"""``jupyterhub-gpu forecast``: the words of the command. What is replayed and measured is beside it."""
+"""Run ``jupyterhub-gpu forecast backtest``: replay the chosen pools and print or write the report."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from hub_extensions.tools.backtest.scores import Run, score_run
 
 @dataclass(frozen=True, slots=True)
 class BacktestOptions:
-    """What is replayed, and where it is written.
+    """The options of the command.
 
     Attributes:
-        pools: as ``gaia_int`` or ``gaia_int:1``; none: all.
-        policy: None: each pool's own. progress: the share of servers that report their end. every: only each n-th.
+        pools: names like ``gaia_int`` or ``gaia_int:1``. All pools are replayed if it is empty.
+        policy: the policy of all pools. If it is None, each pool keeps its own.
+        progress: share of the servers that report their end.
+        every: make a forecast for every n-th wait only.
     """
 
     folder: Path
@@ -35,10 +37,10 @@ class BacktestOptions:
 
 
 def backtest(options: BacktestOptions, console: Console) -> None:
-    """Replay, print, write.
+    """Replay the logs, print the report and write the files that were asked for.
 
     Raises:
-        BacktestRefused: there is nothing to replay, or it is not as it should be.
+        BacktestRefused: a log is missing or malformed, or nobody had to wait.
     """
     runs: list[Run] = []
     shown: list[ScoredForecast] = []

@@ -1,6 +1,6 @@
 """The upper bound that the service would show at the same moment, with the longest limit of the log.
 
-A session of several devices counts as that many places. For such sessions the bound is no proof.
+A session of several devices counts as that many places. For such sessions the bound is not proven.
 """
 
 from __future__ import annotations

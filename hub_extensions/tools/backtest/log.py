@@ -1,7 +1,6 @@
-"""The logs of a folder: each CSV of sessions and the JSON of its pools, as ``usage export`` writes them; or why not.
+"""Read the logs of a folder: CSV files of sessions and JSON files of their pools, as ``usage export`` writes them.
 
-An export of ours has the uses of all pools in one file, and its JSON names them: each is a log of its own.
-Not here: what is done with them (``replay.py``).
+An export has the uses of all pools in one CSV file and their names in the JSON file. Each pool becomes one log.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from hub_extensions.tools.backtest.world import LogSession
 NEEDED = ("submit", "duration", "num_gpu", "slices", "user", "limit")
 POLICIES = ("strict", "best-effort")
 MOST_GPUS = 100_000
-"""More are a mistake."""
+"""A pool with more GPUs is refused as a mistake."""
 
 
 class BacktestRefused(Exception):
-    """It cannot be replayed; the text names file, line and column."""
+    """A log cannot be replayed. The message names file, line and column."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayPool:
-    """So many GPUs, each of so many slices, that a log is replayed on."""
+    """A pool that a log is replayed on: a number of GPUs, each with a number of slices."""
 
     log: str
     gpus: int
@@ -37,13 +36,13 @@ class ReplayPool:
 
     @property
     def name(self) -> str:
-        """As ``--pool`` says it: ``gaia_int:1``."""
+        """The name that ``--pool`` takes, like ``gaia_int:1``."""
         return f"{self.log}:{self.gpus}"
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Sessions in the order of asking, and the pools to replay them on."""
+    """Sessions in the order of submission, and the pools to replay them on."""
 
     name: str
     sessions: tuple[LogSession, ...]
@@ -51,15 +50,15 @@ class Log:
 
     @property
     def has_users(self) -> bool:
-        """Users are told apart: there are at least twenty of them."""
+        """Whether the log distinguishes users: it has at least twenty of them."""
         return len({session.user for session in self.sessions}) >= 20
 
 
 def read_logs(folder: Path) -> tuple[Log, ...]:
-    """Every log of the folder.
+    """Return all logs of the folder.
 
     Raises:
-        BacktestRefused: there is none, or one is not as it should be.
+        BacktestRefused: the folder is empty, or a log is malformed.
     """
     if not folder.is_dir():
         raise BacktestRefused(f"{folder} is no folder.")
@@ -89,7 +88,7 @@ def _read(file: Path) -> tuple[Log, ...]:
 
 
 def _log(file: Path, name: str, rows: Sequence[_Row], pools: Sequence[_Described], slices: int) -> Log:
-    """Of an export the sessions of one pool; of another log all."""
+    """Return the sessions of one pool of an export, or all sessions if `name` is empty."""
     mine = [row.session for row in rows if not name or row.pool == name]
     if not mine and not name:
         raise BacktestRefused(f"{file}: there is no session in it.")
@@ -106,7 +105,7 @@ class _Row:
 
 @dataclass(frozen=True, slots=True)
 class _Described:
-    """A pool as the JSON says it; `named`: which sessions are its own, "" where all are."""
+    """A pool of the JSON file. `named` is the pool whose sessions are replayed, "" for all sessions."""
 
     gpus: int
     policy: str
@@ -114,10 +113,10 @@ class _Described:
 
 
 def _rows(file: Path, text: TextIO, *, whole: bool) -> tuple[_Row, ...]:
-    """The sessions in the order of asking.
+    """Return the sessions in the order of submission.
 
     Args:
-        whole: an export of ours, of all pools: a use of which it is not known how long it was teaches nothing.
+        whole: the file is an export of all pools. Its uses of unknown duration are skipped.
     """
     rows = csv.DictReader(text, strict=True)
     names = rows.fieldnames or ()
@@ -162,7 +161,7 @@ def _whole(where: str, row: dict[str, str], column: str) -> int:
 
 
 def _described(file: Path) -> tuple[tuple[_Described, ...], int]:
-    """Its pools, and the slices of a GPU."""
+    """Return the pools of a log, and the slices of each GPU."""
     beside = file.with_suffix(".json")
     try:
         read = json.loads(beside.read_text(encoding="utf-8"))

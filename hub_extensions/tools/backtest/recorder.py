@@ -41,7 +41,7 @@ class RecordedWait:
         points: method -> forecast of the simple methods.
         bound: the bound of QBETS. None if too few waits are known.
         limits: the wait if all sessions use their limits. None if limits are not known.
-        at_most: the upper bound that the service would show. None if there is none.
+        at_most: the upper bound that the service would show. None if no limit is enforced.
         took: processor seconds.
         started: when the wait was over.
     """
@@ -101,7 +101,7 @@ class Recorder:
         self._recorded: list[RecordedWait] = []
 
     def run(self) -> list[RecordedWait]:
-        """Play all of the log; return its waits in the order in which they were over."""
+        """Replay the whole log and return its waits in the order in which they were over."""
         queued = 0
         for session in self._log.sessions:
             self._until(session.submit)
@@ -139,7 +139,7 @@ class Recorder:
             self._start(now)
 
     def _start(self, now: float, asked: LogSession | None = None) -> bool:
-        """Start whoever may; return whether the one who just asked did."""
+        """Start all sessions that may start, and return whether `asked` is among them."""
         started = self._world.start(now, lambda session: session.duration)
         for session in started:
             if session is not asked:

@@ -17,11 +17,11 @@ BOUND = "bound of the waits (QBETS)"
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a log is cut.
+    """A division of a log into history, warm-up and test.
 
     Attributes:
-        first: the share of its sessions that are history alone. warm_up: the share, before that, from which on
-            forecasts are made that do not count.
+        first: share of the sessions before the test.
+        warm_up: share of the sessions, right before the test, whose forecasts are learned from but not scored.
     """
 
     first: float
@@ -29,11 +29,11 @@ class Cut:
 
     @property
     def name(self) -> str:
-        """As the reports call it: ``60/40, warm-up 10 %``."""
+        """The name in the reports, like ``60/40, warm-up 10 %``."""
         return f"{100 * self.first:.0f}/{100 - 100 * self.first:.0f}, warm-up {100 * self.warm_up:.0f} %"
 
     def of(self, log: Log) -> tuple[int, int]:
-        """The numbers of the first session that counts and of the first for which a forecast is made."""
+        """Return the number of the first session of the test, and of the first session with a forecast."""
         sessions = len(log.sessions)
         return int(self.first * sessions), math.ceil(int(self.first * sessions) - self.warm_up * sessions)
 
@@ -43,7 +43,14 @@ PROTOCOL = Cut(0.6, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class ScoredForecast:
-    """One forecast that counts, of each method, with the real wait. Seconds. `bound` is the upper bound by limits."""
+    """The forecasts of all methods for one wait of the test, with the real wait, in seconds.
+
+    Attributes:
+        ours: the shown interval with each seed.
+        raw: the simulated interval with each seed.
+        took: processor seconds.
+        bound: the upper bound by limits. None if no limit is enforced.
+    """
 
     number: int
     episode: int
@@ -77,18 +84,19 @@ class Replay:
         self._recorder = Recorder(log, pool, seeds, self._since, progress, every)
 
     def run(self) -> list[ScoredForecast]:
-        """Return what was shown of the last part, and came true."""
+        """Return the forecasts of the test."""
         return shown(self._log, self._recorder.run(), self._first, self._since)
 
 
 def shown(
     log: Log, waits: Sequence[RecordedWait], first: int, since: int, rules: Rules = RULES
 ) -> list[ScoredForecast]:
-    """Return the forecasts that count.
+    """Return the forecasts of the test.
 
     Args:
-        waits: in the order in which they were over. first: the number of the first session that counts.
-        since: of the first for which a forecast is made: before it nothing is known of how good forecasts are.
+        waits: in the order in which they were over.
+        first: number of the first session of the test.
+        since: number of the first session with a forecast.
     """
     ours, others = our_forecasts(waits, since, rules), other_forecasts(waits, first, since)
     return [
@@ -108,7 +116,7 @@ def shown(
 
 
 def our_forecasts(waits: Sequence[RecordedWait], since: int, rules: Rules) -> dict[int, tuple[Interval, ...]]:
-    """Return what is shown at each join, by number and seed."""
+    """Return the intervals that are shown at each join: session -> one interval for each seed."""
     episodes: list[BusyEpisodes] = []
     found: dict[int, tuple[Interval, ...]] = {}
     for wait, over in _in_time(waits, since):

@@ -1,4 +1,4 @@
-"""A backtest as an admin reads it: a table, JSON for programs, a picture (likely against real; coverage by tenth)."""
+"""Present a backtest as a table, as JSON, and as a picture of forecasts against real waits and of the coverage."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hub_extensions.tools.backtest.replay import ScoredForecast
 from hub_extensions.tools.backtest.scores import HOUR, Run
 
 REDRAWN = ("last_two", "best_other", "best_loss")
-"""Fields of a run that are ratios of redrawn logs."""
+"""Fields of `Run` that hold ratios of resampled logs."""
 
 
 def table(runs: Sequence[Run]) -> Table:
-    """One row a run, hours; beside our figures those of others, and in brackets how sure the ratio is (90 %)."""
+    """Return a table with one row for each run, in hours. Ratios have their 90 % interval in brackets."""
     found = Table(
         "pool", "waits", "busy episodes", "mean wait", "MAE", "last two", "ratio (90 %)", "best other", "ratio (90 %)",
         "P90 loss", "best other", "ratio (90 %)", "P90 covers", "raw", "P10-P90", "near", "P(<1 h) off",
@@ -54,7 +54,7 @@ def _with_spread(value: float, sure: tuple[float, float] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A figure over all runs; `sure`: nine of ten redrawn logs have one from here to there."""
+    """A figure over all runs. `sure` is the range of nine of ten resampled logs, if the figure was resampled."""
 
     name: str
     value: float
@@ -65,13 +65,13 @@ class Summary:
 
 
 def few_episodes(runs: Sequence[Run]) -> list[Run]:
-    """Runs whose ratios say little; none where all are so."""
+    """Return the runs with too few busy episodes for the means; an empty list if all runs have too few."""
     few = [run for run in runs if run.episodes < FEWEST_EPISODES]
     return few if len(few) < len(runs) else []
 
 
 def summary(runs: Sequence[Run]) -> list[Summary]:
-    """Geometric means of ratios with the worst beside them, and coverage by forecast; without `few_episodes`."""
+    """Return geometric means and the worst of the ratios, and the mean coverage, without the runs of `few_episodes`."""
     few = few_episodes(runs)
     runs = [run for run in runs if run not in few]
     found: list[Summary] = []
@@ -113,7 +113,7 @@ def _by_forecast(shares: Sequence[tuple[float, int]]) -> float:
 
 
 def as_json(runs: Sequence[Run]) -> str:
-    """Everything, in hours and shares; of the redrawn ratios from where to where nine of ten lie."""
+    """Return all runs and figures, in hours and shares. Resampled ratios become the range of nine of ten of them."""
     listed = [asdict(run) | {name: spread(getattr(run, name)) for name in REDRAWN} for run in runs]
     figures = summary(runs)
     found = {
@@ -134,12 +134,12 @@ def _plain(value: object) -> object:
 
 SIDE, GAP, EDGE = 300, 70, 45
 DECADES = (1 / 60, 1000.0)
-"""Hours, on both axes of the picture: from a minute to six weeks."""
+"""Range of both axes of the picture in hours: from a minute to six weeks."""
 TICKS = ((1 / 60, "1 min"), (1.0, "1 h"), (24.0, "1 d"), (168.0, "1 w"))
 
 
 def picture(shown: Sequence[ScoredForecast]) -> str:
-    """SVG: the median against the real wait, and of each tenth that was told how many had started by then."""
+    """Return an SVG: the shown medians against the real waits, and the coverage of P90 by tenth of the median."""
     width, height = 2 * SIDE + GAP + 2 * EDGE, SIDE + 2 * EDGE
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
@@ -176,7 +176,7 @@ def _scatter(shown: Sequence[ScoredForecast]) -> str:
 
 
 def _coverage(shown: Sequence[ScoredForecast], left: float) -> str:
-    """By tenth of the likely wait: the share that started before P90, and the 0.9 that is meant."""
+    """Draw, for each tenth of the forecasts by their median, the share that started before P90, with a line at 0.9."""
     ordered = sorted(shown, key=lambda each: each.ours[0].p50)
     bars = []
     for tenth in range(10):

@@ -1,4 +1,4 @@
-"""The protocol's figures of one run: errors, coverage, and how sure the comparison is, by busy episode."""
+"""Score one run: errors, coverage, and the confidence of the comparison, resampled by busy episode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ NEAR_SECONDS, NEAR = 600.0, 0.3
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """Hours, and shares from 0 to 1."""
+    """Scores of one method, in hours and in shares from 0 to 1.
+
+    Attributes:
+        width: mean of P90 - P50.
+        near: share of the forecasts within 10 minutes or 30 % of the real wait.
+    """
 
     mae: float
     median_error: float
@@ -33,13 +38,17 @@ class Run:
     """One log on one pool.
 
     Attributes:
-        ours: the mean over the seeds. raw: before the correction. others: by name.
-        soon_error: how far P(start within an hour) is off, on average over five bins of it.
-        last_two, best_other, best_loss: ratios of redrawn logs: of MAE to the user's last two, played, and to the best
-            other's; of P90 loss to the best other's.
-        bound_ratio: "at most" of the limits to the real wait, the median; None: nothing is enforced.
-        without_reports: our MAE of the same run where nobody reports his end; None: nobody does.
-        episodes: busy episodes that the forecasts were of.
+        ours: mean of our scores over the seeds.
+        raw: the same before the correction.
+        others: method -> its scores.
+        soon_error: mean error of the probability to start within an hour, over five bins.
+        slowest: 95th percentile of the processor seconds of one forecast.
+        last_two, best_other: ratios of resampled logs: our MAE to that of the user's last two uses, played, and to
+            that of the best other method.
+        best_loss: the same for our P90 loss and that of the best other method.
+        bound_ratio: median of the upper bound divided by the real wait. None if no limit is enforced.
+        without_reports: our MAE of the same run without progress reports. None if nobody reports.
+        episodes: number of busy episodes in the test.
     """
 
     pool: str
@@ -60,7 +69,7 @@ class Run:
 
     @property
     def simple(self) -> Score:
-        """One simple method that is fixed beforehand: the user's last two with users, the past mean without."""
+        """The scores of a method that is fixed beforehand: the user's last two uses, or the past mean without users."""
         return self.others[TSAFRIR if self.has_users else PAST_MEAN]
 
     @property
@@ -73,7 +82,7 @@ class Run:
 
 
 def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -> Run | None:
-    """None: nobody had to wait."""
+    """Return the scores of a run, or None if nobody had to wait."""
     if not forecasts:
         return None
     seeds = range(len(forecasts[0].ours))
@@ -99,7 +108,7 @@ def score_run(pool: str, has_users: bool, forecasts: Sequence[ScoredForecast]) -
 
 
 def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
-    """Of forecasts and real waits, both in seconds."""
+    """Return the scores of forecasts; `pairs` are forecasts and real waits in seconds."""
     count = len(pairs)
     errors = sorted(abs(forecast.p50 - real) for forecast, real in pairs)
     return Score(
@@ -115,12 +124,12 @@ def score_of(pairs: Sequence[tuple[Interval, float]]) -> Score:
 
 
 def mean_score(scores: Sequence[Score]) -> Score:
-    """Each figure's mean, over seeds."""
+    """Return the mean of each score over the seeds."""
     return Score(*(sum(each) / len(scores) for each in zip(*map(astuple, scores), strict=True)))
 
 
 def pinball(share: float, forecast: float, real: float) -> float:
-    """Return the loss of a quantile: what lies beyond it costs `share`, what is left of it the rest."""
+    """Return the loss of a quantile: a second of wait beyond it costs `share`, a second short of it 1 - `share`."""
     return share * (real - forecast) if real >= forecast else (1 - share) * (forecast - real)
 
 
@@ -133,7 +142,7 @@ def _loss_90(forecast: Interval, real: float) -> float:
 
 
 def _bound_ratio(forecasts: Sequence[ScoredForecast]) -> float | None:
-    """Of those who waited a minute at least: a bound is many times a wait of seconds."""
+    """Return the median ratio of bound and wait, without waits below a minute, which any bound exceeds by far."""
     found = sorted(each.bound / each.real for each in forecasts if each.bound is not None and each.real >= 60)
     return found[len(found) // 2] if found else None
 

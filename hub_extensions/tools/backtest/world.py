@@ -14,7 +14,7 @@ NEVER = float("inf")
 
 @dataclass(frozen=True, slots=True)
 class LogSession:
-    """One row of a log. Times are seconds; `slices` of each of `devices` GPUs. `limit` is None if there was none."""
+    """One row of a log: it takes `slices` of each of `devices` GPUs. Times are seconds. `limit` may be None."""
 
     number: int
     submit: float

@@ -43,7 +43,7 @@ class ForecastState:
     """The state of the wait forecast.
 
     Attributes:
-        waits: the result of the last computation. None if there was none yet.
+        waits: the result of the last computation. None before the first one.
         revision: grows with every change of tickets, leases, devices and pools.
         stays, matured: finished uses and forecasts that are not learned yet.
         given: ticket -> its open forecasts.
@@ -73,10 +73,10 @@ class ForecastState:
         """Store the result of a computation."""
         self.waits = waits
 
-    # -------------------------------------------------------------- what is told
+    # -------------------------------------------------------------- for pages and clients
 
     def fresh(self, elapsed: float) -> LikelyWaits | None:
-        """Return the last result, or None if there is none or it is too old to be shown."""
+        """Return the last result, or None if it is missing or too old to be shown."""
         if self.waits is None or elapsed - self.waits.elapsed > VALID.total_seconds():
             return None
         return self.waits
@@ -242,6 +242,6 @@ class ForecastState:
         return True
 
     def ends_of(self, server: ServerKey, now: datetime) -> tuple[Progress, datetime] | None:
-        """Return a server's progress report and its end, or None if there is none or the end is long past."""
+        """Return a server's progress report and its end, or None if it is missing or the end is long past."""
         found = self.progress.get(server)
         return None if found is None or now > found[1] + OVERDUE else found

@@ -73,7 +73,7 @@ class ForecastWorker:
         return found
 
     def release(self) -> None:
-        """End the process to give its memory back. The next request starts another one, which has no history."""
+        """End the process to give its memory back. The next request starts another one, without a history."""
         with self._lock:
             process = self._process
         if process is not None:
@@ -168,7 +168,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     limit_arenas()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever a library prints is no answer
+    os.dup2(2, 1)  # output of a library must not be read as an answer
     with suppress(BrokenPipeError):
         work(sys.stdin.buffer, answers)
     os._exit(0)  # not even a buffer is left to write: the service is gone

@@ -1,8 +1,8 @@
-"""When the likely waits are computed, and what becomes of the answer. The event loop never waits for a computation.
+"""Decide when the likely waits are computed, and store the answer. The event loop never waits for a computation.
 
 The calculator learns from the records of the store, page by page, then from each use that ends. After each computation
-the users in line get their forecasts, which are kept until they come true. What users see of the forecasts is decided
-in ``forecast_state.py``.
+the users in line get their forecasts, which are kept until they come true. ``forecast_state.py`` decides which of them
+are shown.
 """
 
 from __future__ import annotations
