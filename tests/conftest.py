@@ -165,9 +165,9 @@ def pytest_report_header(config: pytest.Config) -> str | None:
 
 
 def in_order(items: list[pytest.Item]) -> None:
-    """The loops first, then modules that start programs, then the others: the last are short on every worker."""
-    starts = {item.path for item in items if not tiers.marks_are_quick({mark.name for mark in item.iter_markers()})}
-    items.sort(key=lambda item: (not item.path.is_relative_to(LONGEST), item.path not in starts))
+    """The loops first, then modules with more than quick tests, then the others: the last are short on every worker."""
+    long = {item.path for item in items if tiers.tier_of({mark.name for mark in item.iter_markers()}) != tiers.QUICK}
+    items.sort(key=lambda item: (not item.path.is_relative_to(LONGEST), item.path not in long))
 
 
 def shuffle(items: list[pytest.Item], seed: int) -> None:
