@@ -69,7 +69,8 @@ class Figures:
         in_effect: busy episodes in effect: the inverse of the chance that two waits are of one.
         simple: the fixed simple method: the user's last two with users, the past mean without.
         best_mae, best_loss: the best of all simple methods, chosen afterwards.
-        best_errors, best_losses: of these methods, the sum of each busy episode.
+        best_errors, best_losses: busy episode -> the sum of the errors, or losses, of these methods.
+        last_two_errors: the same for the user's last two.
     """
 
     waits: int
@@ -83,6 +84,7 @@ class Figures:
     best_loss: float
     best_errors: Mapping[int, float]
     best_losses: Mapping[int, float]
+    last_two_errors: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,7 @@ def figures(each: Played, cut: Cut) -> Figures | None:
         scores[best_90].pinball_90,
         by_episode([(wait, abs(others[wait.number][best].p50 - wait.real)) for wait in counted]),
         by_episode([(wait, pinball(0.9, others[wait.number][best_90].p90, wait.real)) for wait in counted]),
+        by_episode([(wait, abs(others[wait.number][TSAFRIR].p50 - wait.real)) for wait in counted]),
     )
 
 
@@ -298,13 +301,20 @@ def merged(middle: Ratios, p90: Ratios) -> Ratios:
 
 
 def redrawn(known: Mapping[Key, Figures], found: Mapping[Key, Ratios], keys: Sequence[Key]) -> dict[str, str]:
-    """From where to where nine of ten geometric means lie if whole busy episodes are drawn again."""
-    rng, errors, losses = random.Random(1), [], []
+    """Return the range of nine of ten geometric means of each ratio when whole busy episodes are drawn again."""
+    rng = random.Random(1)
+    means: dict[str, list[float]] = {"MAE / user's last two": [], "MAE / best simple": [], "P90 loss / best simple": []}
     for _ in range(REDRAWN):
         drawn = {key: rng.choices(list(known[key].best_errors), k=known[key].episodes) for key in keys}
-        errors.append(geometric_mean([_ratio(found[key].errors, known[key].best_errors, drawn[key]) for key in keys]))
-        losses.append(geometric_mean([_ratio(found[key].losses, known[key].best_losses, drawn[key]) for key in keys]))
-    ranges = ((name, spread(tuple(values))) for name, values in (("MAE", errors), ("P90 loss", losses)))
+        for values, ours, theirs in zip(
+            means.values(),
+            ("errors", "errors", "losses"),
+            ("last_two_errors", "best_errors", "best_losses"),
+            strict=True,
+        ):
+            pairs = ((getattr(found[key], ours), getattr(known[key], theirs), drawn[key]) for key in keys)
+            values.append(geometric_mean([_ratio(*pair) for pair in pairs]))
+    ranges = ((name, spread(tuple(values))) for name, values in means.items())
     return {name: "" if ends is None else f"{ends[0]:.2f}-{ends[1]:.2f}" for name, ends in ranges}
 
 
@@ -362,7 +372,7 @@ def compare(pools: Sequence[Played]) -> None:
         for key in known:
             if by_name[key[0]].source == source:
                 left_out[key] = merged(table[middle][key], table[p90][key])
-    _print_pools(known, left_out)
+    _print_pools(known, left_out, tuned)
     for part in (*CUTS, None):
         print(f"\n{'all four cuts' if part is None else part.name:<44} {'left out':>9} {'tuned':>9} {'shipped':>9}")
         columns = [
@@ -375,13 +385,14 @@ def compare(pools: Sequence[Played]) -> None:
             keys = [key for key in counted if part in (None, key[1]) and known[key].has_users is users]
             if keys:
                 ranges = redrawn(known, left_out, keys)
-                words = ", ".join(f"{name} / best simple {ends}" for name, ends in ranges.items())
+                words = ", ".join(f"{name} {ends}" for name, ends in ranges.items())
                 print(f"nine of ten, {'with users' if users else 'without'}: {words}")
     gaps = {
         name: geometric_mean([getattr(left_out[key], name) / getattr(tuned[key], name) for key in counted]) - 1
         for name in ("best", "loss")
     }
     print(f"\nleft out beside tuned: the middle {gaps['best']:+.1%}, P90 loss {gaps['loss']:+.1%}")
+    _print_candidates(table, counted)
     print("constants that the other logs choose:")
     for source, (middle, p90) in chosen.items():
         print(
@@ -390,21 +401,40 @@ def compare(pools: Sequence[Played]) -> None:
         )
 
 
-def _print_pools(known: Mapping[Key, Figures], found: Mapping[Key, Ratios]) -> None:
+def _print_candidates(table: Table, keys: Sequence[Key]) -> None:
+    """Print what each candidate reaches on all logs, so that the choice of each constant can be followed."""
+    print("\nbatches, by the smallest MAE / best simple over all logs and cuts:")
+    for rules in MIDDLES:
+        print(f"  {rules.batches:>4} {geometric_mean([table[rules][key].best for key in keys]):.3f}")
+    print(f"shift, its episodes, limit after; by the smallest P90 loss of those that cover {COVERS:.0%} of each pool:")
+    for rules in P90S:
+        loss, covers = (
+            geometric_mean([table[rules][key].loss for key in keys]),
+            [table[rules][key].covers for key in keys],
+        )
+        print(
+            f"  {rules.shift} {rules.shift_counts:>3} {rules.limit_after:>3} {loss:.3f}, worst pool {min(covers):.2f}"
+        )
+
+
+def _print_pools(known: Mapping[Key, Figures], found: Mapping[Key, Ratios], tuned: Mapping[Key, Ratios]) -> None:
     """Print one row for each pool and cut. Pools with few episodes come last because their ratios mean little."""
-    head = f"{'left out':<26} {'cut':<22} {'waits':>6} {'episodes':>8} {'in effect':>9} {'raw MAE':>8}"
-    head += f" {'/last two':>9} {'/best':>6} {'/simple':>7} {'P90 loss':>8} {'covers':>6}"
+    head = f"{'left out (tuned)':<26} {'cut':<22} {'waits':>6} {'episodes':>8} {'in effect':>9} {'raw MAE':>8}"
+    head += f" {'/last two':>11} {'/best':>11} {'/simple':>11} {'P90 loss':>11} {'covers':>11}"
     for few in (False, True):
         keys = [key for key in found if (known[key].episodes < FEWEST_EPISODES) is few]
         if keys:
             print(f"\nfewer than {FEWEST_EPISODES} busy episodes in the test:" if few else "")
             print(head)
         for name, cut in keys:
-            one, made = known[name, cut], found[name, cut]
+            one, made, best = known[name, cut], found[name, cut], tuned[name, cut]
+            both = (
+                f"{getattr(made, ratio):.2f} ({getattr(best, ratio):.2f})"
+                for ratio in ("last_two", "best", "simple", "loss", "covers")
+            )
             print(
                 f"{name:<26} {cut.name:<22} {one.waits:>6} {one.episodes:>8} {one.in_effect:>9.1f} "
-                f"{one.raw.mae:>8.2f} {made.last_two:>9.2f} {made.best:>6.2f} {made.simple:>7.2f} "
-                f"{made.loss:>8.2f} {made.covers:>6.2f}"
+                f"{one.raw.mae:>8.2f} " + " ".join(f"{each:>11}" for each in both)
             )
 
 
