@@ -244,3 +244,5 @@ def test_the_section_of_a_spawner_that_is_not_chosen_loads_nothing(c: Config, mo
     again.JupyterHub.spawner_class = "gpu"
     again.GpuKubeSpawner.mem_limt = "4G"
     configure(again)
+    assert sys.modules["hub_extensions.spawner.kube"] is None, "an import would have raised"
+    assert (again.JupyterHub.spawner_class, again.GpuKubeSpawner.mem_limt) == ("gpu", "4G")

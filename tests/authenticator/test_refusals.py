@@ -89,7 +89,8 @@ def test_half_a_body_is_waited_for_only_so_long(hub: Hub) -> None:
         finally:
             writer.close()
 
-    async def all_of_them() -> None:
-        await asyncio.gather(*(ends(path) for path in PATHS))
+    async def all_of_them() -> list[bytes]:
+        return await asyncio.gather(*(ends(path) for path in PATHS))
 
-    asyncio.run(all_of_them())
+    for answer in asyncio.run(all_of_them()):
+        assert not answer or answer.split()[1][:1] == b"4", "closed without an answer, or refused"

@@ -52,7 +52,9 @@ def test_a_login_that_failed_leaves_neither_its_code_nor_its_state(caplog: pytes
 def test_a_line_that_cannot_be_written_fails_nobody_who_writes_it() -> None:
     hide_login_secrets()
     for log in (app_log, gen_log):
-        log.filter(logging.makeLogRecord({"msg": "%d x", "args": ("a",)}))  # it raises nothing
+        record = logging.makeLogRecord({"msg": "%d x", "args": ("a",)})
+        assert log.filter(record), "it is left to the handlers, which report it"
+        assert (record.msg, record.args) == ("%d x", ("a",))
 
 
 def test_oauthlib_writes_no_code(caplog: pytest.LogCaptureFixture) -> None:

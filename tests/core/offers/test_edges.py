@@ -142,16 +142,17 @@ def test_an_invalid_setting_is_refused(config: OfferConfig) -> None:
 
 
 def test_all_settings_together_take_effect() -> None:
-    check_config(
-        OfferConfig(
-            fractions={"gpu": (0.5, 0.25), "mig-3g.20gb": [0.5]},  # type: ignore[dict-item]
-            memory_gib={"gpu": (8, 16), "gpu@tesla-t4": (4,)},
-            titles={"cpu": "No GPU"},
-            descriptions={"gpu": "Big"},
-            groups={"gpu": ("a", "b"), "gpu-0.5": ()},
-            hidden=("gpu",),
-        )
+    everything = OfferConfig(
+        fractions={"gpu": (0.5, 0.25), "mig-3g.20gb": [0.5]},  # type: ignore[dict-item]
+        memory_gib={"gpu": (8, 16), "gpu@tesla-t4": (4,)},
+        titles={"cpu": "No GPU"},
+        descriptions={"gpu": "Big"},
+        groups={"gpu": ("a", "b"), "gpu-0.5": ()},
+        hidden=("gpu",),
     )
+    check_config(everything)
+    with pytest.raises(OfferConfigError):  # each of them counts
+        check_config(replace(everything, groups={"no such offer!": ("a",)}))
 
 
 def test_the_form_has_mig_by_size_then_parts_then_cards_and_cpu_only_last() -> None:
