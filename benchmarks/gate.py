@@ -41,13 +41,11 @@ def cookie_of(number: int) -> str:
 def fill(settings: GateSettings, hub: GateHub, count: int, apps: Sequence[App] = APPS) -> None:
     """So many sessions in the store, each of another user, who may open these apps."""
     store, now = GateStore.open(settings.store_url), datetime.now(timezone.utc)
-    rows = []
     for number in range(count):
         user, cookie = f"user{number}", cookie_of(number)
         hub.add_user(user, *(app.scope for app in apps), f"read:users:name!user={user}", groups=("lab", "students"))
         sealed = seal(hub.token_for(user), cookie)
-        rows.append(StoredSession(hash_of_secret(cookie), user, f"of-{user}", sealed, now, now))
-    store.put_all(rows)
+        store.put(StoredSession(hash_of_secret(cookie), user, f"of-{user}", sealed, now, now))
     store.close()
 
 

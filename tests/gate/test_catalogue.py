@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hub_extensions.adapters.apps.app_catalogue import read_catalogue
+from hub_extensions.adapters.apps.app_catalogue import checked_catalogue
 from hub_extensions.core.sign_on.apps import AppCatalogue
 from hub_extensions.gate import catalogue
 from hub_extensions.gate.serve import log_end
@@ -16,6 +16,11 @@ from hub_extensions.gate.settings import GateSettings
 from tests.patience import soon
 
 APP = "{name}:\n  where: https://apps.example.org/{name}/\n  upstream: http://10.0.0.7:5000\n  groups: [ml]\n"
+
+
+def apps_of(source: str) -> AppCatalogue:
+    """The apps, whether they fit together or not."""
+    return checked_catalogue(source, lambda apps: ())[0]
 
 
 def settings(apps: object, known: AppCatalogue = ()) -> GateSettings:
@@ -44,7 +49,7 @@ async def test_the_file_is_followed_and_a_bad_one_is_logged_once(
 
     write(APP.format(name="mlflow"))
     used: list[list[str]] = []
-    known = read_catalogue(str(file))
+    known = apps_of(str(file))
     write(APP.format(name="mlflow").replace("10.0.0.7:5000", "127.0.0.1:8081"))
     following = asyncio.ensure_future(
         catalogue.follow_catalogue(settings(str(file), known), lambda apps: used.append([each.name for each in apps]))

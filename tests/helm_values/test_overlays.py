@@ -14,11 +14,12 @@ import yaml
 
 from hub_extensions.adapters.files.mig_tables import packed_tables
 from hub_extensions.configuration import dry_run
-from hub_extensions.core.gpu.mig import arrange, table_for
+from hub_extensions.core.gpu.mig import table_for
 from hub_extensions.spawner.config.traits import SECTIONS
 from hub_extensions.spawner.kube import GpuKubeSpawner
 from hub_extensions.tools.helm_check.chart_config import merge
 from hub_extensions.tools.helm_check.chart_facts import defaults
+from tests.fakes.mig_layouts import arrange
 from tests.helm_values.chart_config import extra_config, hub_config
 from tests.hubs import ROOT
 

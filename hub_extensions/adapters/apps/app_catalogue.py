@@ -96,13 +96,6 @@ def checked_catalogue(source: Mapping[str, Any] | str, check: Check) -> tuple[Ap
     return apps, tuple(found)
 
 
-def read_catalogue(source: Mapping[str, Any] | str) -> AppCatalogue:
-    """Return the apps if each entry is well-formed, without checking whether they fit together. Raises
-    CatalogueError.
-    """
-    return _read(source)[0]
-
-
 def _read(source: Mapping[str, Any] | str) -> tuple[AppCatalogue, Lines]:
     lines: Lines = {}
     raw: Any = source

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
-from pathlib import Path
 
 import yaml
 
@@ -28,16 +27,6 @@ def packed_tables() -> tuple[GpuTable, ...]:
     """Return the package's tables, read at the first call."""
     text = (files("hub_extensions") / "data" / "mig_profiles.yaml").read_text(encoding="utf-8")
     return parse_tables(text, "mig_profiles.yaml")
-
-
-def read_tables(path: Path) -> tuple[GpuTable, ...]:
-    """Read tables from another file of the same format.
-
-    Raises:
-        MigTablesError: a field is missing or of the wrong type.
-        OSError: the file cannot be read.
-    """
-    return parse_tables(path.read_text(encoding="utf-8"), str(path))
 
 
 def sm_of_product(product: str) -> int | None:

@@ -10,7 +10,7 @@ transaction (``gate_news.py``).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -137,11 +137,6 @@ class GateStore:
                 connection.execute(sa.delete(_SESSIONS).where(_SESSIONS.c.id == instead_of))
                 self._notify(connection, News(ended=(instead_of,)))
             upsert(connection, _SESSIONS, [asdict(session)])
-
-    def put_all(self, sessions: Iterable[StoredSession]) -> None:
-        """Write many sessions at once."""
-        with self._engine.begin() as connection:
-            upsert(connection, _SESSIONS, map(asdict, sessions))
 
     def remove(self, ids: Collection[str], user: str = "", of_hub: Collection[str] | None = None) -> set[str]:
         """Remove these sessions, and those of `user` that were created from these sessions of the hub (from any if

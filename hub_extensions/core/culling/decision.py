@@ -30,7 +30,7 @@ class CullDecision:
 
     Attributes:
         stops_at: when the server stops if nothing changes; `None` if no end is in sight. In a dry run see
-            `would_stop_at`.
+            `would`.
         cause: `None` if the action is KEEP and no end is in sight.
         reason: the sentence for the user ("Idle for 21 min."); `None` in a dry run.
         stop: all causes in sight, also before a countdown is shown; `None` if no end is in sight, and in a dry run.
@@ -63,11 +63,6 @@ class CullDecision:
     def begins_at(self) -> datetime | None:
         """When the stop begins."""
         return None if self.stops_at is None else self.stops_at - self.begins_before
-
-    @property
-    def would_stop_at(self) -> datetime | None:
-        """When the server would stop if culling were enabled; the same as `stops_at` outside a dry run."""
-        return self.stops_at if self.would is None else self.would.stops_at
 
 
 START_OF_USE = timedelta(minutes=2)  # the first samples of a server may take this long after its start

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 _ATTRIBUTE = r"[a-z]+(?:\.[a-z]+)*"
@@ -72,11 +72,6 @@ class MigProfile:
     def resource(self) -> str:
         """The resource form, which is also the id of the offer and of the pool: ``mig-1g.10gb.me``."""
         return "mig-" + self._text(".")
-
-    @property
-    def kubernetes_resource(self) -> str:
-        """The resource of the device plugin with the mixed strategy: ``nvidia.com/mig-1g.10gb.me``."""
-        return "nvidia.com/" + self.resource
 
     def _text(self, sign: str) -> str:
         compute = "" if self.compute is None else f"{self.compute}c."
@@ -242,16 +237,6 @@ def place_in_order(table: GpuTable, profiles: Sequence[str], existing: Iterable[
     return tuple(made)
 
 
-def arrange(table: GpuTable, counts: Mapping[str, int]) -> tuple[Placed, ...] | None:
-    """Return a legal layout with these numbers of instances (``{"1g.5gb": 5, "2g.10gb": 1}``), or None."""
-    wanted = [(name, table.row(name)) for name, count in counts.items() for _ in range(count)]
-    rows = [row for _, row in wanted if row is not None]
-    if len(rows) < len(wanted):
-        return None
-    rows.sort(key=lambda row: (-row.memory_slices, row.name))
-    return _arrange(table, rows, ())
-
-
 def layouts(table: GpuTable, names: Iterable[str] | None = None, *, maximal: bool) -> Iterator[tuple[Placed, ...]]:
     """Yield every legal layout of these profiles.
 
@@ -275,16 +260,6 @@ def _extend(
         larger = (*layout, candidates[index])
         if legal(table, larger):  # an illegal layout stays illegal with more instances
             yield from _extend(table, candidates, index + 1, larger)
-
-
-def _arrange(table: GpuTable, rows: Sequence[ProfileRow], layout: tuple[Placed, ...]) -> tuple[Placed, ...] | None:
-    if not rows:
-        return tuple(sorted(layout))
-    for start in fits(table, rows[0].name, layout):
-        found = _arrange(table, rows[1:], (*layout, Placed(start, rows[0].name)))
-        if found is not None:
-            return found
-    return None
 
 
 def _counted(table: GpuTable, rows: Sequence[ProfileRow]) -> str | None:

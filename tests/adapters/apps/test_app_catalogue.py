@@ -8,17 +8,22 @@ from typing import Any
 
 import pytest
 
-from hub_extensions.adapters.apps.app_catalogue import CatalogueError, WatchedCatalogue, read_catalogue
-from hub_extensions.core.sign_on.apps import App, AppProblem, check_catalogue
+from hub_extensions.adapters.apps.app_catalogue import CatalogueError, WatchedCatalogue, checked_catalogue
+from hub_extensions.core.sign_on.apps import App, AppCatalogue, AppProblem, check_catalogue
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "howto" / "apps.yaml"
 LEAST = {"where": "https://apps.example.org/mlflow", "upstream": "http://10.0.0.7:5000"}
 LEAST_AS_TEXT = "mlflow:\n  where: https://apps.example.org/mlflow\n  upstream: http://10.0.0.7:5000\n"
 
 
+def apps_of(source: Any) -> AppCatalogue:
+    """The apps, whether they fit together or not."""
+    return checked_catalogue(source, lambda apps: ())[0]
+
+
 def refused(source: Any) -> str:
     with pytest.raises(CatalogueError) as caught:
-        read_catalogue(source)
+        apps_of(source)
     return str(caught.value).partition(": ")[2]
 
 
@@ -46,17 +51,17 @@ def test_a_dict_and_a_file_say_the_same(tmp_path: Path) -> None:
         header_family=None,
         relay=True,
     )
-    assert read_catalogue(str(file)) == read_catalogue({"mlflow": written}) == (app,)
+    assert apps_of(str(file)) == apps_of({"mlflow": written}) == (app,)
 
 
 def test_an_app_without_a_title_is_called_by_its_name() -> None:
-    assert read_catalogue({"mlflow": LEAST})[0].title == "mlflow"
+    assert apps_of({"mlflow": LEAST})[0].title == "mlflow"
 
 
 @pytest.mark.parametrize("nothing", [{}, ""])
 def test_a_catalogue_without_apps_is_one(nothing: Any, tmp_path: Path) -> None:
     (tmp_path / "apps.yaml").write_text("# none yet\n")
-    assert read_catalogue(nothing or str(tmp_path / "apps.yaml")) == ()
+    assert apps_of(nothing or str(tmp_path / "apps.yaml")) == ()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +136,7 @@ def test_a_gate_does_not_begin_with_apps_that_cannot_be() -> None:
 
 
 def test_the_catalogue_of_the_documentation_is_a_good_one() -> None:
-    apps = read_catalogue(str(EXAMPLE))
+    apps = apps_of(str(EXAMPLE))
     groups = {group for app in apps for group in app.groups}
     assert len(apps) == 9
     found = check_catalogue(apps, "https://hub.example.org/hub/", "https://apps.example.net", groups)

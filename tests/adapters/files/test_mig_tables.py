@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from hub_extensions.adapters.files.mig_tables import (
     MigTablesError,
     packed_tables,
     parse_tables,
-    read_tables,
     sm_of_product,
 )
 
@@ -59,10 +56,8 @@ def test_the_sms_of_a_product_are_those_of_its_largest_profile() -> None:
     assert sm_of_product("something else") is None
 
 
-def test_a_file_of_ones_own_is_read_the_same_way(tmp_path: Path) -> None:
-    path = tmp_path / "tables.yaml"
-    path.write_text(GOOD, encoding="utf-8")
-    (table,) = read_tables(path)
+def test_a_table_is_read_with_what_is_not_known_as_none() -> None:
+    (table,) = parse_tables(GOOD, "tables.yaml")
     assert table.rows[0].starts == (0, 1)
     assert table.rows[0].sm is None
 

@@ -101,6 +101,10 @@ UNOPENED = replace(GPU, opened=None)
 JUST_IDLE = replace(GPU, idle_since=minute(75))
 
 
+def would_stop_at(decision: CullDecision) -> datetime | None:
+    return decision.stops_at if decision.would is None else decision.would.stops_at
+
+
 @pytest.mark.parametrize(
     ("evidence", "at", "promised", "then", "at_then", "without", "end"),
     [
@@ -160,7 +164,7 @@ def test_idleness_counts_from_the_latest_of_its_beginnings(changed: dict[str, ob
     policy = replace(ON, idle_by_offer={"gpu": timedelta(hours=2)})
     evidence = replace(GPU, **changed)  # type: ignore[arg-type]
     assert decide(evidence, policy, evidence.idle_since or START).stops_at is None
-    assert decide(evidence, policy, minute(62)).would_stop_at is not None
+    assert would_stop_at(decide(evidence, policy, minute(62))) is not None
     far = decide(evidence, policy, minute(1000), minute(1), Cause.IDLE)
     assert (far.cause, far.stops_at) == (Cause.IDLE, minute(expected))
 
@@ -278,8 +282,8 @@ def test_a_dry_run_stops_nothing_and_says_nothing_but_logs_what_it_would_do() ->
     assert (decision.reason, decision.can_keep, decision.ends_at) == (None, False, None)
     assert decision.would is not None
     assert told(decision.would) == (Action.STOP, Cause.IDLE, minute(90))
-    assert decision.would_stop_at == minute(90)
-    assert decide(replace(GPU, idle_since=None), dry, minute(95)).would_stop_at is None
+    assert would_stop_at(decision) == minute(90)
+    assert would_stop_at(decide(replace(GPU, idle_since=None), dry, minute(95))) is None
     assert longest_use(dry) is None
     assert culling_sentence(dry) == ""
     assert isinstance(kept_by(replace(FACTS, idle_since=minute(60)), dry, minute(80)), Reason)
@@ -472,9 +476,9 @@ def test_being_idle_for_longer_never_postpones_the_stop(
 ) -> None:
     if evidence.idle_since is None:
         evidence = replace(evidence, idle_since=now)
-    later = decide(evidence, policy, now).would_stop_at
+    later = would_stop_at(decide(evidence, policy, now))
     idle_since = (evidence.idle_since or now) - timedelta(minutes=longer)
-    earlier = decide(replace(evidence, idle_since=idle_since), policy, now).would_stop_at
+    earlier = would_stop_at(decide(replace(evidence, idle_since=idle_since), policy, now))
     assert later is None or (earlier is not None and earlier <= later)
 
 

