@@ -247,10 +247,6 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
     """
     why, unknown = reason_not_for_all(node, config)
     left_out = [LeftOut(f"node {node.name}", why.message, why)] if why else []
-    wanted = node.labels.get(MIG_CONFIG) or NO_MIG
-    if wanted != NO_MIG and not node.labels.get(MIG_STATE):
-        remark = explain("node-cut-unheard", name=MIG_CONFIG, wanted=wanted, label=MIG_STATE)
-        left_out.append(LeftOut(f"the layout of node {node.name}", remark.message, remark))
     parts = []
     for found in _kinds_of(node, config.resources):
         if isinstance(found, LeftOut):
@@ -263,6 +259,10 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
         else:
             part = _counted(found, node, pods, ours, config)
             parts.append(_barred(part, why, _is_closed_for_good(node, config)) if why else part)
+    wanted = node.labels.get(MIG_CONFIG) or NO_MIG
+    if parts and wanted != NO_MIG and not node.labels.get(MIG_STATE):
+        remark = explain("node-cut-unheard", name=MIG_CONFIG, wanted=wanted, label=MIG_STATE)
+        left_out.append(LeftOut(f"the layout of node {node.name}", remark.message, remark))
     return NodeReading(tuple(parts), tuple(left_out))
 
 
@@ -673,7 +673,7 @@ def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
 def _sharing(node: NodeFacts) -> tuple[str, int]:
     """Return (``time-slicing``, ``mps`` or "", number of pods that share a card) by the node's labels."""
     gke, clients = node.labels.get(GKE_SHARING, ""), _number(node.labels.get(GKE_CLIENTS))
-    if gke and clients != 1:
+    if clients != 1 if gke else (clients or 1) > 1:
         return "mps" if gke == "mps" else "time-slicing", clients or 1
     sharing = node.labels.get("nvidia.com/gpu.sharing-strategy", "")
     return sharing if sharing in ("time-slicing", "mps") else "", _number(

@@ -15,6 +15,8 @@ from tests.fakes.cluster_table import A100, node, pod
 
 GIB = 1 << 30
 MIG = "mig-1g.5gb"
+GKE = "cloud.google.com/gke"
+CLIENTS = f"{GKE}-max-shared-clients-per-gpu"
 SLICED = {"nvidia.com/gpu.sharing-strategy": "time-slicing"}
 PLAIN_MIG = f"nvidia.com/{MIG}"
 
@@ -156,6 +158,9 @@ def test_a_taint_is_tolerated_by_its_key_its_value_its_effect_or_with_all(
         ("gpu", A100, {**SLICED, "nvidia.com/gpu.replicas": "0"}, "gpu.shared", Mechanism.TIME_SLICING, 1),
         ("gpu", A100, {"nvidia.com/gpu.sharing-strategy": "mps"}, "gpu.shared", Mechanism.MPS, 1),
         ("gpu", A100, {"nvidia.com/gpu.sharing-strategy": "none"}, "gpu", Mechanism.WHOLE, 1),
+        ("gpu", A100, {CLIENTS: "4"}, "gpu.shared", Mechanism.TIME_SLICING, 4),
+        ("gpu", A100, {CLIENTS: "1"}, "gpu", Mechanism.WHOLE, 1),
+        ("gpu", A100, {CLIENTS: "2", f"{GKE}-gpu-sharing-strategy": "mps"}, "gpu.shared", Mechanism.MPS, 2),
         ("gpu.shared", A100, {}, "gpu.shared", Mechanism.TIME_SLICING, 1),
         ("gpu", f"{A100}-SHARED", {}, "gpu.shared", Mechanism.TIME_SLICING, 1),
         ("gpu", f"{A100}-MIG-1g.5gb", {}, MIG, Mechanism.MIG_SINGLE, 1),

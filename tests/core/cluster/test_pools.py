@@ -301,6 +301,11 @@ def test_the_devices_of_a_node_during_mig_reconfiguration_are_unknown(state: str
     assert f"nvidia.com/mig.config.state is {state}" in reasons(found)["node a"]
 
 
+def test_a_wanted_layout_of_which_nothing_is_there_is_said_to_be_nothing_cut() -> None:
+    labels = {"nvidia.com/mig.config": "all-1g.5gb", "nvidia.com/gpu.count": "2", "nvidia.com/gpu.replicas": "0"}
+    assert "nothing is cut" in reasons(survey(node("a", ("gpu", 0), labels=labels)))["node a"]
+
+
 @pytest.mark.parametrize(("labels", "wanted"), [({"nvidia.com/mig.config": "all-1g.5gb"}, "all-1g.5gb"), ({}, "?")])
 def test_a_node_whose_layout_failed_has_none_and_says_so(labels: dict[str, str], wanted: str) -> None:
     found = survey(node("a", ("mig-1g.5gb", 7), labels={"nvidia.com/mig.config.state": "failed", **labels}))
