@@ -86,7 +86,7 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
     except TemplateProblem as problem:
         raise SettingsError(str(problem)) from problem
     not_ready, sockets, read_only = NotReadyPage(), list[socket.socket](), ""
-    told = ""
+    shown = ""
     try:
         if settings.culling.policy_file:  # checked before any wait
             read_policy_file(settings.culling.policy_file, settings.culling)
@@ -101,9 +101,9 @@ async def _served(settings: Settings, lifetime: Lifetime, remote: RemoteSettings
                 full = isinstance(problem, StoreUnavailable) and await asyncio.to_thread(_has_no_room, settings)
                 if full and not read_only:
                     read_only = f"The disk is full, so nothing can be changed. {problem}"
-                    if read_only != told:
+                    if read_only != shown:
                         log.critical("%s What is there is shown until there is room.", read_only)
-                    told = read_only
+                    shown = read_only
                     continue
                 read_only = ""
                 if str(problem) != not_ready.reason:

@@ -172,11 +172,11 @@ class GpuExtension(ExtensionApp):
             # a report that follows soon must cover at least three readings
             used = self._sampler.highest_since(min(since, monotonic() - 3 * UNWATCHED_SECONDS))
         terminals = busy_terminals(settings.get("terminal_manager"))
-        said = Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used, busy_terminals=terminals)
+        report = Report(opened=opened, kernels=None, busy_kernels=None, used_percent=used, busy_terminals=terminals)
         if states is None:
-            return said
+            return report
         busy = sum(state == "busy" for state in states)
-        return replace(said, kernels=len(states), busy_kernels=busy)
+        return replace(report, kernels=len(states), busy_kernels=busy)
 
     async def _kernel_states(self) -> list[str] | None:
         """Return each kernel's execution state; `None` if the kernels cannot be listed."""

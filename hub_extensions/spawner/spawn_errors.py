@@ -107,13 +107,13 @@ def refusal(
 def place_ended(state: TicketStatus, log_name: str) -> web.HTTPError:
     """Return the refusal for a ticket that the service refused or ended. `log_name` names the server in the log."""
     reason = state.reason
-    said: Sequence[Reason] = (reason,) if reason.message else (explain("ended"),)
-    if state.answer == "ended" and not said[0].message.startswith(PLACE_ENDED.message):
-        said = (PLACE_ENDED, reason)
+    explanation: Sequence[Reason] = (reason,) if reason.message else (explain("ended"),)
+    if state.answer == "ended" and not explanation[0].message.startswith(PLACE_ENDED.message):
+        explanation = (PLACE_ENDED, reason)
     return refusal(
-        said,
+        explanation,
         reason=reason.reason or "ended",
-        log_message=f"{log_name}: {reason.log_message or as_text(said)}",
+        log_message=f"{log_name}: {reason.log_message or as_text(explanation)}",
         status=403 if reason.reason in NOT_ALLOWED else 409,
     )
 
@@ -123,8 +123,8 @@ def refused_by_service(refused: ServiceRefused, log_name: str) -> web.HTTPError:
     problem = refused.problem
     log = f"{log_name}: {problem.field}: {problem.message}"
     known = recalled(problem.reason, problem.params)
-    said = (known,) if known is not None and known.message == problem.message else problem.message
-    return refusal(said, reason=problem.reason or "refused", log_message=log, status=refused.status)
+    explanation = (known,) if known is not None and known.message == problem.message else problem.message
+    return refusal(explanation, reason=problem.reason or "refused", log_message=log, status=refused.status)
 
 
 def service_away(since: datetime, *, kept: bool) -> web.HTTPError:

@@ -81,10 +81,10 @@ def _with_words(words: str, codes: Iterable[str]) -> sa.ColumnElement[bool]:
     reasons, grounds = (
         sa.func.coalesce(sa.type_coerce(JOURNAL.c[each], sa.Text), "") for each in ("reasons", "grounds")
     )
-    said = reasons + grounds
+    stored = reasons + grounds
     return sa.or_(
         *(column.icontains(words, autoescape=True) for column in columns),
-        *(said.contains(f'["{code}",', autoescape=True) for code in codes),
+        *(stored.contains(f'["{code}",', autoescape=True) for code in codes),
     )
 
 

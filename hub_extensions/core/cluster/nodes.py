@@ -665,8 +665,8 @@ def _gpu(node: NodeFacts, resource: str) -> DeviceKind | LeftOut:
     if resource.endswith(SHARED) or label.endswith("-SHARED") or sharing or is_more:
         by = Mechanism.MPS if sharing == "mps" else Mechanism.TIME_SLICING
         return replace(kind, base=kind.base + SHARED, mechanism=by, replicas=places)
-    virtual, told = _is_virtual(node), bool(label or partition or cards or GKE_ACCELERATOR in node.labels)
-    doubted = not told or replicas > 1 or (not cards and any(name in node.labels for name in COUNT_LABELS))
+    virtual, labelled = _is_virtual(node), bool(label or partition or cards or GKE_ACCELERATOR in node.labels)
+    doubted = not labelled or replicas > 1 or (not cards and any(name in node.labels for name in COUNT_LABELS))
     return replace(kind, virtual=virtual, doubted=not virtual and doubted)
 
 

@@ -43,8 +43,8 @@ def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason],
     """Return the holds after a failed start of this offer. CPU only is never held back."""
     if cause != QUOTA or offer == CPU:
         return holds
-    said = next((reason for reason in reasons if reason.reason == "quota-used-up-of"), None)
-    named = {name: str(value) for name, value in said.params.items()} if said is not None else {}
+    quota_reason = next((reason for reason in reasons if reason.reason == "quota-used-up-of"), None)
+    named = {name: str(value) for name, value in quota_reason.params.items()} if quota_reason is not None else {}
     why = explain("over-quota-of", **named) if named else explain("over-quota")
     before = holds.get(offer)
     return {**holds, offer: QuotaHold(why, now if before is None else before.since, now)}

@@ -177,31 +177,31 @@ def claimed_groups(
     if isinstance(claim, str):
         if _is_left_out(claims, claim):
             return ClaimedGroups(None, GroupsProblem.LEFT_OUT)
-        said = claim_at(claims, claim, ABSENT)
+        value = claim_at(claims, claim, ABSENT)
     else:
         try:
-            said = claim(dict(claims))
+            value = claim(dict(claims))
         except Exception as problem:  # noqa: BLE001  the admin's own function may raise anything
             return _unreadable(f"the function groups_claim raised {type(problem).__name__}")
-        if (said is None or (isinstance(said, Sized) and not said)) and _has_left_out(claims):
+        if (value is None or (isinstance(value, Sized) and not value)) and _has_left_out(claims):
             return ClaimedGroups(None, GroupsProblem.LEFT_OUT)
-    if isinstance(said, str):
-        said = said.strip()
-        if problem_words := _names_several(said, {*names, *kept}):
+    if isinstance(value, str):
+        value = value.strip()
+        if problem_words := _names_several(value, {*names, *kept}):
             return _unreadable(problem_words)
-        said = [said] if said else None  # ADFS sends a single group as a text
-    if said is ABSENT or said is None:
+        value = [value] if value else None  # ADFS sends a single group as a text
+    if value is ABSENT or value is None:
         return ClaimedGroups(None, GroupsProblem.MISSING)
-    if not isinstance(said, (list, tuple, Set)):
-        return _unreadable(f"{_KINDS.get(type(said), type(said).__name__)} instead of a list")
-    strange = next((each for each in said if not isinstance(each, str)), None)
-    if strange is not None or None in said:
+    if not isinstance(value, (list, tuple, Set)):
+        return _unreadable(f"{_KINDS.get(type(value), type(value).__name__)} instead of a list")
+    strange = next((each for each in value if not isinstance(each, str)), None)
+    if strange is not None or None in value:
         return _unreadable(f"a list with {_KINDS.get(type(strange), type(strange).__name__)} in it")
-    if len(said) == 1 and (one := next(iter(said)).strip())[:1] + one[-1:] in ("[]", "{}"):
+    if len(value) == 1 and (one := next(iter(value)).strip())[:1] + one[-1:] in ("[]", "{}"):
         return _unreadable(f"a list with a text that looks like a list: {quoted(one)}")
-    if len(said) > MAX_GROUPS:
-        return _unreadable(f"a list of {len(said)} groups, more than {MAX_GROUPS}")
-    found = {names.get(one, one) for one in said}
+    if len(value) > MAX_GROUPS:
+        return _unreadable(f"a list of {len(value)} groups, more than {MAX_GROUPS}")
+    found = {names.get(one, one) for one in value}
     return ClaimedGroups(frozenset(one for one in found if _is_name(one) and (not kept or one in kept)))
 
 

@@ -178,8 +178,8 @@ def hub_pieces(message: str, reasons: Sequence[Reason], t: Catalogue) -> Pieces:
 
 def ended_view(overview: UserOverview | None, server: str, t: Catalogue = ENGLISH) -> HomeEntry | None:
     """Return the last notice about this server within a day, or None."""
-    said = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
-    last = max(said, key=lambda notice: notice.at, default=None)
+    notices = [notice for notice in overview.notices if notice.server == server] if overview is not None else []
+    last = max(notices, key=lambda notice: notice.at, default=None)
     return None if last is None else _ended(last, t)
 
 

@@ -321,15 +321,15 @@ def _closed(offer: OfferState, t: Catalogue) -> tuple[str, str, str, str] | None
         return None
     when = ("", "") if closed.since is None else (utc(closed.since), clock(closed.since))
     if closed.all:
-        told = t("An administrator closed it at %1.") if when[0] else t("An administrator closed it.")
-        return told, *when, closed.why
+        sentence = t("An administrator closed it at %1.") if when[0] else t("An administrator closed it.")
+        return sentence, *when, closed.why
     if when[0]:
-        told = t.plural(
+        sentence = t.plural(
             "An administrator closed 1 of them at %2.", "An administrator closed %1 of them at %2.", closed.count, "%1"
         )
     else:
-        told = t.plural("An administrator closed 1 of them.", "An administrator closed %1 of them.", closed.count)
-    return told, *when, closed.why
+        sentence = t.plural("An administrator closed 1 of them.", "An administrator closed %1 of them.", closed.count)
+    return sentence, *when, closed.why
 
 
 def _note(offer: OfferState, t: Catalogue) -> str:

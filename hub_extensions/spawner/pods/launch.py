@@ -254,9 +254,9 @@ class Launch:
             place = explain("no-place-in-line", queue=self.queue, hours=hours)
             if not self.queue:
                 place = explain("no-place-in-cluster", hours=hours)
-            said = (place, explain(START_AGAIN))
-            log = f"{self.spawner._log_name}: {as_text(said)}"
-            raise spawn_errors.refusal(said, reason="max-wait", log_message=log, status=409)
+            reasons = (place, explain(START_AGAIN))
+            log = f"{self.spawner._log_name}: {as_text(reasons)}"
+            raise spawn_errors.refusal(reasons, reason="max-wait", log_message=log, status=409)
 
     # ---------------------------------------------------------------- when it does not work
 
@@ -280,11 +280,11 @@ class Launch:
             self._count(held=True)
         except spawn_errors.StartTookTooLong as late:
             # a CPU-only start is over its limit because the cluster does not answer, so name the cluster
-            said = (rejection.reasons[0], explain("start-again-later"))
+            reasons = (rejection.reasons[0], explain("start-again-later"))
             log = f"{self.spawner._log_name}: {late}: {rejection.log_message}"
-            raise spawn_errors.refusal(said, reason=rejection.reason, log_message=log) from late
+            raise spawn_errors.refusal(reasons, reason=rejection.reason, log_message=log) from late
 
     def _failed(self, state: PodState) -> Exception:
-        said = (*state.reasons, explain(ADVICE.get(state.reason, START_AGAIN)))
+        reasons = (*state.reasons, explain(ADVICE.get(state.reason, START_AGAIN)))
         log = f"{self.spawner._log_name}: {state.reason}: {state.log_message or state.message}"
-        return spawn_errors.refusal(said, reason=state.reason, log_message=log, status=503, log_tail=state.log_tail)
+        return spawn_errors.refusal(reasons, reason=state.reason, log_message=log, status=503, log_tail=state.log_tail)

@@ -219,15 +219,15 @@ class Tickets:
         async with self.transaction() as transaction:
             transaction.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
-            said = as_text(report.reasons) or report.message
-            if said:
+            message = as_text(report.reasons) or report.message
+            if message:
                 now = self.state.clock.utc_now()
-                notices = (NoticeRow(now, report.user, report.server, said, report.reasons),)
+                notices = (NoticeRow(now, report.user, report.server, message, report.reasons),)
                 self.state.count("server-end", report.reason or "unknown")
             server, end = (report.user, report.server), end_of_report(self.state, report)
             lease = self.state.lease_of(*server)
             gone = (server,) if server in self.state.facts else ()
-            why = said or "the hub stopped its server"
+            why = message or "the hub stopped its server"
             how = "the hub ends" if report.closing else "it was asked to" if report.asked else "it ended by itself"
             about = {"actor": "hub", "evidence": report.reason or how}
             if lease is not None and not isinstance(ending := lifecycle.move(lease, Event.SERVER_GONE), Reason):

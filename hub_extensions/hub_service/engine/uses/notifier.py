@@ -149,7 +149,7 @@ class Notifier:
     async def note_language(self, user: str, language: str) -> None:
         """Note the language of the user's last page. It is stored only if mails are sent."""
         if MAIL in self.channels and self.state.notices.language_note(user, language):
-            with suppress(Refused):  # it is heard again with the next page
+            with suppress(Refused):  # the language is noted again with the next page
                 async with self.transaction() as transaction:
                     note = self.state.notices.language_note(
                         user, language
@@ -284,7 +284,7 @@ class Notifier:
         if not outcome.why:
             self.state.count("notice-sent", delivery.channel)
             row, meta = (self._row("told", delivery, ""),), self._meta(delivery, Sending(at, before.failed, before.why))
-            await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta), heard=delivery)
+            await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta), delivered=delivery)
             return
         self.state.count("notice-failed", delivery.channel)
         again = not before.went and before.why == outcome.why  # one line for a receiver that is as bad as it was
@@ -299,9 +299,9 @@ class Notifier:
         row = (self._row("not-told", delivery, outcome.why),)
         await self._commit(Changes(delivered=(delivery.key,), journal=row, meta=meta))
 
-    async def _commit(self, changes: Changes, heard: Delivery | None = None) -> None:
+    async def _commit(self, changes: Changes, delivered: Delivery | None = None) -> None:
         async with self.transaction() as transaction:
-            await transaction.write(replace(changes, facts=() if heard is None else self._reached(heard)))
+            await transaction.write(replace(changes, facts=() if delivered is None else self._reached(delivered)))
 
     def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
         """Return the facts of the server if the notice has reached the user before the stop."""

@@ -73,9 +73,9 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
         # on a cluster, the total does not include what is closed; on a machine, it does
         everything = stands.free == 0 and (not stands.total or closing.count >= stands.total)
         closed = OfferClosing(closing.count, everything, closing.since, closing.why)
-    told = wait(stands.wait)
+    shown_wait = wait(stands.wait)
     if closed is not None and closed.all:  # it begins when the pool is opened again, at an unknown time
-        told = wait(unknown(explain("offer-closed")))
+        shown_wait = wait(unknown(explain("offer-closed")))
     return OfferState(
         id=offer.id,
         kind=offer.kind.value,
@@ -101,7 +101,7 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
         held_by_others=stands.foreign,
         lost=stands.lost,
         waiting=stands.waiting,
-        wait=told,
+        wait=shown_wait,
         queue=stands.queue,
         name=offer.name,
         closed=closed,

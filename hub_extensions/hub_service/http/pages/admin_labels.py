@@ -112,36 +112,40 @@ def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> 
         number: of hours, or of servers that received a message.
     """
     if order == "drain":
-        told = t("Who is on it stays, and is told nothing. The form says that an administrator closed it: “%1”", why)
-        return t("Nothing new starts on %1.", whose), told
+        notified = t(
+            "Who is on it stays, and is told nothing. The form says that an administrator closed it: “%1”", why
+        )
+        return t("Nothing new starts on %1.", whose), notified
     if order == "undrain":
-        told = t("Nobody is told. The form offers it again, and who waits for it is served.")
-        return t("Servers start on %1 again.", whose), told
+        notified = t("Nobody is told. The form offers it again, and who waits for it is served.")
+        return t("Servers start on %1 again.", whose), notified
     if order == "stop":
-        told = t(
+        notified = t(
             "The user reads in JupyterLab, also with the panel closed, on the next page, and by mail where a mail "
             "server is set: “%1”",
             why,
         )
-        return t("The server of %1 stops.", whose), told
+        return t("The server of %1 stops.", whose), notified
     if order == "undo-stop":
-        told = t("The countdown goes away, and the user reads it on the next page.")
-        return t("The order to stop the server of %1 is taken back.", whose), told
+        notified = t("The countdown goes away, and the user reads it on the next page.")
+        return t("The order to stop the server of %1 is taken back.", whose), notified
     if order == "keep":
-        told = t(
+        notified = t(
             "The user is told nothing; a countdown goes away. It is a promise: only a stop ends the server sooner."
         )
-        return t("The server of %1 is kept for %2.", whose, about(3600 * number, t)), told
+        return t("The server of %1 is kept for %2.", whose, about(3600 * number, t)), notified
     if order == "letter":
-        told = t(
+        notified = t(
             "The user reads in JupyterLab until it is closed, also with the panel closed, on the next page, and by "
             "mail and webhook where notices are set: “%1” It cannot be taken back.",
             why,
         )
         done = t.plural("The message went to 1 server on %2.", "The message went to %1 servers on %2.", number, whose)
-        return done, told
+        return done, notified
     if order == "take-out":
-        told = t("The user reads on the waiting page, and on the next one: “%1” The place cannot be given back.", why)
-        return t("%1 is out of the line.", whose), told
-    told = t("It goes to the next in line as soon as its machine has one. It cannot be taken back.")
-    return t("The GPU of %1 is given up.", whose), told
+        notified = t(
+            "The user reads on the waiting page, and on the next one: “%1” The place cannot be given back.", why
+        )
+        return t("%1 is out of the line.", whose), notified
+    notified = t("It goes to the next in line as soon as its machine has one. It cannot be taken back.")
+    return t("The GPU of %1 is given up.", whose), notified
