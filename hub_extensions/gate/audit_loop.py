@@ -17,8 +17,7 @@ class PeriodicAudit:
 
     Attributes:
         failures: number of *open* results of the last audit, for the metric ``jupyterhub_gate_audit_failures``; `None`
-            if no
-            audit has been made, or another gate makes the audits.
+            if no audit has been made, or another gate makes the audits.
         is_ours: this gate makes the audits, if several share a database.
     """
 

@@ -133,8 +133,7 @@ def _policy() -> str:
     """Return the policy with the hash of the page's style, which is inline to save a request.
 
     It does not restrict forms, because browsers apply ``form-action`` to redirects too, and *Sign out* redirects to the
-    hub
-    and on to its provider.
+    hub and on to its provider.
     """
     digest = base64.b64encode(hashlib.sha256(_style().encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; img-src 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -76,8 +76,7 @@ class AuditConfig:
         addresses: addresses of this machine at which an app on loopback must not answer.
         dead_seconds: see `DEAD_SECONDS`.
         session_for: returns the cookie of a session, expired or not, for an account's token; `None` if the gate cannot
-            be
-            reached directly.
+            be reached directly.
         key: the gate's signing key; `None` if it cannot be read from here.
         cases: cases to try; empty for all.
     """

@@ -17,8 +17,8 @@ async def with_timeout(seconds: float, work: Awaitable[T], *, parts: int = 1) ->
     """Await `work`. Raises ``asyncio.TimeoutError`` when the time is over; the work is then cancelled.
 
     Args:
-        parts: the time is waited in this many parts. If other code blocks the event loop, for however long, that
-            costs one part only.
+        parts: number of equal waits into which the time is divided. If other code blocks the event loop, only the wait
+            in progress is lost, however long the block was.
     """
     task = asyncio.ensure_future(work)
     try:

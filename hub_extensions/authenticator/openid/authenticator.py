@@ -309,8 +309,7 @@ class SingleSignOnOIDCAuthenticator(GenericOAuthenticator):  # type: ignore[misc
         """Redeem a code. Raises SignOnFailed.
 
         The number of simultaneous calls is limited: if the hub waits for a slow disk, it reads answers late, and with
-        many calls
-        each would pass its time-out.
+        many calls each would pass its time-out.
         """
         try:
             async with self._places.taken():

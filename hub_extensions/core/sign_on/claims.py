@@ -30,8 +30,7 @@ def claim_at(claims: Claims, path: str, default: Any = None) -> Any:
     """Return the claim with this name, or else the one at this dotted path, or else `default`.
 
     A name that contains dots itself, such as ``https://site.example/groups``, takes precedence. This applies to each
-    object
-    on the path, because the names in Keycloak's ``resource_access`` are ids of clients.
+    object on the path, because the names in Keycloak's ``resource_access`` are ids of clients.
     """
     if path in claims:
         return claims[path]

@@ -41,8 +41,7 @@ class FairQueue(Generic[T]):
 
         Returns:
             The item that has to leave, or `None`: the newest of the largest group of the address with the most items.
-            It is the
-            new item itself if its group is as large as the largest.
+            It is the new item itself if its group is as large as the largest.
         """
         address, prefix = address_group(address), token[:PREFIX_LETTERS]
         group = self._by_address.setdefault(address, OrderedDict()).setdefault(prefix, deque())

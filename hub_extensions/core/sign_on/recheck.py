@@ -120,9 +120,8 @@ class ProviderHealth:
     """Whether the provider counts as away, according to the checks so far.
 
     It is away from the first check without an answer. It is back when no session lacks an answer, or two thirds of
-    those
-    checked since have one. A single session without answers does not change the state: that takes two sessions in a
-    row.
+    those checked since have one. A single session without answers does not change the state: that takes two sessions in
+    a row.
 
     Attributes:
         answered: sessions with an answer since the provider is away.

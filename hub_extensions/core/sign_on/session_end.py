@@ -136,8 +136,7 @@ def plan_end(
     """Decide what ends with the sessions `ending`, which are among the `living` sessions of one person.
 
     Servers stop only with the last session, and never because of a limit: a training continues while its user sleeps.
-    They
-    do not stop either while it is unknown whether the account exists (`account_unknown`), but the tokens end then.
+    They do not stop either while it is unknown whether the account exists (`account_unknown`), but the tokens end then.
     """
     gone = {each.id for each in ending}
     is_last = all(each.id in gone for each in living)
