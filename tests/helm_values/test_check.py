@@ -26,7 +26,6 @@ from hub_extensions.tools.helm_check.check import FIXES, CheckOptions, CheckRepo
 from hub_extensions.tools.helm_check.model import Finding
 from tests.examples import many
 
-
 HERE = Path(__file__).parent
 BASE = "../../../helm-values/gpu.yaml"
 IMAGES = "../../../helm-values/own-images.yaml"
