@@ -185,8 +185,9 @@ def written_rules() -> Iterator[str]:
     """The name of each rule, as the code of the rules gives it to a finding."""
     for file in sorted((CODE / "tools" / "helm_check").rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                at = {"Finding": 0, "Row": 0, "found": 1, "_about": 1}.get(node.func.id)
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func).rpartition(".")[2]
+                at = {"Finding": 0, "Row": 0, "finding": 0, "found": 1, "_about": 1}.get(called)
                 name = node.args[at] if at is not None and len(node.args) > at else None
                 if isinstance(name, ast.Constant):
                     yield str(name.value)
