@@ -1,4 +1,6 @@
-"""What an authenticated caller may do: by the scopes of its token, or by the rights of its account for a login.
+"""What an authenticated caller of the GPU service's API may do.
+
+A program's rights are the scopes of its token; a person with a login has the rights of the account.
 
 `NEEDED` lists the JupyterHub scopes for each action. A token never allows more here than at the hub's API.
 """
@@ -20,7 +22,7 @@ notebook can read both.
 
 
 class ApiAction(Enum):
-    """An action of the API that needs a right."""
+    """The actions of the GPU service's API, told apart by the right that each needs. The value is a text for people."""
 
     READ = "look at the offers"
     LIST_OWN = "look at one's own places in line"
@@ -46,8 +48,8 @@ NEEDED: Mapping[ApiAction, tuple[str, ...]] = {
     ApiAction.METRICS: ("read:metrics",),
     ApiAction.HEALTH: ("read:hub",),
 }
-"""One of the scopes is needed, beside access. JupyterHub 5 lacks ``start:servers``; the hub expands scopes that
-include others.
+"""Action -> scopes of JupyterHub, one of which the token must have in addition to `ACCESS`; without scopes, access is
+enough. JupyterHub 5 has no ``start:servers``. The hub expands a scope that includes others.
 """
 OF_ONE_SERVER = frozenset({ApiAction.START, ApiAction.KEEP, ApiAction.LEAVE})
 """For these actions a scope may be limited to a user, a group or a server; for the others it has to be unlimited."""
@@ -55,7 +57,7 @@ OF_ONE_SERVER = frozenset({ApiAction.START, ApiAction.KEEP, ApiAction.LEAVE})
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A user of the hub, or one of its services.
+    """The caller: a user of the hub, or one of its services.
 
     Attributes:
         kind: ``user`` or ``service``.
@@ -71,11 +73,11 @@ class Person:
 
     @property
     def by_server(self) -> bool:
-        """Return whether code in a notebook has the token: a server's own, or that of a visitor of the server."""
+        """Whether code in a notebook can read the token: the token of a server, or of a user who visits the server."""
         return any(scope.startswith(OF_A_SERVER) for scope in self.scopes or ())
 
     def may(self, action: ApiAction, of: tuple[str, str] | None = None) -> bool:
-        """Return whether `refusal` finds nothing against the action."""
+        """Whether the caller may do this; `refusal` gives the reason if not. `of` is (user, server), as there."""
         return refusal(self, action, of) is None
 
 
@@ -88,7 +90,7 @@ def refusal(person: Person, action: ApiAction, of: tuple[str, str] | None = None
     """Return why the caller may not do this, or `None` if it may.
 
     Args:
-        of: (user, server) that is acted upon; `None` for the caller's own, or if no server is concerned.
+        of: (user, server) that the action changes; `None` if it is the caller's own, or if no server is concerned.
     """
     if person.scopes is None:
         return _of_login(person, action, of)

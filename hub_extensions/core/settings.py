@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 UNITS = {"hours": timedelta(hours=1), "minutes": timedelta(minutes=1), "seconds": timedelta(seconds=1)}
-"""Part of a setting's name -> the unit of its duration in the configuration."""
+"""Word in a setting's name, as in ``idle_minutes`` -> the unit in which the configuration gives its duration."""
 
 RENAMED: Mapping[str, str] = {
     "GpuLine": "GpuQueue",
@@ -53,7 +53,7 @@ RENAMED: Mapping[str, str] = {
     "GpuKubeSpawner.gpu_describe_first": "GpuKubeSpawner.gpu_build_pod_before_queueing",
     "GpuKubeSpawner.gpu_outside_seconds": "GpuKubeSpawner.gpu_unschedulable_seconds",
 }
-"""Earlier names of sections and settings -> their names now. An earlier name is refused with the name of now."""
+"""Earlier names of sections and settings -> today's names, which the error message about an earlier name contains."""
 
 Value = TypeVar("Value")
 _KEY = "setting"
@@ -61,7 +61,7 @@ _KEY = "setting"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The description of a setting.
+    """The description of a setting, from which its trait, its row in the reference and its checks are made.
 
     Attributes:
         name: name in the configuration, which for a duration contains the unit.
@@ -107,7 +107,7 @@ def setting(
 
 
 def settings_in(value: type[Any]) -> Mapping[str, Setting]:
-    """Return field name -> setting, in the order of the fields. Fields that are not settings are left out."""
+    """Return field name -> setting for a dataclass, in the order of its fields. Other fields are left out."""
     return _settings_in(cast(Any, value))
 
 
@@ -139,7 +139,7 @@ def check_name(section: str, key: str = "") -> None:
     """Refuse an earlier name of a section, or of a setting in it.
 
     Raises:
-        ValueError: the name is an earlier one; the text has the name of now.
+        ValueError: the name is an earlier one; the message has today's name.
     """
     name = f"{section}.{key}" if key else section
     if name in RENAMED:

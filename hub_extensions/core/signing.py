@@ -1,10 +1,11 @@
 """Signatures by which the hub and the GPU service authenticate each other with a shared secret that is never sent.
 
 A request carries an HMAC over its method, its target, the hash of its body, a time, and a nonce that is used once.
-The answer carries one over its status, the hash of its body and the nonce of the request. The time is the service's
-own, as its last answer reported it. `life` identifies the run of the service, so a request to an earlier run is
-invalid and no nonces need to be kept across a restart. If time or life do not match, the service sends both in a
-signed answer, and the hub signs its request once more. Clocks that differ are therefore only reported.
+The answer carries an HMAC over its status, the hash of its body and the nonce of the request. The time in a request is
+the service's own, as its last answer reported it. `life` is a random id of the service's current process. A request
+that was signed for an earlier process is invalid, so the service need not keep nonces across a restart. If time or life
+do not match, the service sends both in a signed answer, and the hub signs its request once more. No request is refused
+because the clocks of the two machines differ; the difference is only reported.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ NO_LIFE = "-"  # The life in the first request, before any answer
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """The signed parts of a request.
+    """The signed parts of a request from the hub to the service.
 
     Attributes:
         target: the path with its query, as it is sent.
-        life, time: the service's, as its last answer reported them.
-        clock: the hub's own clock.
+        life, time: id of the service's process and the service's time, both as its last answer reported them.
+        clock: the hub's own time, to report how far the clocks differ.
         nonce: 32 hexadecimal digits, never used twice.
         body: `hash_of` the body.
     """
@@ -55,7 +56,7 @@ class SignedRequest:
     body: str
 
     def signed(self, secret: str) -> str:
-        """Return the header ``Authorization``."""
+        """Return the value of the header ``Authorization``, with the signature."""
         return (
             f"{SCHEME} life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, nonce={self.nonce}, "
             f"body={self.body}, signature={self._signature(secret)}"
@@ -67,7 +68,10 @@ class SignedRequest:
 
 
 def request_of(secret: str, method: str, target: str, header: str) -> SignedRequest | None:
-    """Parse and verify the header; `None` if the signature is invalid. Life and time are not checked."""
+    """Parse and verify the header of a request; `None` if the signature is invalid.
+
+    The caller has to compare life, time and nonce with what the service expects.
+    """
     found = _REQUEST.fullmatch(header) if secret else None  # an empty secret never matches
     if found is None:
         return None
@@ -87,12 +91,13 @@ def is_in_time(request: SignedRequest, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SignedAnswer:
-    """The signed parts of an answer, together with the request's nonce.
+    """The signed parts of an answer of the service, together with the request's nonce.
 
     Attributes:
-        life, time: the service's own; its time cannot be set by anybody.
-        clock: the clock of the service's machine.
-        body: `hash_of` the body; for a stream, of nothing.
+        life: id of the service's process.
+        time: the service's time for signatures, which does not follow changes of the machine's clock.
+        clock: the clock of the service's machine, to report how far the clocks differ.
+        body: `hash_of` the body; for a stream, `hash_of` nothing, because `signed_line` signs each of its lines.
     """
 
     nonce: str
@@ -103,7 +108,7 @@ class SignedAnswer:
     body: str
 
     def signed(self, secret: str) -> str:
-        """Return the header `ANSWER_HEADER`."""
+        """Return the value of the header `ANSWER_HEADER`, with the signature."""
         return (
             f"life={self.life}, time={_spelled(self.time)}, clock={_spelled(self.clock)}, "
             f"signature={self._signature(secret)}"
@@ -129,12 +134,17 @@ def answer_of(secret: str, nonce: str, status: int, body: bytes, header: str) ->
 
 
 def signed_line(secret: str, nonce: str, number: int, line: bytes) -> bytes:
-    """Return a line of a stream with its signature in front. `number` counts the lines of this stream."""
+    """Return a line of a streamed answer with its signature in front.
+
+    Args:
+        nonce: nonce of the request that opened the stream.
+        number: number of the line in the stream, so that no line can be left out or repeated unnoticed.
+    """
     return _hmac(secret, "line", nonce, str(number), hash_of(line)).encode() + b" " + line
 
 
 def line_of(secret: str, nonce: str, number: int, signed: bytes) -> bytes | None:
-    """Return the line if it is signed for this number, otherwise `None`."""
+    """Return a line of a streamed answer without its signature; `None` if it is not signed for this place."""
     line = signed[65:]
     good = bool(secret) and hmac.compare_digest(signed_line(secret, nonce, number, line), signed)
     return line if good else None

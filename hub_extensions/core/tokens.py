@@ -9,8 +9,12 @@ SHORTEST_TOKEN = 16  # minimum length of a token that gives access to this servi
 
 
 def token_problem(token: str, shortest: int = 0) -> str:
-    """Return what is wrong with a token, to be put after its name; "" if it is fine. The text does not contain the
-    token.
+    """Return what is wrong with a token; "" if it is fine.
+
+    A message puts the text after the name of the setting. The text does not contain the token.
+
+    Args:
+        shortest: minimum number of characters.
     """
     if not all("!" <= letter <= "~" for letter in token):
         return "has to be letters, digits and signs without a space or a line break, also at its end."

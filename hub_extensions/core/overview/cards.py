@@ -1,7 +1,8 @@
 """Cards as administrators see them: their pieces side by side, the holder of each, and when a card will be empty.
 
-A piece is what one server can be given: a MIG device, a part of a shared card, or a whole card. On a cluster it is one
-of several equal devices of a node, because it is unknown which card a server has.
+A piece is what one server can be given: a MIG device, a part of a shared card, or a whole card. On a cluster a piece is
+one of several equal devices of a node, because it is unknown which card a server has. An order is an administrator's
+instruction to drain a card or node, so that nothing new starts there (`Cordon`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SLICES = 7  # compute slices of a card in MIG mode
 
 
 class PieceState(Enum):
-    """The state of a piece now."""
+    """The state of a piece now. *Held* means that a lease of this hub's servers covers the piece."""
 
     BUSY = "busy"
     IDLE = "idle"
@@ -52,18 +53,20 @@ HELD = frozenset(
         PieceState.LOST,
     }
 )
-"""The states of a piece that a server of this hub holds."""
+"""The states in which a server of this hub holds the piece."""
 
 
 @dataclass(frozen=True, slots=True)
 class PieceHolder:
-    """A lease, as the page needs it.
+    """The lease of a piece: who holds it, how busy it is, and when it ends.
 
     Attributes:
-        place: `Device.identity`; on a cluster, node and pool.
-        use_percent: `None` if unknown.
-        idle_below: a lower use counts as idle, in percent.
-        ends_at: wall-clock time at which a limit ends it at the latest; `None` without a limit.
+        place: where the device is: `Device.identity`; on a cluster, (node, pool of equal devices).
+        share: thousandths of the device that the lease covers.
+        state: ``starting``, ``running``, ``ending`` or ``lost``.
+        use_percent: last measured use of the GPU; `None` if it is not known.
+        idle_below: GPU use in percent below which the server counts as idle.
+        ends_at: wall-clock time at which a limit ends the lease at the latest; `None` without a limit.
     """
 
     lease: str
@@ -84,8 +87,8 @@ class Piece:
     """One piece of a card.
 
     Attributes:
-        width: its part of the card, in thousandths.
-        uuid: "" for a part of a device.
+        width: thousandths of the card that the piece covers, so that the page draws it that wide.
+        uuid: UUID of the device that the piece is or belongs to; "" on a cluster, where it is not known.
         holder: `None` if no server of this hub holds it.
     """
 
@@ -101,12 +104,12 @@ class Card:
     """One card, or on a cluster all equal devices of one node.
 
     Attributes:
-        place: what an order names: the UUID; on a cluster, the node.
-        uuid: "" on a cluster.
-        node: "" on one machine.
-        product: as its driver names it; "" if unknown.
-        cordon: the order by which nothing new starts here; `None` without one.
-        barred: why it does not count, on a cluster.
+        place: name by which an order to drain refers to it: the card's UUID; on a cluster, the node.
+        uuid: UUID of the card; "" on a cluster.
+        node: name of the node; "" on one machine.
+        product: the card's name as its driver gives it; "" if unknown.
+        cordon: the administrator's order that nothing new starts here; `None` if there is no such order.
+        barred: on a cluster, why the node's devices are not offered; `None` if they are, and on one machine.
         cordoned: whether the node is cordoned, by this product or by others.
     """
 
@@ -122,7 +125,7 @@ class Card:
 
     @property
     def holders(self) -> tuple[PieceHolder, ...]:
-        """The leases on it."""
+        """The leases on this card."""
         return tuple(piece.holder for piece in self.pieces if piece.holder is not None)
 
 
@@ -132,7 +135,7 @@ class Emptying:
 
     Attributes:
         left: number of leases that have not ended.
-        at: the latest end of the last one; `None` if at least one has no enforced end.
+        at: when the last lease ends at the latest; `None` if nothing enforces the end of at least one, or none is left.
     """
 
     left: int
@@ -147,7 +150,7 @@ def emptying(holders: Iterable[PieceHolder]) -> Emptying:
 
 
 def state_of(holder: PieceHolder) -> PieceState:
-    """Return the state of a piece that is held."""
+    """Return the state of a piece with this lease: the lease's own, and busy or idle while its server runs."""
     if holder.state != "running":
         return PieceState(holder.state)
     if holder.use_percent is None:
@@ -181,8 +184,9 @@ def cards_of_cluster(
     """Return the equal devices of each node as one row, sorted by node and pool.
 
     Args:
-        cordons: the standing orders.
-        cordoned: the nodes on which nothing new is placed, by this product or by others.
+        holders: the leases, with (node, pool) as their place.
+        cordons: the orders to drain a node that are in force.
+        cordoned: the nodes that are cordoned in Kubernetes, by this product or by others.
     """
     closed = {each.place: each for each in cordons}
     by_place: dict[object, list[PieceHolder]] = {}
@@ -213,12 +217,12 @@ def _order(state: DeviceState) -> tuple[int, str]:
 
 
 def _width(device: Device) -> int:
-    """Return the width of a card in compute slices; 1 if its slices are unknown."""
+    """Return the thousandths of its card that a device covers, from its compute slices; one slice if not known."""
     return WHOLE if device.profile is None else WHOLE * (device.compute_slices or 1) // SLICES
 
 
 def _pieces(state: DeviceState, holders: Sequence[PieceHolder], cordon: Cordon | None) -> list[Piece]:
-    """Return the pieces of a device: the held ones, and the free rest."""
+    """Return the pieces of a device: one for each of its leases, and one for what is left."""
     device, width = state.device, _width(state.device)
     name, uuid = device.profile or "", device.uuid
     pieces = [
@@ -242,7 +246,7 @@ def _left_over(state: DeviceState, shared: bool, cordon: Cordon | None) -> Piece
 
 
 def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder]) -> Card:
-    """Return the pieces of a node: held by leases, free, and the rest, which others use."""
+    """Return a node's devices of one pool: those with a lease, those that others use, and those that are left."""
     width = WHOLE // max(1, part.total)
     pieces = [
         Piece(pool.pool, width, state_of(holder), "", holder) for holder in sorted(holders, key=lambda each: each.since)
@@ -256,5 +260,5 @@ def _row_of_node(pool: PoolInfo, part: NodePart, holders: Collection[PieceHolder
 
 
 def holders_on(cards: Iterable[Card], place: str) -> tuple[PieceHolder, ...]:
-    """Return the leases on a place: a card, a node, or the whole machine."""
+    """Return the leases on a place, which an order to drain names: a card, a node, or the whole machine."""
     return tuple(holder for card in cards if place in (MACHINE, card.place) for holder in card.holders)

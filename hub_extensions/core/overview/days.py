@@ -1,4 +1,8 @@
-"""The last day, week or month: hours of use by offer and by group, waits, ends of uses, and failed starts."""
+"""Figures of the last day, week or month for administrators, as bars of equal length.
+
+A use is one server's time with one offer, from its admission to its end. The figures are GPU hours by offer and by
+group, waits, how the uses ended, and failed starts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ DAY = timedelta(days=1)
 
 
 class Span(Enum):
-    """The counted time. The value appears in the page's address."""
+    """The time that is counted, up to now. The value appears in the page's address."""
 
     DAY = "day"
     WEEK = "week"
@@ -39,13 +43,16 @@ class Span(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CountedUse:
-    """The counted facts of one use. Times are UTC.
+    """The facts of one use (one server's time with one offer) that are counted. Times are UTC.
 
     Attributes:
-        ended: `None` while it goes on.
-        end: a word of ``core.usage.UseEnd``; "" while it goes on.
-        ready: whether its server was ready. Otherwise it was only a start.
-        devices: the number of devices, a part of one as a fraction.
+        groups: the user's groups when the user asked.
+        began: when the server was admitted.
+        ended: `None` while the use goes on.
+        end: how it ended, a value of ``core.usage.UseEnd``; "" while it goes on.
+        ready: whether its server ever was ready. If not, the use counts as a start, and a failed one if it failed.
+        devices: the number of devices; a part of a device counts as a fraction.
+        waited_seconds: time in line before the admission; `None` if it is not known.
     """
 
     offer: OfferId
@@ -63,7 +70,8 @@ class Course:
     """Hours of one offer or group, one value for each bar.
 
     Attributes:
-        name: "" for people without a group.
+        name: id of the offer, or name of the group; "" for users without a group.
+        hours: device hours in each bar.
     """
 
     name: str
@@ -77,7 +85,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class WaitFigures:
-    """Waits of the people whose turn came within one bar; all `None` if nobody's turn came."""
+    """Waits of the users who were admitted within one bar; the seconds are `None` if nobody was admitted."""
 
     count: int
     median_seconds: float | None
@@ -86,14 +94,14 @@ class WaitFigures:
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """All figures of the page.
+    """All figures of the page about the last day, week or month.
 
     Attributes:
         at: when they were counted.
         bounds: the beginning of each bar, and the end of the last.
-        by_offer, by_group: the one with most hours first. A user in two groups counts in both.
-        waits: one for each bar.
-        all_waits: of all bars together.
+        by_offer, by_group: hours of each offer and group, the most hours first. A user in two groups counts in both.
+        waits: the waits of each bar.
+        all_waits: the waits of all bars together.
         ends: how the uses ended that ended within this time, the most frequent first.
         failed: failed starts, one number for each bar.
     """
@@ -110,7 +118,7 @@ class Days:
 
 
 def days_of(uses: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Count these uses. Time before the first bar is left out."""
+    """Count these uses in the bars of the span that ends now. Time before the first bar is left out."""
     first = now - span.length
     bounds = tuple(first + number * span.bucket for number in range(span.buckets + 1))
     offers, groups = dict[str, list[float]](), dict[str, list[float]]()
@@ -146,7 +154,7 @@ def _bar(at: datetime, first: datetime, span: Span) -> int:
 
 
 def _hours(use: CountedUse, bounds: Sequence[datetime], now: datetime) -> Iterator[tuple[int, float]]:
-    """Yield the bars of one use, with its hours in each."""
+    """Yield (number of the bar, device hours in it) for each bar in which the use went on."""
     began, ended = max(use.began, bounds[0]), min(use.ended or now, now)
     if ended <= began:
         return

@@ -17,7 +17,7 @@ GPUS_READ = timedelta(seconds=60)  # older figures of the GPUs are a finding
 
 @dataclass(frozen=True, slots=True)
 class HealthVerdict:
-    """The verdict.
+    """What is wrong with the service, for the administrators' page.
 
     Attributes:
         findings: what is wrong, the worst first; empty if all is well.
@@ -43,12 +43,12 @@ def judge_health(
     """Return the findings for administrators.
 
     Args:
-        offers: as they are now. If one is free while somebody waits for it, the line is stuck.
-        held_up: offers whose first ticket in line finds no device.
+        offers: state of all offers. An offer that is free while somebody waits for it is a finding.
+        held_up: offers for which an admitted server finds no device, because something outside this hub took it.
         cluster_problem: why the cluster cannot be read; "" if it can be.
         gpu_problems: sentences about what the last reading of this machine's GPUs left out.
-        unproved: the number of leases that seem to be over without proof.
-        over_quota: offers of which the cluster accepts no pod; `since` is wall-clock time.
+        unproved: the number of leases that seem to have ended, but without proof that their devices are free.
+        over_quota: offers whose pods the cluster refuses because a quota is used up; `since` is wall-clock time.
     """
     left_out = (explain("health-gpus", why=sentence) for sentence in gpu_problems)
     held = (explain("health-unproved", leases=unproved),) if unproved else ()

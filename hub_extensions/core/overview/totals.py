@@ -1,4 +1,7 @@
-"""Totals of all pieces: in use, busy, held but idle, free. Each piece is counted once."""
+"""The number of pieces in each state, for the top of the administrators' page.
+
+A piece is what one server can be given (``cards.py``). Each piece is counted once.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,14 @@ from hub_extensions.core.overview.cards import HELD, Card, PieceState
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The totals.
+    """Numbers of cards and pieces. The states are those of `PieceState`.
 
     Attributes:
-        pieces: all pieces.
         cards: the number of cards, or of nodes on a cluster.
-        cards_held: the cards on which servers of this hub hold something.
-        held: pieces held by servers of this hub. busy, idle, use_unknown and changing (starting, ending, lost) add up
-            to it.
-        free, closed, others, unusable: the other pieces.
-        unknown: pieces of which it is unknown whether they are free.
+        cards_held: the number of cards with at least one lease.
+        pieces: all pieces.
+        held: pieces with a lease; the sum of busy, idle, use_unknown and changing (starting, ending or lost).
+        free, closed, others, unusable, unknown: pieces without a lease.
     """
 
     cards: int

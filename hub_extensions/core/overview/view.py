@@ -1,4 +1,4 @@
-"""The administrators' page as values: what is requested, and what is on it."""
+"""The administrators' page as values: the part that a request asks for, and everything that the page shows."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ SHOWN: Mapping[str, Callable[[Card], bool]] = {
     "free": lambda card: any(piece.state is PieceState.FREE for piece in card.pieces),
     "drained": lambda card: card.cordon is not None or bool(card.barred),
 }
-"""The filters of the cards, by the word in the address."""
+"""The value of ``show`` in the page's address -> whether the page shows a card."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The requested part of the page.
+    """The part of the administrators' page that a request asks for.
 
     Attributes:
-        search: part of a user's, node's, card's or product's name.
-        show: a word of `SHOWN`.
-        cards, people: the page of each, counted from 1.
+        search: part of a user's, node's, card's or product's name; "" for all cards.
+        show: filter of the cards, a key of `SHOWN`.
+        cards, people: numbers of the pages of the list of cards and of the list of people in line, from 1.
     """
 
     search: str = ""
@@ -70,7 +70,7 @@ def paged(rows: Sequence[T], page: int, size: int) -> PageRows[T]:
 
 
 def chosen(cards: Iterable[Card], asked: Asked) -> list[Card]:
-    """Return the requested cards."""
+    """Return the cards that match the request's filter and search."""
     words, wanted = asked.search.casefold().strip(), SHOWN.get(asked.show, SHOWN[""])
     return [card for card in cards if wanted(card) and (not words or _has(card, words))]
 
@@ -82,22 +82,26 @@ def _has(card: Card, words: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Everything on the page.
+    """Everything on the administrators' page.
 
     Attributes:
-        at: when it was made.
+        at: when the figures were made.
         read: when the GPUs were read last; `None` before the first reading.
-        leases: of the cards on this page, by id.
-        emptying: of the cards on this page, by place.
-        people: the tickets in line.
-        longest_seconds: the longest wait; `None` if nobody waits.
+        leases: id -> lease, for the cards on this page.
+        emptying: place of a card on this page -> when its last lease ends.
+        people: the tickets (places of users in the line).
+        longest_seconds: how long the user in line has waited who waits longest; `None` if nobody waits.
         failed: failed starts.
         on_cluster: whether a scheduler places the servers.
         simulated: whether some of the cards are simulated.
+        cordons: orders of administrators to drain a card, node or the machine.
+        machine: when the last lease on the whole machine ends.
         may_drain: whether administrators may drain a card or node here.
-        unproved: leases that seem to be over, by id, with what is missing to prove it. An administrator may release
-            them.
-        contradicted: leases whose servers report work while their GPUs are measured as idle: both figures in percent.
+        titles: id of an offer -> title.
+        unproved: id of a lease that seems to have ended -> what is missing to prove it. An administrator may release
+            the lease.
+        contradicted: id of a lease whose server reports work while its GPU is measured as idle -> both figures, in
+            percent.
     """
 
     at: datetime
@@ -121,5 +125,5 @@ class Overview:
 
 
 def titles_of(offers: Iterable[OfferState]) -> dict[str, str]:
-    """Return the title of each offer."""
+    """Return id -> title of each offer."""
     return {offer.id: offer.title for offer in offers}

@@ -1,4 +1,8 @@
-"""Sign-on: the limits of sessions, what ends with a session, how tokens are checked, and who may open an app."""
+"""Sign-on: sign-in at an identity provider, sessions and what ends with them, and the gate in front of other apps.
+
+The provider is the OpenID provider at which users sign in. The gate answers a proxy's question whether a request may
+pass to an app (forward auth).
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Decide whether a request may pass to an app, from facts about the request, the app and the sender.
 
-Only a recent answer of the hub opens an app; an old or missing answer does not. Only page loads are redirected to the
-sign-in, because a script would take the sign-in page for its answer.
+A proxy asks the gate about each request. Only a recent answer of the hub about the sender's rights opens an app; an old
+or missing answer does not. Only page loads are redirected to the sign-in, because a script would take the sign-in page
+for its answer. A silent sign-in is a repeated sign-in without a question to the user, which brings the current rights.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ EVERY_APP = "access:services"
 OF_SERVER = "access:servers!server="
 """Prefix of a scope that only a server's own token has; code in a notebook can read that token."""
 ROUND_AGAIN = timedelta(minutes=1)
-"""Minimum time between two silent sign-ins for one app. A new group allows one more, because it may bring the right."""
+"""Minimum time between two silent sign-ins of a user for one app. A new group of the user allows another one at once,
+because it may bring the right."""
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITES = frozenset({"same-origin", "none"})
 _PAGES = frozenset({"document", "iframe", "frame", ""})
@@ -63,7 +65,7 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """Facts about a request. `None` means that the header was not sent.
+    """The parts of a request on which the decision depends. `None` means that the header was not sent.
 
     Attributes:
         site, mode, dest: the ``Sec-Fetch-*`` headers, which scripts of a page cannot set.
@@ -116,7 +118,7 @@ class SilentRound:
 
 @dataclass(frozen=True, slots=True)
 class PersonFacts:
-    """Facts about the sender: the session of a browser, or the token of a program.
+    """The sender of a request, known by the gate's session of a browser or by the token of a program.
 
     Attributes:
         scopes: as last reported by the hub; `None` if it never reported any, or too long ago.

@@ -1,7 +1,8 @@
-"""Decide what a provider's refusal is about: the person, our client, or neither.
+"""Decide what a refusal by the identity provider is about: the person, our OAuth client, or neither.
 
 The token endpoint, the userinfo endpoint and the provider's administration API (`account_url`) can report an account's
-state. Only a refusal about the person ends a right. ``recheck.py`` decides what happens to the session.
+state. Only a refusal about the person ends the person's right to sign in. ``recheck.py`` decides what happens to the
+session.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from hub_extensions.core.sign_on.claims import quoted
 
 
 class About(Enum):
-    """The subject of a refusal."""
+    """Whom a refusal of the provider is about: the person, our OAuth client, or nobody in particular."""
 
     PERSON = "person"
     CLIENT = "client"
@@ -34,7 +35,7 @@ class Account(Enum):
 TOO_MANY = 429
 """HTTP status of a rate limit, which has no meaning for the account."""
 MUST_ACT = "must-act"
-"""Used in place of the provider's error code if the person has to act at the provider, so that a new sign-in helps."""
+"""Replaces the provider's error code if the person has to act at the provider; a new sign-in solves this."""
 _ACT = frozenset({
     "interaction_required", "login_required", "consent_required", "account_selection_required", "mfa_required",
     "invalid_rapt",
@@ -42,14 +43,14 @@ _ACT = frozenset({
 _ACT_DETAILS = frozenset({
     "basic_action", "additional_action", "message_only", "consent_required", "user_password_expired", "invalid_rapt",
 })  # fmt: skip
-"""Values of ``suberror`` (Entra ID) and ``error_subtype`` (Google) that come with ``invalid_grant``."""
+"""Values of ``suberror`` (Entra ID) and ``error_subtype`` (Google) beside ``invalid_grant``: the person has to act."""
 _ACT_WORDS = re.compile(
     r"not fully set up|no longer has requested consent|required action|multi-?factor|has not consented|"
     r"password (has |is )?expired|consent (is )?required",
     re.IGNORECASE,
 )
 _REFUSED = frozenset({"invalid_grant", "bad_refresh_token", "bad_verification_code"})
-"""The last two are GitHub's codes; GitHub returns errors with status 200."""
+"""Error codes for a refused token. The last two are GitHub's; GitHub returns errors with status 200."""
 _OF_CLIENT = frozenset({
     "invalid_client", "unauthorized_client", "incorrect_client_credentials", "application_suspended", "deleted_client",
     "disabled_client",
@@ -63,7 +64,7 @@ _CLIENT_WORDS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ErrorResponse:
-    """A refusal of the provider.
+    """A refusal of the provider, and whom it is about.
 
     Attributes:
         code: the provider's error code, or `MUST_ACT`; "" if the answer lacks one.

@@ -1,4 +1,4 @@
-"""The apps behind the gate as the catalogue describes them, and the checks of a catalogue."""
+"""The apps behind the gate, as the administrator's catalogue (`SignOnGate.apps`) describes them, and its checks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,16 @@ class App:
         name: name of its service at the hub: the scope ``access:services!service=NAME`` gives access to it.
         title: name that users see.
         icon: an emoji, or a path on the apps' host; "" shows the first letter of the title.
-        where: public address with a trailing slash: ``https://apps.example.org/mlflow/``, or a host of its own.
+        where: the app's public address with a trailing slash: ``https://apps.example.org/mlflow/``, or a host of its
+            own.
         upstream: address at which the proxy reaches the app: ``http://10.0.0.7:5000``.
-        mode: how it learns who is calling.
+        mode: how the app learns who is calling, see `Mode`.
         groups: groups of the hub that may open it.
         header_family: names of the headers that identify the caller; `None` if it only gets the assertion.
         prefix: if True, the app receives the whole path; if False, the proxy removes the path of `where`.
-        relay: the gate relays the app's WebSockets, and closes them when the session ends.
-        health: path that is requested to learn whether the app works; "" if it is not requested.
-        servers: a user's server may call it with the server's own token.
+        relay: the gate itself relays the app's WebSockets, so that it can close them when the session ends.
+        health: path that the gate requests to learn whether the app works; "" for no such checks.
+        servers: code in a user's server may call the app with the server's own token.
         public: paths that anybody may read without a sign-in, such as `/version`, or `/static/` with all below it.
         offers: the portal shows the app only to users who may choose one of these offers; () shows it to all who may
             open it.
@@ -67,9 +68,12 @@ AppCatalogue = tuple[App, ...]
 
 @dataclass(frozen=True, slots=True)
 class AppProblem:
-    """A problem of an app in the catalogue: the app's name, the key, and what the value has to be.
+    """A problem of an app in the catalogue.
 
     Attributes:
+        app: name of the app.
+        key: key of the app's entry that is wrong.
+        text: what the value has to be.
         line: line in the catalogue's file; 0 if the catalogue is a dict.
         is_warning: the app works, but probably not as its author intended.
     """
@@ -89,7 +93,7 @@ class AppProblem:
 # ------------------------------------------------------------------ checks of a catalogue
 
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
-"""An app's name is part of a scope, of URLs, of the proxies' configuration and of names of Kubernetes objects."""
+"""Allowed names: an app's name is part of a scope, of URLs, of proxies' configuration and of Kubernetes names."""
 TAKEN = {"gpu": "the GPU service", "gate": "the gate"}
 """Names of services that the hub already has -> what they are."""
 PORTS = {"http": 80, "https": 443}

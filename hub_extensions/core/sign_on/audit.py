@@ -1,6 +1,7 @@
-"""The probes of the audit, and the meaning of each answer: safe, open, or not tried.
+"""The audit of the gate: requests that should not get through to an app, and what each answer means.
 
-An answer that proves nothing is *not tried*, never *safe*. ``adapters/apps/audit_run.py`` sends the requests.
+A probe is one such request. Its answer means that the app is safe, that it is open, or that nothing was proved, which
+counts as *not tried* and never as *safe*. ``adapters/apps/audit_run.py`` sends the requests.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from hub_extensions.core.sign_on.apps import CHECK_PATH, RESERVED, App, address_
 from hub_extensions.core.sign_on.identity_headers import identity_header_names, spellings
 
 AuditCaller = Literal["stranger", "outsider", "member", "browser", "other-browser"]
-"""Nobody; an account without the app's group; an account with it; and the browsers of both, signed in by cookie."""
+"""Sender of a probe: nobody; an account without the app's group; an account with it; and signed-in browsers of both."""
 CANARY = "audit-somebody-else"
 """User name in forged identity headers. An app that shows this name believed a forged header."""
 AUDIT_PATH = f"{RESERVED}/audit"
@@ -22,12 +23,12 @@ AUDIT_PATH = f"{RESERVED}/audit"
 ACCOUNT = "gpu-audit-"
 """Prefix of the names of the audit's accounts, by which leftovers are recognised."""
 EVERYWHERE = "everything"
-"""Stands in place of an app's name in results about the host."""
+"""Stands in place of an app's name in results about the apps' host as a whole."""
 HEADER_ADVICE = "Take the piece of `jupyterhub-gpu gate config` into the proxy again: it clears every identity header."
 
 
 class Outcome(str, Enum):
-    """Outcome of a result."""
+    """What the answer to a probe proved."""
 
     SAFE = "safe"
     OPEN = "open"
@@ -35,13 +36,13 @@ class Outcome(str, Enum):
 
 
 class Rule(Enum):
-    """The answers that are safe.
+    """Which answers to a probe are safe.
 
     REFUSED: the gate refuses the request.
-    ODD: as REFUSED, or the answer is that the request is malformed or that nothing is there.
-    HIDDEN: nothing is there, not even a refusal of the gate.
-    UNBELIEVED: the app does not show the canary.
-    UNFRAMED: pages of other sites may not show the page in a frame.
+    ODD: as REFUSED, or an answer that the request is malformed or that nothing is there.
+    HIDDEN: an answer that nothing is there; even a refusal of the gate would reveal too much.
+    UNBELIEVED: the app does not show `CANARY`, the user name in a forged identity header.
+    UNFRAMED: the page forbids pages of other sites to show it in an HTML frame.
     LISTED: any answer is safe, because the catalogue allows it; it is listed only.
     """
 
@@ -55,7 +56,18 @@ class Rule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One request. Probes with the same `tried` are one result of the report; `way` is what differs between them."""
+    """A request of the audit, which should not get through.
+
+    Attributes:
+        case: number of the test case, such as ``A4``.
+        app: name of the app.
+        tried: what the probe tries. Probes with the same `tried` are one result of the report.
+        way: how this probe differs from others with the same `tried`.
+        target: path and query.
+        advice: what to do if the app is open.
+        rule: which answers are safe.
+        caller: who sends it.
+    """
 
     case: str
     app: str
@@ -71,7 +83,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class ProbeAnswer:
-    """An answer. `status` is `None` if none came. `framing` is what restricts frames of the page, or ""."""
+    """The answer to a probe. `status` is `None` if none came; `framing` is who may frame the page (`framing_of`)."""
 
     status: int | None
     location: str = ""
@@ -95,7 +107,7 @@ class ProbeAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AuditResult:
-    """A line of the report."""
+    """A line of the audit's report: what was tried at an app, what came back, and what to do if it is open."""
 
     case: str
     app: str
@@ -143,9 +155,9 @@ def real_cookie_probes(app: App, path: str, name: str, mine: str, other: str, ex
     """Yield probes of case A4 with real cookies of the gate. An empty value skips its probe.
 
     Args:
-        mine: opens the app.
-        other: of a user without the app's group.
-        expired: of a user with the group, whose session has ended.
+        mine: cookie of a user who may open the app.
+        other: cookie of a user without the app's group.
+        expired: cookie of a user with the group, whose session has ended.
     """
     if expired:
         sent, old = (("Cookie", f"{name}={expired}"), *PAGE), "The gate took a cookie that is over: compare its clock."
@@ -272,7 +284,8 @@ def verdict(probe: Probe, answer: ProbeAnswer, plain: ProbeAnswer | None = None,
     """Decide what an answer to a probe means.
 
     Args:
-        plain: the answer to the same caller without the probe's additions.
+        plain: the answer to the same caller's plain request, without the forged headers and the like; `None` if it was
+            not sent.
         owner: user name that the plain answer shows if the app shows who is calling.
     """
     status = answer.status
@@ -305,7 +318,7 @@ def _judge_canary(answer: ProbeAnswer, plain: ProbeAnswer | None, owner: str) ->
 
 
 def _judge_framing(answer: ProbeAnswer, plain: ProbeAnswer | None) -> Outcome:
-    """A page is safe if it restricts who may frame it. A page that is not shown proves nothing."""
+    """Decide whether other sites may show the page in an HTML frame. A page that is not shown proves nothing."""
     if _restricts_framing(answer.framing):
         return Outcome.SAFE
     return Outcome.OPEN if plain is not None and plain.status == 200 else Outcome.NOT_TRIED

@@ -13,9 +13,9 @@ from hub_extensions.core.text.wording import about
 Claims = Mapping[str, Any]
 
 MAX_SUBJECT_LENGTH = 255
-"""OpenID Connect Core, section 2: at most 255 ASCII characters. A session's id has the same limit here."""
+"""Maximum length of ``sub`` (OpenID Connect Core, section 2), and here also of the session id ``sid``."""
 SIGNING_ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
-"""Algorithms that a provider may sign with. Never add ``none``, or one whose key is the client's secret."""
+"""Algorithms that a provider may sign with. Never add ``none``, or an algorithm whose key is the client's secret."""
 NEVER_ALGORITHMS = ("none", "HS")
 """Prefixes of algorithms that are refused whatever a setting allows, because they prove nothing."""
 
@@ -122,5 +122,5 @@ def clock_refusal(ahead: timedelta, what: str) -> SignOnRefusal:
 
 
 def quoted(value: Any) -> str:
-    """Return a foreign value for a log: short, in ASCII and on one line."""
+    """Return a value that somebody else wrote, for the log: short, in ASCII and on one line."""
     return ascii(value)[:80]

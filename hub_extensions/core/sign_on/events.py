@@ -1,4 +1,4 @@
-"""An event of the sign-on audit log. It contains no cookie, token or address."""
+"""An event of the sign-on audit log, such as a sign-in or an ended session. It has no cookie, token or address."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ class SignOnEvent:
     Attributes:
         user: `None` if no such user is known, or the account was deleted since.
         session: the first letters of the session's public id.
-        by: the admin or service who caused it; "" otherwise.
+        by: the admin or service who caused the event; "" otherwise.
+        cause: why a session ended or a sign-in was refused; "" for other events.
+        tokens: number of tokens that were deleted.
         servers: number of servers that were stopped or will be stopped.
     """
 

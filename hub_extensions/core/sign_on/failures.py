@@ -16,7 +16,7 @@ from hub_extensions.core.text.wording import about
 
 
 class FailureAction(str, Enum):
-    """The button of the page."""
+    """The button on the page of a failed sign-in."""
 
     AGAIN = "again"
     OTHER_ACCOUNT = "other-account"
@@ -25,7 +25,7 @@ class FailureAction(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class SignOnFailure:
-    """A page. `status` is its HTTP status, `text` what happened, `advice` what the user can do."""
+    """The page of a failed sign-in. `text` is what happened, `advice` what the user can do."""
 
     status: int
     title: str
@@ -158,7 +158,12 @@ PARAMETERS = ("off", "account", "name", "claim")
 
 
 def failure_of(code: str, known: Mapping[str, str], t: Catalogue = ENGLISH) -> SignOnFailure:
-    """Return the page of a failure in the reader's language, with its parameters. `off` is in seconds."""
+    """Return the page of a failed sign-in in the reader's language.
+
+    Args:
+        code: code of the failure, as in `SignOnRefusal`.
+        known: values for the parameters of the text. ``off`` is a number of seconds.
+    """
     behind = code == "clock" and known.get("where") == "behind"
     found = FAILURES["clock-behind"] if behind else FAILURES.get(code, FAILURES["token"])
     named = {name: known.get(name) or t("not known") for name, _ in parameters(found.text)}

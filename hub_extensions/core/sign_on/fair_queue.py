@@ -1,4 +1,7 @@
-"""A queue in which no client can delay the others: addresses take turns, and token prefixes within each address."""
+"""The queue of unknown tokens that the gate has to check at the hub, in which no client can delay the others.
+
+Client addresses take turns, and within each address groups of tokens with the same prefix.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 PREFIX_LETTERS = 8
-"""Invented tokens of one program often share a prefix of this length; tokens of the hub practically never do."""
+"""Length of the prefix by which tokens are grouped. Invented tokens of one program often share it; real ones do not."""
 
 
 def address_group(address: str) -> str:
-    """Return the address that takes turns: an IPv4 address itself, or the /64 network of an IPv6 address."""
+    """Return what counts as one client: an IPv4 address itself, or the /64 network of an IPv6 address."""
     try:
         found = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
@@ -37,11 +40,13 @@ class FairQueue(Generic[T]):
         """Add an item.
 
         Args:
+            waiter: the item.
+            address, token: client and token, by which items take turns.
             is_full: an item has to leave the queue for this one.
 
         Returns:
-            The item that has to leave, or `None`: the newest of the largest group of the address with the most items.
-            It is the new item itself if its group is as large as the largest.
+            The item that leaves; `None` if `is_full` is False. The newest item leaves of the largest group of the
+            address with the most items; the new item itself if no other address and group has more.
         """
         address, prefix = address_group(address), token[:PREFIX_LETTERS]
         group = self._by_address.setdefault(address, OrderedDict()).setdefault(prefix, deque())

@@ -1,6 +1,7 @@
-"""Who a person is at this hub. The provider's (iss, sub) identifies the person; the name does not.
+"""Which user of the hub, and which groups, a person gets who signed in at the identity provider.
 
-The first sign-in pins a user of the hub to an (iss, sub):
+The provider's (iss, sub) identifies the person; the name does not. The first sign-in makes a pin, the permanent
+assignment of a user of the hub to an (iss, sub):
 
 ====================  ==========================  ==========================================================
 this (iss, sub) has   the name from the provider  result
@@ -42,14 +43,14 @@ from hub_extensions.core.sign_on.claims import ABSENT, Claims, claim_at, quoted
 from hub_extensions.core.sign_on.refusal import SignOnRefusal
 
 MAX_NAME_LENGTH = 255
-"""Maximum length of the name of a user or group: the width of the hub's columns."""
+"""Maximum length of the name of a user or group, because the columns of the hub's database have this size."""
 MAX_GROUPS = 2_000
 MADE_BY_SIGN_IN = timedelta(minutes=1)
 """Time within which the hub creates the account after its first sign-in was pinned."""
 
 
 class Adoption(str, Enum):
-    """Whether a person may become a user whom the hub had before this provider."""
+    """Whether a person gets an existing user of the hub with the same name, from before this provider was set up."""
 
     FIRST = "first"
     NONE = "none"
@@ -57,7 +58,7 @@ class Adoption(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A person, as the provider identifies them."""
+    """A person, as the provider identifies them: issuer and subject of the id token."""
 
     iss: str
     sub: str
@@ -65,7 +66,13 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """The user of the hub that belongs to a person. `new`: the pin is new. `adopted`: the user existed before."""
+    """The user of the hub to whom a person is pinned.
+
+    Attributes:
+        user: name of the user.
+        new: this sign-in makes the pin.
+        adopted: the user existed before the pin.
+    """
 
     user: str
     new: bool = False
@@ -79,8 +86,8 @@ def pin_of(
 
     Args:
         name: the name from the provider, in the hub's spelling.
-        pins: at least those of this person and of this name.
-        users: at least this name, if the hub has such a user.
+        pins: person -> name of the user; at least the pins of this person and of this name.
+        users: names of the hub's users; at least this name, if the hub has such a user.
     """
     if identity in pins:
         return Pinned(pins[identity])
@@ -98,10 +105,10 @@ def pin_of(
 
 
 def existed_at_pin(created: datetime, pinned: datetime) -> bool:
-    """Return whether a pin may belong to the account that has its name now.
+    """Return whether a pin belongs to the hub's account that has its user name now.
 
-    The account existed before, or was created by the sign-in that made the pin. An account that was created later may
-    belong to another person, because an admin can give a name away.
+    This is so if the account existed when the pin was made, or was created by the same sign-in. An account that was
+    created later may belong to another person, because an admin can give a name away.
     """
     return created <= pinned + MADE_BY_SIGN_IN
 
@@ -155,7 +162,7 @@ class ClaimedGroups:
 
     @property
     def words(self) -> str:
-        """The problem, for the log."""
+        """The problem as a text for the log."""
         if self.problem is GroupsProblem.LEFT_OUT:
             return "the provider left it out, because there are too many"
         return self.shape or "it is not there"
@@ -231,7 +238,10 @@ def _names_several(text: str, known: Set[str]) -> str:
 
 
 def _has_left_out(claims: Claims) -> bool:
-    """Return whether the provider omitted any claim as too large: which claim a function reads is unknown."""
+    """Return whether the provider omitted any claim as too large.
+
+    This is for a `claim` that is a function, because it is unknown which claims the function reads.
+    """
     return bool(claims.get("_claim_names")) or claims.get("hasgroups") in (True, "true", "True")
 
 
@@ -255,9 +265,10 @@ class JudgedGroups:
     """The groups that a person has now.
 
     Attributes:
-        is_known: the provider reported them, or reported none and this means no groups. Only known groups give admin
-            rights.
-        has_ended: they were unknown for too long, so none are left.
+        groups: names of the hub's groups.
+        is_known: the provider reported the groups, or its missing claim means that there are none. Only known groups
+            give admin rights.
+        has_ended: the groups were unknown for too long, so the person has none any more.
     """
 
     groups: frozenset[str]
@@ -279,7 +290,7 @@ def judge_groups(
 
     Args:
         before: the person's groups at the hub.
-        named: when the provider last reported the groups; `None` if no time was recorded, so that it starts now.
+        named: when the provider last reported the groups; `None` if that was not recorded, so `keep` starts now.
         missing: what a missing claim means; `None` means no groups at a sign-in, and unknown at a re-check.
         keep: how long unknown groups stay.
     """

@@ -1,4 +1,4 @@
-"""The headers that an app receives: those that identify the caller, and the browser's cookies without the gate's."""
+"""The headers that an app behind the gate receives: the caller's identity, and the browser's cookies without ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ASSERTION = "X-Sign-On-Assertion"
 PROXY_SECRET = "X-Gate-Proxy"
 """Header with the secret that proves to the gate that a request comes from the proxy."""
 METHOD, URI, UPGRADE = "X-Gate-Method", "X-Gate-Uri", "X-Gate-Upgrade"
-"""The browser's request, as the proxy received it."""
+"""Headers in which the proxy gives the gate the browser's method, path with query, and ``Upgrade``."""
 TO_THE_GATE = (PROXY_SECRET, METHOD, URI, UPGRADE)
 """Headers between proxy and gate. Apps and browsers never get them, and the proxy removes them from a browser's
 request."""
@@ -43,8 +43,8 @@ FAMILIES: Mapping[HeaderFamily, Mapping[str, str]] = {
         "name": "X-WEBAUTH-NAME",
     },
 }
-"""Family -> value -> header. The names are those of oauth2-proxy (set-xauthrequest, pass-user-headers), Authelia and
-Grafana."""
+"""Family of identity headers -> value -> name of the header. An app reads one family. The names are those of
+oauth2-proxy (set-xauthrequest, pass-user-headers), Authelia and Grafana."""
 
 FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth", "X-Pomerium-Jwt-Assertion")
 """Headers that the gate never sends but some apps trust; they are cleared as well."""
@@ -52,7 +52,7 @@ FOREIGN = ("X-Auth-Request-Access-Token", "X-Forwarded-Access-Token", "Gap-Auth"
 
 @dataclass(frozen=True, slots=True)
 class CallerIdentity:
-    """The caller. An unknown value is "" and is sent as an empty header."""
+    """The caller of an app. An unknown value is "" and is sent as an empty header, which clears a forged one."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -72,7 +72,14 @@ def copied_header_names() -> tuple[str, ...]:
 
 
 def headers_of(identity: CallerIdentity, family: HeaderFamily | None, assertion: str) -> Mapping[str, str]:
-    """Return all identity headers. Those of other families are empty, so that a proxy that copies them clears them."""
+    """Return all identity headers for one app.
+
+    Headers of other families are empty, so that a proxy that copies all of them clears those that a browser forged.
+
+    Args:
+        family: the family that the app reads; `None` if it only reads the assertion.
+        assertion: signed token that identifies the caller; "" for none.
+    """
     found = dict.fromkeys(identity_header_names(), "")
     if family is not None:
         values = {

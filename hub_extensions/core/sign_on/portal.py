@@ -17,13 +17,18 @@ from hub_extensions.core.sign_on.apps import App
 HealthState = Literal["up", "down", "unknown"]
 HEALTH_EVERY = timedelta(seconds=30)
 HEALTH_EXPIRES = 4 * HEALTH_EVERY
-"""An older result of a health check counts as unknown."""
+"""Age from which the result of an app's health check counts as unknown."""
 SERVER_ERROR = 500
 
 
 @dataclass(frozen=True, slots=True)
 class AppHealth:
-    """Whether an app answers. `since` is when the state changed; `None` if it was so at the first check."""
+    """Whether an app answers.
+
+    Attributes:
+        since: when the state last changed; `None` if the app was up at the first check and since.
+        asked: time of the last check; `None` before the first.
+    """
 
     state: HealthState = "unknown"
     since: datetime | None = None
@@ -56,8 +61,14 @@ class RunningServer:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Answers of hub and GPU service about one user; `None` if unknown. `gpu_service` is False on a hub without the
-    service.
+    """Answers of hub and GPU service about one user; `None` if the source did not answer.
+
+    Attributes:
+        gpu_service: whether the hub has the GPU service.
+        hub: the user's servers, as the hub reports them.
+        servers: the user's servers, as the GPU service reports them.
+        form: the user's offers with their waits.
+        tickets: places of users in the line.
     """
 
     gpu_service: bool
@@ -91,7 +102,7 @@ class ServerTile:
 
 @dataclass(frozen=True, slots=True)
 class OfferWait:
-    """An offer, and the number of tickets ahead of this user."""
+    """An offer, and the number of tickets (users in the line) that are ahead of this user."""
 
     offer: OfferState
     ahead: int
@@ -99,7 +110,13 @@ class OfferWait:
 
 @dataclass(frozen=True, slots=True)
 class Portal:
-    """The page. `None` is unknown. Without a GPU service it does not mention tickets and waits."""
+    """The front page of one user. Without a GPU service it does not mention places in line and waits.
+
+    Attributes:
+        apps: the apps that the user may open.
+        servers, places, waits: the user's servers, places in line, and waits by offer; `None` if not known.
+        titles: id of an offer -> title.
+    """
 
     user: str
     apps: tuple[AppTile, ...]
@@ -129,8 +146,9 @@ def portal_of(
 
 
 def _shown(apps: Sequence[App], sources: Sources) -> list[App]:
-    """Return the apps that fit the user's offers, or all if the offers are unknown: the hub has confirmed the right to
-    open.
+    """Return the apps to show: those for one of the user's offers and those for all; all if the offers are unknown.
+
+    That is only a matter of display: the user may open each of `apps`.
     """
     known = None if sources.form is None else {str(offer.id) for offer in sources.form.offers}
     shown = [app for app in apps if not app.offers or known is None or known & set(app.offers)]

@@ -1,7 +1,8 @@
-"""Names of the settings of ``single-sign-on``: its own, those that it takes from oauthenticator, and those it replaces.
+"""Names of the settings of the authenticator ``single-sign-on``.
 
-They are listed apart from the class, because ``configure(c)``, ``doctor`` and ``helm check`` may be unable to load it.
-Their types and defaults are in ``authenticator/openid/authenticator.py``.
+They are its own settings, those that it takes from oauthenticator, and those that it replaces. They are listed apart
+from the authenticator class, because ``configure(c)``, ``doctor`` and ``helm check`` may be unable to load it. Their
+types and defaults are in ``authenticator/openid/authenticator.py``.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 ENTRY, CLASS = "single-sign-on", "SingleSignOnOIDCAuthenticator"
 SECTIONS = (CLASS, "GenericOAuthenticator", "OAuthenticator", "Authenticator")
-"""Sections in which its settings may be set; the first one that sets a value wins."""
+"""Config classes, as in ``c.Authenticator``, in which the settings may be set; the first that sets a value wins."""
 SECRET_VARIABLE = "JUPYTERHUB_SIGN_ON_CLIENT_SECRET"
 CALLBACK = "hub/oauth_callback"
 """Path below the hub's base URL to which the provider redirects a browser after the login."""

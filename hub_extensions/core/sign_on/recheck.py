@@ -29,11 +29,11 @@ from hub_extensions.core.sign_on.answers import MUST_ACT, Account, account_in_de
 from hub_extensions.core.sign_on.sessions import EndCause
 
 MIN_CONCURRENT = 5
-"""Checks that run at the same time; more only if the sessions could not be checked in time otherwise."""
+"""Usual limit of checks that run at the same time; it rises if the sessions could not be checked in time."""
 MIN_PER_SECOND = 8.0
-"""Checks that start per second; more only if the sessions could not be checked in time otherwise."""
+"""Usual limit of checks that start per second; it rises if the sessions could not be checked in time."""
 MAX_PER_SECOND = 40.0
-"""Upper limit of that, to protect provider and hub: 9,600 sessions in five minutes."""
+"""Highest limit of checks per second, to protect provider and hub: 9,600 sessions in five minutes."""
 RESERVE = 1.25
 ANSWER_SECONDS = 0.6
 """Expected time of an answer, from which the number of simultaneous checks is computed."""
@@ -58,7 +58,7 @@ EXPECTED = frozenset({EndCause.SIGN_OUT.value, EndCause.BY_OWNER.value, EndCause
 
 
 class RecheckOutcome(str, Enum):
-    """Result of a check for the session."""
+    """What a check at the provider means for the session: it stays, it ends, or the person may not sign in any more."""
 
     STAYS = "stays"
     ENDS = "ends"
@@ -67,14 +67,15 @@ class RecheckOutcome(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProviderLink:
-    """The provider's data of a session.
+    """A session of the hub, linked to the session at the identity provider that it came from.
 
     Attributes:
-        session: its public id.
+        session: public id of the hub's session.
         user_id: the hub's id of its user.
+        iss, sub, sid: the provider, its id of the account, and its id of the session ("" if it gave none).
         encrypted_tokens: refresh token and id token; empty if the provider gave none, `None` if not loaded from the
             database.
-        checked: when the provider last confirmed it; `None` if it has to be checked at once.
+        checked: when the provider last confirmed the session; `None` if it has to be checked at once.
     """
 
     session: str
@@ -91,7 +92,12 @@ class ProviderLink:
 
 
 def cause_of_error(words: str, code: str = "") -> EndCause:
-    """Return the cause of an end from the provider's error description and code."""
+    """Return why a session ends that the provider refused to renew.
+
+    Args:
+        words: the provider's error description.
+        code: the provider's error code, or `MUST_ACT`.
+    """
     if code == MUST_ACT:
         return EndCause.MUST_ACT
     found = account_in_description(words)
@@ -104,7 +110,12 @@ END_OF_ACCOUNT = {Account.DISABLED: EndCause.DISABLED, Account.GONE: EndCause.DE
 
 @dataclass(frozen=True, slots=True)
 class RecheckFailure:
-    """A session whose last `times` checks got no answer, the last one at this second of a monotonic clock."""
+    """Checks of a session that the provider did not answer.
+
+    Attributes:
+        at: second of a monotonic clock at which the last check failed.
+        times: number of checks in a row without an answer.
+    """
 
     at: float
     times: int = 1
@@ -119,14 +130,14 @@ class RecheckFailure:
 class ProviderHealth:
     """Whether the provider counts as away, according to the checks so far.
 
-    It is away from the first check without an answer. It is back when no session lacks an answer, or two thirds of
-    those checked since have one. A single session without answers does not change the state: that takes two sessions in
-    a row.
+    The provider is away from the first check without an answer. It is back when every session got an answer to its last
+    check, or after `BACK_AFTER` answers in a row when two thirds of the sessions checked since got one. Later, a single
+    session that never gets an answer does not count; the provider is away again if two sessions in a row get none.
 
     Attributes:
-        answered: sessions with an answer since the provider is away.
-        in_a_row: answers since the last check without one.
-        silent: the session of the last check, if it got no answer.
+        answered: sessions that got an answer since the provider is away.
+        in_a_row: number of answers since the last check without one.
+        silent: the session of the last check, if that got no answer; "" otherwise.
     """
 
     away: bool = False
@@ -162,9 +173,9 @@ def due_links(
     answer.
 
     Args:
-        every: the interval; zero checks only sessions that have to be checked at once.
-        unanswered: failures by session.
-        steady: the current second of the monotonic clock.
+        every: the interval between two checks of a session; zero checks only sessions that were never checked.
+        unanswered: session -> its last checks without an answer. Each is left out until its pause is over.
+        steady: the current second of the monotonic clock of `RecheckFailure`.
     """
     failed = {} if unanswered is None else unanswered
 

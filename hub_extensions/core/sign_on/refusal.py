@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class SignOnRefusal:
-    """A refusal.
+    """Why a token, a claim or a sign-in is refused.
 
     Attributes:
         code: label of the metric, and key of the page's text.

@@ -1,4 +1,4 @@
-"""The address to which a sign-in returns: a path below the app, and nowhere else.
+"""The address to which the browser returns after a sign-in at the gate: a path below the app, and nowhere else.
 
 The path comes from the browser, so only a path that every browser and proxy reads in the same way is accepted. Any
 other is replaced with the app's front page.
@@ -14,7 +14,7 @@ MAX_LENGTH = 2048
 _PLAIN = re.compile(r"/[!-~]*")
 """Printable ASCII: no space, no control character, and no letter that browsers convert to a slash or a dot."""
 _ODD = re.compile(r"//|\\|%2f|%5c|%2e|%00|%25|#", re.IGNORECASE)
-"""In a path: what one program reads as part of a name, and the next one as a step to somewhere else."""
+"""Parts of a path that programs read differently: as characters of a name, or as a step into another folder."""
 
 
 def front_path(app: App) -> str:

@@ -1,4 +1,4 @@
-"""The key with which the hub authenticates when it makes a server check its users again.
+"""The key with which the hub authenticates at a user's server, to make it check its signed-in users at the hub again.
 
 The hub loses a server's own token at a restart, but can compute this key again from its cookie secret. The key is valid
 for this one request at this one server.

@@ -1,6 +1,7 @@
-"""The end of sessions: which tokens, cookies and servers end with them (`EndPlan`), and what was done (`EndReport`).
+"""The end of sign-on sessions: which tokens, cookies and servers end too (`EndPlan`), and what was done (`EndReport`).
 
-It makes no difference which request ended a session, but it does whether the right to sign in was lost.
+A session is one browser that is signed in. What ends with it depends on the cause, and on whether the user also lost
+the right to sign in.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from hub_extensions.core.sign_on.config import ServerPolicy, SignOnConfig, Token
 from hub_extensions.core.sign_on.sessions import EndCause, SignOnSession
 
 OWN = frozenset({EndCause.SIGN_OUT, EndCause.BY_OWNER})
-"""Causes that the user ordered."""
+"""Causes of an end that the user ordered."""
 _SERVER_SCOPES = ("access:servers!", "users:activity!")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFact:
-    """A server of the person. `has_lease`: it holds a GPU. `waits`: it has not started yet."""
+    """A server of the person. `has_lease`: it holds a GPU. `waits`: it is in line and has not started yet."""
 
     name: str
     has_lease: bool = False
@@ -36,11 +37,12 @@ class StopOrder:
 
 @dataclass(frozen=True, slots=True)
 class EndPlan:
-    """The steps of an end.
+    """What ends with some sessions of one person.
 
     Attributes:
+        sessions: the sessions that end.
         is_last: it was the person's last session, so the hub's own cookie ends too.
-        tokens: which tokens end.
+        tokens: the setting that says which tokens end.
         stops: servers to stop.
         kept: servers that keep running.
     """
@@ -54,16 +56,18 @@ class EndPlan:
 
 @dataclass(frozen=True, slots=True)
 class EndReport:
-    """The result of an end.
+    """What was done when sessions of one person ended.
 
     Attributes:
-        sessions: public ids.
+        sessions: public ids of the sessions.
         tokens: number of deleted tokens.
         tokens_kept: number of the person's tokens that are left.
-        servers_stopped: stopped now, or at the time `stops_at`.
+        servers_stopped: names of the servers that stop.
+        stops_at: when the last of them stops; `None` if none stops.
         servers_asked: servers that checked their open pages with the hub again.
-        gate_told: the gate has confirmed it; False if it has not answered yet and is called again, `None` without a
-            gate.
+        milliseconds: how long it took.
+        gate_told: whether the gate has confirmed the end; False if it has not answered yet and will be called again,
+            `None` if there is no gate.
     """
 
     sessions: tuple[str, ...]
@@ -79,7 +83,7 @@ class EndReport:
 
 @dataclass(frozen=True, slots=True)
 class TokenFact:
-    """A token of the person. `session` is the hub's id of the browser session that got it; `None` if none did."""
+    """A token of the person. `session` is the hub's id of the browser session that got it; `None` for other tokens."""
 
     id: int
     note: str
@@ -108,8 +112,13 @@ def server_token(
 ) -> TokenFact | None:
     """Return the token that the hub gave to the server at this address shortly before `started`.
 
-    Any token can have such a note. It counts only if no browser session got the token, if its scopes are those of this
-    server (`allowed`), and if it is the last one before the start.
+    The hub writes the server's address into the token's note, but anybody can create a token with such a note. So a
+    token counts only if no browser session got it, if all of its scopes are about one server or in `allowed`, and
+    if it is the last such token before the start.
+
+    Args:
+        started: when the server started; `None` if it is not known, so that the newest token counts.
+        allowed: the scopes that the server's own token may have, from `server_scopes`.
     """
     own = [
         each
@@ -159,7 +168,12 @@ def plan_end(
 def _stops(
     servers: Sequence[ServerFact], policy: ServerPolicy, config: SignOnConfig, now: datetime, *, waiting_too: bool
 ) -> tuple[StopOrder, ...]:
-    """A ticket stays when the user signs out, and ends at once when the user loses the right to sign in."""
+    """Return which servers stop, and when.
+
+    Args:
+        waiting_too: servers that wait in line end at once. This is so if the user loses the right to sign in; at a
+            sign-out they keep their places.
+    """
     orders = [StopOrder(each.name, now) for each in servers if each.waits and waiting_too]
     if policy == "keep":
         return tuple(orders)

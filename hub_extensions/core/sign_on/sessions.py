@@ -71,12 +71,12 @@ SIGNED_OUT = "You were signed out."
 
 
 def return_problem(sessions: Iterable[SignOnSession], config: SignOnConfig, now: datetime) -> str:
-    """Return why no server of this person is started again automatically; "" if a living session allows it."""
+    """Return why no server of this person may be started again without the person; "" if a session still lasts."""
     return "" if any(limit_passed(each, config, now) is None for each in sessions) else SIGNED_OUT
 
 
 def surplus_sessions(sessions: Iterable[SignOnSession], config: SignOnConfig) -> Sequence[SignOnSession]:
-    """Return the oldest of a person's sessions, by which the person has too many."""
+    """Return the person's oldest sessions that exceed the limit `max_sessions`, so that they have to end."""
     if config.max_sessions is None:
         return ()
     by_age = sorted(sessions, key=lambda each: (each.begun, each.id))
