@@ -19,6 +19,7 @@ lock hub5
 lock bootstrap
 lock node
 lock compiler
+lock release
 lock proxies
 lock caddy --constraint proxies.txt
 lock apps

@@ -1,4 +1,4 @@
-# Read by scripts/demo and scripts/test: sets `python` to the first Python from 3.10 to 3.14 that works, or ends with a sentence.
+# Read by scripts/demo, scripts/test and scripts/release: sets `python` to the first Python from 3.10 to 3.14 that works, or ends with a sentence.
 # shellcheck shell=sh disable=SC2034,SC2154
 python=
 reason=

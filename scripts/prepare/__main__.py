@@ -1,4 +1,4 @@
-"""Started by ``scripts/demo`` and ``scripts/test`` with their own name as the first word. Standard library only."""
+"""Started by ``scripts/demo``, ``scripts/test`` and ``scripts/release`` with their own name as the first word. Standard library only."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ import signal
 import sys
 
 from demo import demo
+from release import release
 from steps import Trouble
 from testing import test
 
 
 def main(words: list[str]) -> int:
-    """Run ``demo`` or ``test``; what stops us is a sentence, not a traceback."""
+    """Run ``demo``, ``release`` or ``test``; what stops us is a sentence, not a traceback."""
     os.umask(0o022)
     signal.signal(signal.SIGTERM, _interrupted)
     try:
         if words[:1] == ["demo"]:
             demo(words[1:])
-        return test(words[1:])
+        return (release if words[:1] == ["release"] else test)(words[1:])
     except Trouble as trouble:
         print(trouble, file=sys.stderr)
         return 1
