@@ -71,7 +71,7 @@ def release(words: list[str]) -> int:
         env = {**env, "SOURCE_DATE_EPOCH": str(seconds), "PYTHONHASHSEED": "0"}
         report(f"Building twice{f', from commit {commit[:12]}' if commit else ''}")
         began = time.monotonic()
-        builds = [_build(RELEASE / name / "tree", RELEASE / name / "dist", env) for name in ("first", "second-build")]
+        builds = [_build(RELEASE / name / "tree", RELEASE / name / "dist", commit, env) for name in ("first", "second-build")]
         report(f"  Built in {time.monotonic() - began:.0f} s")
         equal = _compare(*builds)
         _publish(builds[0], asked.dir)
@@ -104,12 +104,12 @@ def _git(*words: str) -> str:
     return subprocess.run(git, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def _build(tree: Path, made: Path, env: Mapping[str, str]) -> Path:
+def _build(tree: Path, made: Path, commit: str, env: Mapping[str, str]) -> Path:
     """Everything from a fresh copy of the sources in ``tree``; returns the folder ``made``."""
     for folder in (tree, made):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-    _copy_sources(tree)
+    _copy_sources(tree, commit)
     for folder in ("node_modules", "labextension/node_modules"):
         (tree / folder).symlink_to(NPM / "node_modules")
     command("release", "The panel", ["npm", "run", "build"], env=env, cwd=tree)
@@ -142,13 +142,13 @@ def _build(tree: Path, made: Path, env: Mapping[str, str]) -> Path:
     return made
 
 
-def _copy_sources(tree: Path) -> None:
-    """What is committed, else, outside a clone, all that is no product."""
-    if (ROOT / ".git").exists():
-        names = _git("archive", "HEAD", "--format=tar", f"--output={tree.parent / 'sources.tar'}")
-        with tarfile.open(tree.parent / "sources.tar") as archive:
+def _copy_sources(tree: Path, commit: str) -> None:
+    """The files of ``commit`` into ``tree``; without one, outside a clone, all that is no product."""
+    if commit:
+        packed = tree.parent / "sources.tar"
+        _git("archive", commit, "--format=tar", f"--output={packed}")
+        with tarfile.open(packed) as archive:
             archive.extractall(tree, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-        assert not names
         return
     for name in sorted(set(os.listdir(ROOT)) - LEFT_OUT):
         if (ROOT / name).is_dir():
