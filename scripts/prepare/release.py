@@ -208,10 +208,10 @@ def _pythons() -> dict[str, Path]:
         candidates = [shutil.which(f"python{version}"), sys.executable]
         candidates += [str(each) for folder in kept for each in sorted(folder.glob(f"*{version}*/bin/python{version}"))]
         for candidate in filter(None, candidates):
-            ask = "import sys, ssl, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+            ask = "import sys, ssl, venv, ensurepip; print('%d.%d' % sys.version_info[:2], sys.executable)"
             said = subprocess.run([candidate, "-I", "-c", ask], capture_output=True, text=True, check=False)
-            if said.stdout.strip() == version:
-                found[version] = Path(candidate)
+            if said.stdout.startswith(f"{version} "):  # the interpreter itself, for a shim of pyenv needs a shell
+                found[version] = Path(said.stdout.strip().partition(" ")[2])
                 break
     return found
 
