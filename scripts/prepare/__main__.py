@@ -1,4 +1,7 @@
-"""Started by ``scripts/demo``, ``scripts/test`` and ``scripts/release`` with their own name as the first word. Standard library only."""
+"""Started by ``scripts/demo``, ``scripts/test`` and ``scripts/release``, whose name is the first word.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writes what a release consists of and brings along, as CycloneDX 1.6. It runs in the environment of requirements/release.txt.
+"""Writes what a release consists of and brings along, as CycloneDX 1.6.
+
+It runs in the environment of ``requirements/release.txt``.
 
 The components are the packages that the two image contexts install, each with its version and hashes, and the npm
 packages that are bundled in the panel. What the wheel's extras ask for stands in its own metadata, as ranges.
@@ -32,9 +34,16 @@ def locked(lock: Path) -> list[Component]:
     for entry in re.split(r"\n(?=\S)", lock.read_text()):
         if match := PINNED.match(entry):
             name, version = match[1].lower(), match[2]
-            hashes = [HashType(alg=HashAlgorithm.SHA_256, content=each) for each in re.findall(r"sha256:([0-9a-f]{64})", entry)]
+            hashes = [
+                HashType(alg=HashAlgorithm.SHA_256, content=each)
+                for each in re.findall(r"sha256:([0-9a-f]{64})", entry)
+            ]
             url = PackageURL("pypi", None, name, version)
-            found.append(Component(name=name, version=version, type=ComponentType.LIBRARY, purl=url, bom_ref=str(url), hashes=hashes))
+            found.append(
+                Component(
+                    name=name, version=version, type=ComponentType.LIBRARY, purl=url, bom_ref=str(url), hashes=hashes
+                )
+            )
     return found
 
 
@@ -45,7 +54,16 @@ def bundled(licenses: Path) -> list[Component]:
         namespace, _, name = each["name"].rpartition("/")
         url = PackageURL("npm", namespace or None, name, each["versionInfo"])
         known = [DisjunctiveLicense(id=each["licenseId"])] if each["licenseId"] else []
-        found.append(Component(name=each["name"], version=each["versionInfo"], type=ComponentType.LIBRARY, purl=url, bom_ref=str(url), licenses=known))
+        found.append(
+            Component(
+                name=each["name"],
+                version=each["versionInfo"],
+                type=ComponentType.LIBRARY,
+                purl=url,
+                bom_ref=str(url),
+                licenses=known,
+            )
+        )
     return found
 
 

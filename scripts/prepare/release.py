@@ -21,7 +21,7 @@ from demo import WAITING, prepare
 from kept import command
 from place import NPM, ROOT, VENV, WORK, environment
 from python_env import install, uv
-from steps import NOTE, Trouble, beating, digest, interpreter, only_one, report, step
+from steps import NOTE, beating, digest, interpreter, only_one, report, step
 
 RELEASE = WORK / "release"
 TOOLS = RELEASE / "tools"
@@ -64,14 +64,16 @@ def release(words: list[str]) -> int:
     report(f"Setting up in {WORK}")
     with only_one("set-up", WAITING), beating("Setting up"):
         prepare(env, "demo")
-        step("The tool for the list of components", TOOLS / NOTE, digest(interpreter(), ROOT / "requirements/release.txt"),
-             lambda: _install_tools(env), shared=True)  # fmt: skip
+        lock = digest(interpreter(), ROOT / "requirements" / "release.txt")
+        step("The tool for the list of components", TOOLS / NOTE, lock, lambda: _install_tools(env), shared=True)
     with only_one("release", "Another release is built in this clone; waiting for it"):
         commit, seconds = _source()
         env = {**env, "SOURCE_DATE_EPOCH": str(seconds), "PYTHONHASHSEED": "0"}
         report(f"Building twice{f', from commit {commit[:12]}' if commit else ''}")
         began = time.monotonic()
-        builds = [_build(RELEASE / name / "tree", RELEASE / name / "dist", commit, env) for name in ("first", "second-build")]
+        builds = [
+            _build(RELEASE / name / "tree", RELEASE / name / "dist", commit, env) for name in ("first", "second-build")
+        ]
         report(f"  Built in {time.monotonic() - began:.0f} s")
         equal = _compare(*builds)
         _publish(builds[0], asked.dir)
@@ -84,7 +86,11 @@ def release(words: list[str]) -> int:
 
 
 def _install_tools(env: Mapping[str, str]) -> None:
-    uv("The tool for the list of components", ["venv", "--relocatable", "--no-project", "--python", sys.executable, TOOLS], env)
+    uv(
+        "The tool for the list of components",
+        ["venv", "--relocatable", "--no-project", "--python", sys.executable, TOOLS],
+        env,
+    )
     install("The tool for the list of components", "release", ["--python", TOOLS], env)
 
 
@@ -134,11 +140,21 @@ def _build(tree: Path, made: Path, commit: str, env: Mapping[str, str]) -> Path:
         context = {image: tree / "images" / image, f"dist/{wheel.name}": wheel}
         _pack(made / f"jupyterhub-gpu-{image}-{version}.context.tar.gz", seconds, context)
     static = tree / "hub_extensions" / "labextension" / "static" / "third-party-licenses.json"
-    inputs = {"version": version, "seconds": seconds, "licenses": str(static), "files": sorted(map(str, made.iterdir())),
-              "locks": [str(tree / "images" / image / "requirements.txt") for image in IMAGES]}  # fmt: skip
+    inputs = {
+        "version": version,
+        "seconds": seconds,
+        "licenses": str(static),
+        "files": sorted(map(str, made.iterdir())),
+        "locks": [str(tree / "images" / image / "requirements.txt") for image in IMAGES],
+    }
     target = made / f"jupyterhub_gpu-{version}.cdx.json"
     script = Path(__file__).with_name("components.py")
-    command("release", "The list of components", [TOOLS / "bin" / "python", "-B", script, json.dumps(inputs), target], env=env)
+    command(
+        "release",
+        "The list of components",
+        [TOOLS / "bin" / "python", "-B", script, json.dumps(inputs), target],
+        env=env,
+    )
     return made
 
 
@@ -163,16 +179,21 @@ def _pack(target: Path, seconds: int, contents: Mapping[str, Path]) -> None:
     files = {}
     for name, source in contents.items():
         below = source.rglob("*") if source.is_dir() else [source]
-        files |= {f"{name}/{file.relative_to(source)}" if source.is_dir() else name: file for file in below if file.is_file()}
+        files |= {
+            f"{name}/{file.relative_to(source)}" if source.is_dir() else name: file for file in below if file.is_file()
+        }
     fresh = target.with_suffix(".new")
-    with fresh.open("wb") as raw, gzip.GzipFile("", "wb", 9, raw, seconds) as packed:
-        with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
-            for name in sorted(files):
-                entry = tarfile.TarInfo(name)
-                entry.size, entry.mtime = files[name].stat().st_size, seconds
-                entry.mode = 0o755 if os.access(files[name], os.X_OK) else 0o644
-                with files[name].open("rb") as content:
-                    archive.addfile(entry, content)
+    with (
+        fresh.open("wb") as raw,
+        gzip.GzipFile("", "wb", 9, raw, seconds) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name in sorted(files):
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mtime = files[name].stat().st_size, seconds
+            entry.mode = 0o755 if os.access(files[name], os.X_OK) else 0o644
+            with files[name].open("rb") as content:
+                archive.addfile(entry, content)
     fresh.replace(target)
 
 
@@ -223,10 +244,10 @@ def _install_everywhere(folder: Path, chosen: Sequence[Path] | None) -> bool:
     jobs = [(python, wheel) for python in pythons.values()]
     jobs += [(python, sdist) for python in list(pythons.values())[-1:]]
     report("Installing into empty environments, without Node")
-    works = all([_installs(python, package) for python, package in jobs])
+    worked = [_installs(python, package) for python, package in jobs]  # all are tried
     if missing := [] if chosen else [version for version in PYTHONS if version not in pythons]:
         report(f"  not tried, for it is not on this machine: Python {', '.join(missing)}")
-    return works and bool(jobs)
+    return bool(worked) and all(worked)
 
 
 def _installs(python: Path, package: Path) -> bool:
@@ -258,9 +279,13 @@ def _installs(python: Path, package: Path) -> bool:
             return False
     panel = place / "share/jupyter/labextensions/jupyterhub-gpu/install.json"
     server = re.search(r"hub_extensions\.server_extension .*OK", re.sub(r"\x1b\[\d+m", "", said))
-    version = subprocess.run([inside / "python", "--version"], capture_output=True, text=True, check=True).stdout.strip()
+    version = subprocess.run(
+        [inside / "python", "--version"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     if not (panel.exists() and server):
-        report(f"  FAILED  {version}: {package.name}: {'the server extension is not enabled' if panel.exists() else 'no panel'}")
+        lacks = "the server extension is not enabled" if panel.exists() else "the panel is missing"
+        report(f"  FAILED  {version}: {package.name}: {lacks}")
         return False
-    report(f"  works   {version:14} {package.name}[{EXTRAS}]: {time.monotonic() - began:.0f} s; panel, server extension, command, configure(c)")
+    took = f"{time.monotonic() - began:.0f} s; panel, server extension, command, configure(c)"
+    report(f"  works   {version:14} {package.name}[{EXTRAS}]: {took}")
     return True

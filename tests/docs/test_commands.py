@@ -36,7 +36,10 @@ from hub_extensions.tools.cli import main
 from tests.hubs import ROOT
 
 PAGES = (
-    *(ROOT / name for name in ("README.md", "docs/admin.md", "docs/student.md", "docs/student-more.md", "docs/more.md")),
+    *(
+        ROOT / name
+        for name in ("README.md", "docs/admin.md", "docs/student.md", "docs/student-more.md", "docs/more.md")
+    ),
     *sorted((ROOT / "docs" / "howto").glob("*.*")),
     *sorted((ROOT / "helm-values").rglob("*.md")),
     *sorted((ROOT / "helm-values").rglob("*.yaml")),

@@ -50,7 +50,11 @@ def program(path: Path, text: str) -> None:
 @contextmanager
 def running(account: PlainAccount, block: str, path: str) -> Iterator[subprocess.Popen[str]]:
     with (account.folder / "log").open("w") as log:
-        words = ("bash", "-euc", f"{block.rstrip().rpartition(chr(10))[0]}\nexec {block.rstrip().rpartition(chr(10))[2]}")
+        words = (
+            "bash",
+            "-euc",
+            f"{block.rstrip().rpartition(chr(10))[0]}\nexec {block.rstrip().rpartition(chr(10))[2]}",
+        )
         process = account.popen(*words, variables={"PATH": path, "PYTHONPATH": ""}, output=log, start_new_session=True)
     try:
         yield process
@@ -74,7 +78,13 @@ def path_of(*folders: Path) -> str:
 
 
 def test_the_tutorial_has_five_blocks_to_type() -> None:
-    assert [block.split()[0] for block in BLOCKS] == ["cat", ".work/venv/bin/jupyterhub-gpu", "./scripts/release", "cp", "cat"]
+    assert [block.split()[0] for block in BLOCKS] == [
+        "cat",
+        ".work/venv/bin/jupyterhub-gpu",
+        "./scripts/release",
+        "cp",
+        "cat",
+    ]
 
 
 @pytest.mark.whole
@@ -92,7 +102,12 @@ def test_the_demo_of_the_tutorial_has_two_people_and_one_card(account: PlainAcco
         until(told.exists, 120, demo)
         facts: dict[str, Any] = json.loads(told.read_text())
         assert facts["users"] == ["ada", "ben"]
-        form = Site(facts["url"]).login("ada", facts["password"]).get(f"{facts['url']}/hub/spawn", timeout=patient(30)).text
+        form = (
+            Site(facts["url"])
+            .login("ada", facts["password"])
+            .get(f"{facts['url']}/hub/spawn", timeout=patient(30))
+            .text
+        )
         assert "Whole GPU" in form and "1 of 1 free" in form and "CPU only" in form
         said = typed(account, BLOCKS[1], path)
     assert "submit,duration" in said
@@ -106,7 +121,10 @@ def test_a_hub_from_the_wheel_offers_gpus(account: PlainAccount, free_ports: Cal
     program(account.folder / "scripts" / "release", f"mkdir -p dist && cp {wheel} dist/")
     shims = account.folder / "shims"
     there = Path(pytest.__file__).parents[1]
-    program(shims / "python3", f'{sys.executable} "$@" && echo {there} >"$(ls -d $HOME/hub/lib/python3.*/site-packages)/there.pth"')
+    program(
+        shims / "python3",
+        f'{sys.executable} "$@" && echo {there} >"$(ls -d $HOME/hub/lib/python3.*/site-packages)/there.pth"',
+    )
     proxy = proxy_command()
     assert proxy
     path = path_of(shims)

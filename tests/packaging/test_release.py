@@ -62,13 +62,17 @@ def test_two_builds_are_equal_and_complete(tmp_path: Path) -> None:
         metadata = Parser().parsestr(archive.read(f"jupyterhub_gpu-{version}.dist-info/METADATA").decode())
         names = archive.namelist()
     assert metadata["License-Expression"] == "BSD-3-Clause"
-    assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 15)} <= set(metadata.get_all("Classifier"))
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 15)} <= set(
+        metadata.get_all("Classifier")
+    )
     assert "hub_extensions/py.typed" in names
     for image, context in zip(("hub", "singleuser"), contexts, strict=True):
         with tarfile.open(tmp_path / context) as archive:
             inside = archive.getnames()
         assert {f"{image}/Dockerfile", f"{image}/requirements.txt", f"dist/{wheel}"} <= set(inside)
-    components = {each.get("purl", each["name"]): each for each in json.loads((tmp_path / bom).read_text())["components"]}
+    components = {
+        each.get("purl", each["name"]): each for each in json.loads((tmp_path / bom).read_text())["components"]
+    }
     assert {wheel, sdist, *contexts} <= set(components)
     locked = re.findall(r"^([\w.-]+)==(\S+)", (ROOT / "images/hub/requirements.txt").read_text(), re.MULTILINE)
     assert {f"pkg:pypi/{name.lower()}@{number}" for name, number in locked} <= set(components)
