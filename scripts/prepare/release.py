@@ -64,8 +64,7 @@ def release(words: list[str]) -> int:
     report(f"Setting up in {WORK}")
     with only_one("set-up", WAITING), beating("Setting up"):
         prepare(env, "demo")
-        lock = digest(interpreter(), ROOT / "requirements" / "release.txt")
-        step("The tool for the list of components", TOOLS / NOTE, lock, lambda: _install_tools(env), shared=True)
+        prepare_release(env)
     with only_one("release", "Another release is built in this clone; waiting for it"):
         commit, seconds = _source()
         env = {**env, "SOURCE_DATE_EPOCH": str(seconds), "PYTHONHASHSEED": "0"}
@@ -85,13 +84,15 @@ def release(words: list[str]) -> int:
     return 0 if works else 1
 
 
-def _install_tools(env: Mapping[str, str]) -> None:
-    uv(
-        "The tool for the list of components",
-        ["venv", "--relocatable", "--no-project", "--python", sys.executable, TOOLS],
-        env,
-    )
-    install("The tool for the list of components", "release", ["--python", TOOLS], env)
+def prepare_release(env: Mapping[str, str]) -> None:
+    """``.work/release/tools``: what writes the list of components."""
+    title = "The tool for the list of components"
+
+    def make() -> None:
+        uv(title, ["venv", "--relocatable", "--no-project", "--python", sys.executable, TOOLS], env)
+        install(title, "release", ["--python", TOOLS], env)
+
+    step(title, TOOLS / NOTE, digest(interpreter(), ROOT / "requirements" / "release.txt"), make, shared=True)
 
 
 def _source() -> tuple[str, int]:

@@ -23,6 +23,7 @@ from lanes import Job, Over, run_lanes
 from node_env import copy_panel_sources, prepare_sso
 from place import ROOT, RUN, VENV, VENV_HUB5, WORK, environment
 from python_env import install_package, prepare_venv
+from release import prepare_release
 from steps import Trouble, beating, only_one, pass_on, report
 from tools import prepare_browser, prepare_compiler, prepare_demo_apps, prepare_proxies
 from unsteady import Totals, tests_to_try_again, totals_of
@@ -87,6 +88,8 @@ def _prepare(env: dict[str, str], tier: str, *, with_cluster: bool) -> None:
         env["C_COMPILER_MISSING"] = prepare_compiler(env)
         env["PROXIES_MISSING"] = prepare_proxies(env) if tier == "whole" else ""
         env["DEMO_APPS_MISSING"] = prepare_demo_apps(env) if tier == "whole" else ""
+        if tier == "whole":
+            prepare_release(env)
         browser, missing = prepare_browser(env) if tier != "quick" else (None, "")
         env["CHROMIUM_PATH"] = str(browser or "")
         env["CHROMIUM_MISSING"] = missing
