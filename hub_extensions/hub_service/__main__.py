@@ -49,11 +49,11 @@ def import_hub_client() -> None:
 
     The ORM and alembic, which it imports, need 12 MiB.
     """
-    sys.modules["jupyterhub.orm"] = ModuleType("jupyterhub.orm")
+    sys.modules.setdefault("jupyterhub.orm", ModuleType("jupyterhub.orm"))
     try:
         import jupyterhub.services.auth  # noqa: F401
     except (ImportError, AttributeError):  # this version of JupyterHub needs the ORM for it
-        del sys.modules["jupyterhub.orm"]
+        sys.modules.pop("jupyterhub.orm")
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
