@@ -67,7 +67,7 @@ export interface Holder {
   idle_since: string | null;
 }
 
-/** The user's *keep* budget. */
+/** How often the user may still press *keep*, which postpones the stop of the server. */
 export interface Keep {
   minutes: number;
   left: number;
@@ -200,7 +200,7 @@ export interface Snapshot {
   period_seconds: number;
 }
 
-/** A sign of use. */
+/** One fact about whether a server is in use, such as GPU use or running kernels. */
 export interface UseSign {
   kind: string;
   value: string;

@@ -1,1 +1,1 @@
-"""GPUs as values: devices, MIG profiles, and samples of their use."""
+"""GPUs as values: devices, MIG profiles, and samples (measurements) of how busy the devices are."""

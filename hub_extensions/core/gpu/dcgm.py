@@ -124,7 +124,7 @@ WHY: Mapping[str, str] = {
     "too: dcgm-exporter has to name GPU instances (GPU_I_ID)",
     "partly": "not all of its GPUs have a figure",
 }
-"""Reason why the use of a device is not known -> text for administrators."""
+"""Code of why it is not known how busy a device is -> text for administrators."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class DcgmUse:
-    """DCGM's measurement of a lease's GPU or of a device.
+    """DCGM's measurement of a device: how busy it is, and its memory in use.
 
     Attributes:
         uuid: the device's UUID; "" if only its card is known (a MIG device of a cluster).
@@ -160,9 +160,11 @@ class DcgmUse:
 
 @dataclass(frozen=True, slots=True)
 class PodGpu:
-    """The GPU of a lease on a cluster, as far as the cluster reports it.
+    """A server's GPU on a cluster, as far as the cluster reports it, to find its series.
 
     Attributes:
+        lease: id of the server's lease (its right to the GPU).
+        namespace, pod: the server's pod.
         node: the pod's node; "" before it is scheduled.
         uid: the pod's uid; "" if not known.
         since: the pod's start; None if not known.
@@ -186,12 +188,12 @@ class PodGpu:
 
 @dataclass(frozen=True, slots=True)
 class CardGpu:
-    """A device of this machine.
+    """A device of this machine, to find its series.
 
     Attributes:
         uuid: UUID of the device.
         card: UUID of its card.
-        instance: id of its GPU instance; "" for a whole card.
+        instance: NVML's id of its GPU instance; "" for a whole card.
         factor: factor that converts a value to one of the device alone; None if not known.
         shared: other devices share the GPU instance.
     """
@@ -205,7 +207,12 @@ class CardGpu:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A kind of device that exporters measure now: possible names of its node, and MIG profile ("" for whole cards)."""
+    """Devices of one kind that an exporter measures now.
+
+    Attributes:
+        hosts: values of the labels that may name their node.
+        profile: MIG profile; "" for whole cards.
+    """
 
     hosts: frozenset[str]
     profile: str
@@ -213,12 +220,12 @@ class Measured:
 
 @dataclass(frozen=True)
 class Joined:
-    """The result of a join, by lease or by the device's UUID.
+    """Which series measures which GPU. The keys are lease ids on a cluster, and UUIDs of devices on one machine.
 
     Attributes:
-        uses: measurements.
-        missing: for everything else the reason why its use is not known, a key of `WHY`.
-        named: the exporters write the names of their nodes.
+        uses: the measurements.
+        missing: for each GPU without a measurement the reason why, a key of `WHY`.
+        named: the labels of the series contain names of nodes, so that a series of another node can be recognised.
     """
 
     uses: Mapping[str, DcgmUse] = field(default_factory=dict)
@@ -249,7 +256,7 @@ def join_pods(
 
     Args:
         nodes: names of all known nodes.
-        named: the exporters are known to write the names of their nodes, even if these series do not show it.
+        named: labels of earlier series contained names of nodes, so that they are checked even if none matches now.
     """
     by_pod = defaultdict(list)
     pods_on: dict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
@@ -272,7 +279,9 @@ def measures(
 
     Args:
         profile: the MIG profile; None for whole cards.
-        every: names of all nodes. If the exporters write none of these names, the node of a device is not checked.
+        kinds: the devices that exporters measure now.
+        nodes: names of the nodes in question.
+        every: names of all nodes. If no label of a series contains any of them, the node is not checked.
     """
     known, all_known = _spellings_of(nodes), _spellings_of(every or nodes)
     spelled = [(kind, frozenset(chain.from_iterable(map(_spellings_of_host, kind.hosts)))) for kind in kinds]
@@ -284,7 +293,7 @@ def measures(
 
 
 def hosts_of(labels: Mapping[str, str]) -> frozenset[str]:
-    """Return labels that may name the node. An exporter writes its host name, which can be its pod's or the node's."""
+    """Return the values of labels that may name the node. Some exporters write the name of their own pod there."""
     found = {labels[name] for name in HOST_LABELS if labels.get(name)}
     return frozenset({*found, labels["instance"].rpartition(":")[0]} if ":" in labels.get("instance", "") else found)
 
@@ -296,7 +305,7 @@ def names_a_node(hosts: Iterable[str], nodes: Iterable[str]) -> bool:
 
 
 def _spellings_of(nodes: Iterable[str]) -> frozenset[str]:
-    """Return the nodes' names, and with a trailing ``/`` their names without the domain."""
+    """Return the nodes' names, and again without the domain but with a trailing ``/``, for comparison."""
     known = {name.lower() for name in nodes}
     return frozenset(known | {f"{name.partition('.')[0]}/" for name in known if "." in name})
 
@@ -318,7 +327,7 @@ def _names(label: str, text: str) -> bool:
 
 
 def _own(series: MetricSeries) -> dict[str, str]:
-    """Return the labels that have their normalized names already, which count more than other spellings."""
+    """Return the labels whose names are the normalized ones already; they take precedence over other spellings."""
     return {name: text for name, text in series.labels.items() if text and name in SPELLINGS.values()}
 
 
@@ -339,13 +348,14 @@ OTHER_NAMES: Mapping[str, str] = {
     "nvidia_smi_utilization_gpu_ratio": "nvidia_gpu_exporter",
     "nvidia_gpu_duty_cycle": "an exporter from before dcgm-exporter",
 }
-"""Metrics of use under names that are not DCGM's -> who writes them. They name cards and no pods."""
+"""Metrics of GPU use that are not DCGM's -> program that writes them. Their series name cards but no pods."""
 
 
 def describe(series: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
-    """Return a sentence for each kind of series of use that Prometheus has: its labels, and whether it can be used.
+    """Return sentences for administrators about the series of GPU use in Prometheus, and whether they can be used.
 
-    If some can be used, those that name no pod are left out: nobody uses their card.
+    There is one sentence for each metric and set of labels. If some series name pods, those without a pod are left out,
+    because they are of cards that no pod uses.
 
     Args:
         series: labels of the series, with ``__name__``.
@@ -404,12 +414,12 @@ def _joined(answers: Iterable[tuple[str, DcgmUse | str]]) -> Joined:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """The values that a pod's series are checked against.
+    """Facts about the cluster against which the series of each pod are checked.
 
     Attributes:
         nodes: names of all nodes.
-        crowded: devices that several pods use.
-        named: the exporters write the names of their nodes, so another name is another node or another cluster.
+        crowded: (UUID of the card, id of the GPU instance) of devices that several pods use.
+        named: the labels contain names of nodes, so a series with another name is of another node or cluster.
     """
 
     nodes: frozenset[str]
@@ -468,7 +478,7 @@ def _not_its_own(series: MetricSeries, gpu: PodGpu, around: _Around) -> str:
 
 
 def _plain(profile: str) -> str:
-    """Return ``1g.10gb+me`` in resource form."""
+    """Return a MIG profile in the form of resource names, ``1g.10gb.me`` for ``1g.10gb+me``."""
     return profile.strip().lower().replace("+", ".").removeprefix("mig").lstrip(" -")
 
 

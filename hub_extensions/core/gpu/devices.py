@@ -1,4 +1,4 @@
-"""GPUs and MIG devices of a machine, as adapters read them."""
+"""GPUs and MIG devices of one machine, as they are read from the NVIDIA driver."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Device:
         product: NVML's name, such as ``NVIDIA A100-PCIE-40GB``.
         memory_bytes, sm_count, compute_slices: the device's real size; None if it is not known.
         usable: False for a GPU instance without a compute instance, on which CUDA programs cannot run.
-        reason: why the device is not usable, for administrators; empty otherwise.
+        reason: why the device is not usable, for administrators; "" if it is.
         simulated: the card does not exist, which every page has to show.
     """
 
@@ -55,20 +55,24 @@ class Device:
 
     @property
     def pool(self) -> str:
-        """The device's pool: ``gpu``, or the resource form of its MIG profile, such as ``mig-1g.5gb``."""
+        """Name of the devices of this kind: ``gpu``, or the resource form of a MIG profile, such as ``mig-1g.5gb``."""
         return "gpu" if self.profile is None else "mig-" + self.profile.replace("+", ".")
 
     @property
     def identity(self) -> str:
-        """Identity of this device. A UUID that returns with another profile or placement is another device."""
+        """Key by which leases name the device: its UUID, profile, GPU instance and placement.
+
+        A UUID that returns with another profile or placement is another device.
+        """
         place = "" if self.placement is None else f"{self.placement.start}:{self.placement.size}"
         gi = "" if self.gpu_instance_id is None else str(self.gpu_instance_id)
         return "|".join((self.uuid, self.profile or "", gi, place))
 
     def under(self, identity: str) -> Device:
-        """Return this device with the given identity, if the two differ only in values that one of them lacks.
+        """Return this device under an identity from an earlier reading, if it can be the same device.
 
-        So a device stays the same if one reading misses its GPU instance or placement. Otherwise it is unchanged.
+        This is so if the two identities differ only in a GPU instance or placement that one of them lacks, because the
+        driver did not report it. Otherwise return the device unchanged.
         """
         own, other = self.identity.split("|"), identity.split("|")
         if identity == self.identity or len(own) != len(other) or own[:2] != other[:2]:
@@ -82,21 +86,21 @@ class Device:
 
 
 class Foreign(Enum):
-    """Whether processes that we never started use a device."""
+    """Whether processes that no server of this hub started use a device."""
 
     NONE = "none"
     SOME = "some"
     UNKNOWN = "unknown"
-    """The driver does not list processes: the device is taken to be ours to give (it always was)."""
+    """The driver does not list processes; the device can be given to servers as if it were free of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """A device as it stands now.
+    """A device, and whether it is there and used by others now.
 
     Attributes:
         foreign: whether processes without a lease of ours run on it.
-        present: False if it was seen before and the driver no longer lists it.
+        present: False if the driver listed the device earlier and no longer does.
     """
 
     device: Device
@@ -109,10 +113,10 @@ class InventoryReading:
     """One reading of a machine's GPUs: what an adapter's ``read(now)`` returns.
 
     Attributes:
-        devices: whole GPUs that are not in MIG mode, and MIG devices (with GPU instances without a compute instance,
-            `usable` False, where the driver lets us see them). A GPU in MIG mode itself is no device.
-        samples: UUID -> sample; a device without one could not be read.
-        problems: sentences for an admin, e.g. a GPU that is lost; empty when all is well.
+        devices: whole GPUs that are not in MIG mode, and MIG devices. GPU instances without a compute instance are
+            among them with `usable` False, if the driver shows them. A GPU in MIG mode is not a device itself.
+        samples: UUID -> measurement; a device that is missing could not be read.
+        problems: sentences for an administrator, such as that a GPU is lost; empty if there is no problem.
     """
 
     at: datetime
@@ -127,7 +131,7 @@ class GpusUnavailable(Exception):
     Attributes:
         state: ``no-library``, ``driver-not-loaded``, ``version-mismatch``, ``lost``, ``detached``, ``no-permission``,
             ``not-answering`` or ``unknown``.
-        reason: what is wrong and what to do, for a person.
+        reason: what is wrong and what to do, for an administrator.
     """
 
     def __init__(self, state: str, reason: Reason) -> None:

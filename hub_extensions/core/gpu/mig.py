@@ -82,7 +82,7 @@ class MigProfile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileRow:
-    """One MIG profile of a GPU model. None means not known.
+    """One MIG profile of a GPU model: its size, and where its GPU instances can be placed. `None` means not known.
 
     Attributes:
         profile_id: id for ``nvidia-smi mig -cgi``, which means different profiles on different GPUs.
@@ -148,7 +148,7 @@ class GpuTable:
 
     @property
     def sm_total(self) -> int | None:
-        """SMs of the profile that uses the whole GPU. Without MIG, the card has more SMs."""
+        """SMs of the profile that covers the whole GPU; `None` if not known. Without MIG, the card has more SMs."""
         return next((row.sm for row in self.rows if row.compute_slices == self.compute_slices), None)
 
 
@@ -161,7 +161,7 @@ class Placed:
 
 
 class DoesNotFit(ValueError):
-    """Instances that cannot be created in this order. The message names the profile and the instances in its way."""
+    """GPU instances cannot be created in this order. The message names the profile and the instances in its way."""
 
 
 def table_for(tables: Iterable[GpuTable], product: str) -> GpuTable | None:

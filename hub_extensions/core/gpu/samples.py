@@ -1,4 +1,7 @@
-"""Samples of a device and reports of a server. None means "not known" and never counts as zero."""
+"""Measurements of a device, reports of a server about itself, and the signs of use that follow from both.
+
+`None` means "not known" and never counts as zero.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class DeviceSample:
-    """One reading of one device.
+    """One measurement of one device.
 
     Attributes:
         at: when it was read (aware).
@@ -48,7 +51,7 @@ class DeviceSample:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """The report of a server's own extension. A user can forge it, with effect on this server only.
+    """What the extension in a user's server reports about the server. A user can forge it, but only for that server.
 
     Attributes:
         opened: since its start, a panel was connected, its API got an authenticated request, or it had a kernel.
@@ -56,7 +59,8 @@ class ServerReport:
         saved: the open notebooks were saved after the last request to do so.
         used_percent: 0 to 100, the highest use of the server's devices since the last report; None if not known.
         busy_terminals: terminals in which a program runs; None if not known.
-        draining: the server is still draining for its stop; None if it does not drain.
+        draining: the server is being stopped and cells, pages or the user's hook are not finished yet; None if it is
+            not being stopped.
         hook_ran: the user's own hook has started since the stop began.
         has_hook: the user has a hook.
         asked: open pages were asked to save since the stop began; None if the server does not report it.
@@ -77,7 +81,7 @@ class ServerReport:
 
 @dataclass(frozen=True, slots=True)
 class UseSign:
-    """A sign of use.
+    """One fact about whether a server is in use, such as GPU use or running kernels.
 
     Attributes:
         kind: ``gpu``, ``report`` (the server's own report about the GPU), ``kernels``, ``terminals``, ``activity``.

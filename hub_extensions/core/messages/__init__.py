@@ -1,4 +1,6 @@
-"""The messages between the processes, as frozen dataclasses without code to read or write them.
+"""The messages between hub, service, server extension and panel, as frozen dataclasses.
+
+In the messages, a ticket is a user's place in the line, and a lease is the right of one server to a share of a device.
 
 Hub and service read and write them with pydantic's ``TypeAdapter``, the server extension with the standard library.
 The OpenAPI document and the panel's TypeScript types are generated from them. All times are aware UTC wall-clock

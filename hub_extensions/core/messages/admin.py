@@ -13,11 +13,13 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class TicketInfo:
-    """A ticket in a listing.
+    """A ticket (a user's place in the line) in a listing.
 
     Attributes:
-        user: `None` for everybody but its owner and administrators.
-        reason: without the text for the log.
+        user: name of the ticket's owner; `None` if the reader is neither the owner nor an administrator.
+        offers: the offers that the user accepts, in order of preference.
+        position: 1 for the next in line; 0 if the ticket does not wait any more.
+        reason: why it waits; without the text for the log.
         url: where the server is opened once it is ready; only a path if the hub's public address is not known.
     """
 
@@ -34,11 +36,11 @@ class TicketInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueueFigures:
-    """The line, for the metrics.
+    """Figures about the users in line, for the metrics.
 
     Attributes:
-        states: number of tickets by state.
-        waiting_since: when the longest-waiting ticket joined the line, by its first offer.
+        states: state -> number of tickets (places in the line).
+        waiting_since: offer -> when the longest-waiting ticket joined of those that prefer this offer.
     """
 
     states: Mapping[str, int]
@@ -47,15 +49,17 @@ class QueueFigures:
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease in the administrators' listing.
+    """A lease (the right of one server to a share of a device) in the administrators' listing.
 
     Attributes:
-        uuid: "" on a cluster, where the scheduler picked the device.
+        uuid: UUID of the device; "" on a cluster, where the scheduler picked the device.
         use_source: what measured `last_use_percent`: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the
             server's own extension) or ``none``.
+        adopted: the server was started before this product was installed.
         pod, node: where the server runs on a cluster; "" on one machine.
         stop_why: `stop_reason` as a reason with a code; `None` if the server does not stop.
-        no_session_since: since when nobody can check whether the user's account still exists; `None` if it was checked.
+        no_session_since: since when the user has no session, so that nobody can check whether the account still exists
+            at the identity provider; `None` if the user has a session.
         others: the other causes that would stop the server, the earliest first.
     """
 
@@ -113,7 +117,7 @@ class CulledServer:
 
     Attributes:
         action: ``keep``, ``warn`` or ``stop``.
-        enforced: False in a dry run, in which nothing is stopped.
+        enforced: culling really stops servers; False in a dry run.
         cause: the cause of the expected end; "" if no end is expected.
         stops_at: when that end comes if nothing changes.
         ends_at: the latest end, by lifetime or order; `None` if nothing enforces one.
@@ -148,11 +152,12 @@ class CullingView:
 
 @dataclass(frozen=True, slots=True)
 class NodePart:
-    """What one node contributes to a pool.
+    """How many devices of a pool one node has.
 
     Attributes:
-        why: why the node does not count; "" if it counts.
-        reason: the same with a code.
+        total, free: number of devices, and of free ones.
+        why: why they are not given to servers; "" if they are.
+        reason: `why` with a code; `None` if the devices are given to servers.
     """
 
     node: str
@@ -184,11 +189,12 @@ class PoolInfo:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutInfo:
-    """Something in the cluster that no offer counts.
+    """A resource or node of the cluster whose GPUs are not offered.
 
     Attributes:
-        why: the explanation.
-        reason: the same with a code; `None` without a code.
+        what: name of the resource or node.
+        why: why they are not offered.
+        reason: `why` with a code; `None` if it has no code.
     """
 
     what: str
@@ -241,8 +247,8 @@ class OfferEvidence:
     Attributes:
         source: ``nvml``, ``gpm``, ``dcgm``, ``simulated``, ``report`` (the server's own extension) or ``none``.
         leases: the number of servers with this offer.
-        measured: the number of those whose use is known.
-        age_seconds: the age of the oldest figure; `None` without figures.
+        measured: the number of those servers whose GPU use is known.
+        age_seconds: the age of the oldest figure; `None` if there are none.
         since: when this state began (UTC).
         reason: a code for the state.
         text: the state as a sentence, and what to do if use is not known.
@@ -260,9 +266,13 @@ class OfferEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """The health of the service. Everybody sees `ready`; the other fields need a token.
+    """The health of the service. Everybody sees `ready`; the other fields need a token, and are `None` without one.
 
     Attributes:
+        ready: the service can answer requests.
+        store: ``ok``, or what is wrong with the database.
+        hub: whether the hub answers, or since when it does not.
+        inventory_age_seconds: how long ago the GPUs or the cluster were read.
         evidence: what measures the use of each offer's GPUs.
         prometheus: the state of the Prometheus that is queried for DCGM's figures; `None` if none is configured.
         prometheus_up: it answered the last query, or nothing had to be queried; `None` if none is configured.
@@ -294,16 +304,21 @@ class Health:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRecord:
-    """The quality of one pool's wait forecasts over its last 50 busy episodes, each counted once. `None` means not
-    known.
+    """How well the wait forecasts of one line came true. `None` means not known.
+
+    The last 50 busy periods are judged, and each counts once, however many users waited in it. A busy period lasts from
+    the first waiting user to an empty line. P10 and P90 are the ends of the forecast range: 10 % and 90 % of the waits
+    should be shorter.
 
     Attributes:
+        pool: the devices of one kind that the line is for, such as ``mig-1g.5gb``.
         evaluated: the number of forecasts whose outcome is known.
-        coverage_p90: the share of tickets that started before P90.
-        coverage_p10_p90: the share of tickets that started between P10 and P90.
+        coverage_p90: the share of users who started before P90; 0.9 is right.
+        coverage_p10_p90: the share of users who started between P10 and P90; 0.8 is right.
+        median_error_seconds: the median distance between the forecast median and the wait.
         rough: the form and the waiting page mark the forecasts as rough.
-        finished_uses: the number of finished uses that the forecast has learned from.
-        busy_periods: the number of busy periods; one lasts from the first waiting ticket to an empty line.
+        finished_uses: the number of past uses of such a GPU that the forecast has learned from.
+        busy_periods: the number of busy periods that were judged.
         worse_than_baseline: the median of earlier waits would have been the better guess.
     """
 

@@ -14,7 +14,7 @@ class Problem:
 
     Attributes:
         field: the field that is wrong; "" if no single field is.
-        reason, params: a stable code and its parameters.
+        reason, params: the error as a stable code with parameters; "" and empty if it has no code.
     """
 
     message: str

@@ -1,8 +1,8 @@
-"""Chooses which cached offers to show in the form while the service does not answer.
+"""Choose which cached offers the spawn form shows while the service does not answer.
 
-An offer is for everybody or for certain groups. Whatever members of some groups were shown is therefore valid for
-every member of all of these groups. Figures, notices and servers are dropped, because they belong to another time or
-another user.
+The hub keeps the last form for each set of groups that its users have. An offer is for everybody or for certain groups
+of users, so a form that was made for some groups may be shown to every user who is in all of these groups. Figures,
+notices and servers are dropped from it, because they belong to another time or another user.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ Groups = frozenset[str]
 
 
 def form_for(groups: Iterable[str], kept: Mapping[Groups, FormState]) -> FormState | None:
-    """Return the form for a member of these groups, or `None` if no cached form is valid for them.
+    """Return the cached form for a user with these groups, or `None` if no cached form may be shown to the user.
 
     Args:
-        kept: the last form of each set of groups, in the order in which they were shown.
+        kept: set of groups -> the last form that was made for users with these groups, in the order of showing.
     """
     mine = frozenset(groups)
     seen = [kept[theirs] for theirs in kept if theirs <= mine]

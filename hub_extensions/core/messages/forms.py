@@ -18,9 +18,10 @@ class Wait:
 
     Attributes:
         now: the server starts at once.
-        at_most_seconds: the longest wait, if a limit enforces one.
+        p10_seconds, p50_seconds, p90_seconds: the wait is shorter than this with a probability of 10, 50 and 90 %.
+        at_most_seconds: the longest wait that enforced limits allow, which users see as "at most …".
         reason: why the wait is this long; `None` if there is nothing to explain.
-        as_of: when the quantiles were computed; `None` if they are not known or need no computation.
+        as_of: when the three quantiles were computed; `None` if they are not known or need no computation.
         soon: the probability of a start within 15 min, 1 h and 4 h, in steps of 0.05; empty if not known.
         note: ``few-data``: too few uses have ended to estimate quantiles. ``rough``: there were few busy times so
             far, or the quantiles were often wrong recently.
@@ -45,7 +46,7 @@ class OfferClosing:
 
     Attributes:
         count: the number of closed devices.
-        all: no open device is left.
+        all: every device is closed.
         since, why: time and text of the oldest order; `None` and "" if the device was closed outside this service.
     """
 
@@ -63,7 +64,12 @@ class OfferState:
         name: a plain name such as ``Small GPU``; "" if there is only the title.
         share: the part of one device, 0 to 1; 0 for CPU only.
         isolation: has the keys memory, fault, compute and access.
-        free, total: `None` if they are not known.
+        free, total: number of free devices and of all devices; `None` if not known.
+        held: number of devices, or shares of devices, that servers of this hub have.
+        held_by_others: number used by programs that this hub did not start.
+        lost: number that disappeared from the machine while a server had them.
+        waiting: number of users in line for the offer.
+        wait: the wait of a user who joins the line now.
         queue: the system that keeps the line, if that is not this service (``Kueue``, ``KAI``); the position in it
             is not known.
         closed: the part that administrators have closed; `None` if nothing is closed.
@@ -119,11 +125,11 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class FailedStart:
-    """An admitted start that failed.
+    """A start of a server that was admitted (its turn in line had come) but failed.
 
     Attributes:
-        user: `None` for everybody but its owner and administrators.
-        offer: the offer it was admitted to; ``cpu`` without a GPU.
+        user: name of the server's owner; `None` if the reader is neither the owner nor an administrator.
+        offer: the offer that the server was admitted to; ``cpu`` without a GPU.
         title: the administrator's title of that offer.
         reason: what happened.
         then: further explanation, and what to do.
@@ -160,11 +166,11 @@ class FormState:
         culling: a sentence about when servers stop; "" in a dry run.
         rule: the same as a reason; `None` if `culling` is "", or from an older service.
         gpu_servers: names of the user's servers that hold a GPU now; "" is the default server.
-        in_line: names of the user's servers that wait or are being started.
+        in_line: names of the user's servers that wait in line or are being started.
         last_offers: the offers the user chose last, if they still exist; the form preselects them.
         default_offer: the administrator's preselection for users who have not chosen before; `None` without one.
         caution: a sentence about what the figures do not include; "" if they include everything.
-        silent: offers with devices on a machine of the cluster that does not respond.
+        silent: offers some of whose devices are on a node of the cluster that does not answer.
         peak_memory_bytes: the highest GPU memory in any of the user's last three uses; `None` if not known.
         failed: the last failed start of each of the user's servers that has not been ready since.
     """

@@ -1,4 +1,4 @@
-"""Messages between hub and service about a start. They are authorised by the hub's secret."""
+"""Messages between hub and service about starts and stops of servers. They are authorised by the hub's secret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from hub_extensions.core.text.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A spawner's request for admission. Asking again for the same (user, server) finds the same ticket.
+    """A spawner's request to start a server, now or when its turn in line has come.
+
+    The service creates a ticket (the server's place in line). A repeated request for the same (user, server) finds the
+    same ticket.
 
     Attributes:
         offers: acceptable offer ids in order of preference.
@@ -43,7 +46,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class LeaseGrant:
-    """What the spawner of an admitted server needs.
+    """What the spawner of an admitted server needs, as its turn in line has come.
 
     Attributes:
         lease: the lease's id; "" for CPU only.
@@ -63,11 +66,14 @@ class LeaseGrant:
 
 @dataclass(frozen=True, slots=True)
 class TicketStatus:
-    """The state of a ticket, as sent to the hub.
+    """The state of a ticket (a server's place in line), as the answer to the spawner's request.
 
     Attributes:
+        attempt: number of the spawn that asked last for this ticket. Reports of an earlier spawn do not count.
         answer: ``admit``, ``wait``, ``refuse``, or ``ended`` if the ticket no longer exists.
+        offer: the offer that the ticket is admitted to, or the one that `position` is for; `None` if it has ended.
         position: 1 for the next in line; 0 if the ticket does not wait.
+        ahead: number of users ahead in this line.
         since: when the ticket joined the line.
         alternatives: smaller offers that are free now, then others that are likely to be available sooner.
         simulated: the GPUs do not exist; the waiting page has to show that.
@@ -94,7 +100,12 @@ class TicketStatus:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The spawner has started the process (`ready` False), or the hub has found the server ready (`ready` True)."""
+    """The spawner has started the server's process (`ready` False), or the hub has found the server ready (True).
+
+    Attributes:
+        attempt: number of the try to start the server, from `TicketStatus`.
+        pid, pid_started: the process and its start time (clock ticks since boot); `None` if not known.
+    """
 
     attempt: int
     pid: int | None = None
@@ -104,9 +115,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How an attempt ended, as reported by the spawner.
+    """How one try to start a server ended, as the spawner reports it.
 
     Attributes:
+        attempt: number of the try, from `TicketStatus`.
         how: ``left`` (a confirmed stop) or ``failed`` (a failed start).
         message: a text for the user without a code: the error's own, or one of an older hub.
         reason: the label for the metric.
@@ -134,8 +146,8 @@ class Stopped:
         asked: somebody asked for the stop while the server ran; False if the server ended by itself.
         closing: the hub itself ends and stops its servers.
         reasons: explanation for the user if the server ended by itself and the cause is known.
-        polled: whether the spawner's own poll, made afterwards, reports the server as ended; `None` if the hub does
-            not report it.
+        polled: whether the spawner's own ``poll()``, made after the stop, reports the server as ended; `None` from a
+            hub that does not report it.
     """
 
     user: str
@@ -171,7 +183,7 @@ class SignedOut:
 
 @dataclass(frozen=True, slots=True)
 class WithoutSession:
-    """A user without a session, for whom nobody can check whether the provider still has the account.
+    """A user without a session, so that nobody can check whether the identity provider still has the account.
 
     Attributes:
         since: when the user's last session ended.

@@ -10,7 +10,7 @@ from hub_extensions.core.offers.offer_id import OfferId
 
 @dataclass(frozen=True, slots=True)
 class WebhookNotice:
-    """One notice to one user.
+    """The JSON that is sent to the webhook: one notice to one user.
 
     Attributes:
         version: the version of this message.

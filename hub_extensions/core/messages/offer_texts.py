@@ -83,9 +83,13 @@ def technical_text(offer: OfferState, t: Catalogue = ENGLISH) -> str:
 
 
 def enough_text(offer: OfferState, offers: Sequence[OfferState], peak_bytes: int | None, t: Catalogue = ENGLISH) -> str:
-    """Return whether the user's last sessions would have fitted into this offer; "" if there is nothing to add.
+    """Return a text about whether the user's last programs would have fitted into the memory of this offer.
 
-    The smallest offer that is large enough and all that are too small get a text.
+    The smallest offer that is large enough and every offer that is too small get a text, all others "".
+
+    Args:
+        offers: all offers of the form.
+        peak_bytes: the highest GPU memory in any of the user's last three uses; `None` if not known.
     """
     if peak_bytes is None or peak_bytes < UNUSED_BYTES or offer.id == CPU or offer.memory_bytes is None:
         return ""
@@ -132,8 +136,9 @@ def free_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[st
 
 
 def pill_text(offer: OfferState, ahead: int, t: Catalogue = ENGLISH) -> tuple[str, str]:
-    """Return symbol and text of `free_text`, with the wait added if the offer is full: ``full · about 12 min``,
-    ``full, wait not known``.
+    """Return a symbol and a text for the number of free devices as `free_text`, with the wait if the offer is full.
+
+    Such a text is ``full · about 12 min`` or ``full, wait not known``.
     """
     sign, text = free_text(offer, ahead, t)
     wait, closed = offer.wait, offer.closed is not None and offer.closed.all
@@ -163,7 +168,7 @@ def at_most_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def unknown_wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the text for a wait without any figure."""
+    """Return the text for a wait of which neither a likely range nor a limit is known."""
     reason = wait.reason
     if reason is not None and reason.reason == "place-ends-first":
         return t("your place ends after %1 h", f"{float(reason.params['hours']):g}")
@@ -171,8 +176,9 @@ def unknown_wait_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
-    """Return the likely range, or that there is not enough data. Without range and limit, return the text of
-    `unknown_wait_text`.
+    """Return the likely range of a wait, or that there is not enough data for one.
+
+    If neither range nor limit is known, return the text of `unknown_wait_text`.
     """
     guess = likely_text(wait, t)
     if guess or wait.at_most_seconds is not None:
@@ -181,12 +187,15 @@ def range_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def figures(wait: Wait, t: Catalogue = ENGLISH) -> tuple[str, ...]:
-    """Return all texts about the length of the wait: the likely range, then the limit."""
+    """Return the texts about the length of a wait: the likely range, then the limit "wait at most …"."""
     return tuple(text for text in (range_text(wait, t), at_most_text(wait, t)) if text)
 
 
 def age_step(wait: Wait) -> int | None:
-    """Return the five-minute step in which the forecast was computed, so that its age is announced once per step."""
+    """Return the number of the five-minute step in which the forecast was computed; `None` without a forecast.
+
+    A page announces the forecast's age to screen readers only when this number changes.
+    """
     return None if wait.as_of is None else int(wait.as_of.timestamp() // AGE_STEP_SECONDS)
 
 
@@ -196,8 +205,8 @@ def when_text(wait: Wait, t: Catalogue = ENGLISH) -> str:
 
 
 def ahead(offer: OfferState, own: Sequence[TicketInfo]) -> int:
-    """Return how many users would get this offer before the reader: all in line, or those before the reader's own
-    place.
+    """Return how many users would get this offer before the reader: those ahead of the reader's own place in line, or
+    all who wait for the offer if the reader has no place.
     """
     places = [ticket.position for ticket in own if offer.id in ticket.offers and ticket.position > 0]
     return min(places) - 1 if places else offer.waiting

@@ -14,7 +14,7 @@ class UserOverview:
     """One user's tickets and servers.
 
     Attributes:
-        tickets: live tickets, without their grants.
+        tickets: the user's places in line and starts under way, without their grants.
         servers: servers that hold a GPU or run, without alternative offers.
         notices: why servers were stopped within the last day.
         failed: the last failed start of each server that has not been ready since.

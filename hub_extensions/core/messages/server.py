@@ -25,8 +25,8 @@ class Report:
         warned: the stop time of the warning that a page has shown; `None` if no page has shown one.
         hook_ran: the user's hook runs or has run in the current stop.
         has_hook: the user has a hook; checked while a countdown is shown.
-        asked: the pages were asked to save in the current stop; `None` from an older extension, which does not
-            report it.
+        asked: the server's open pages were asked to save in the current stop; `None` from an older extension, which
+            does not report it.
     """
 
     opened: bool
@@ -90,8 +90,10 @@ class OtherEnd:
     Attributes:
         at: when it would stop the server (wall-clock time).
         cause: as in `Countdown`.
-        ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, ``hub`` (a sign-out), or ``line``.
-        withdrawn_by: ``keep`` (by the user), ``undo`` (by an administrator), ``line``; `None` if nothing withdraws it.
+        ordered_by: ``rules`` (the limits of culling), ``user``, ``administrator``, ``hub`` (a sign-out), or ``line``
+            (users who wait take a borrowed GPU back).
+        withdrawn_by: what can withdraw this cause: ``keep`` (by the user), ``undo`` (by an administrator), ``line``
+            (when the GPU is not needed any more); `None` if nothing can.
     """
 
     at: datetime
@@ -127,7 +129,7 @@ class Countdown:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The user's *keep* budget.
+    """How often the user may still press *keep*, which postpones the stop of the server.
 
     Attributes:
         minutes: the minutes that each *keep* adds.
@@ -146,18 +148,18 @@ class ServerState:
     """What the service reports to a server's own extension.
 
     Attributes:
-        offer, title, share: from the lease; `share` is 0 for CPU only.
+        offer, title, share: the server's offer, its title, and the part of one device (0 for CPU only).
         uuid: `None` for CPU only, and on a cluster, where the device is not known.
         memory_bytes: the limit to show: a fraction's share of the device, or the whole device.
         lease_state: ``starting``, ``running``, ``ending``, ``lost``, or ``none``.
         ends_at: the end that the user cannot postpone, by lifetime or order; `None` without one.
         save: the open notebooks have to be saved now, because the server is about to stop.
         warnings: for the user, such as a lost device or another process on the device.
-        waits: the other offers with their waits.
+        waits: the other offers with their waits, to which the user could change.
         rule: when this server stops by itself; `None` if nothing stops it, also in a dry run.
         figures: use of this server's device measured elsewhere, if the server cannot read it from the card.
         drain_seconds: how long the user's own hook may run once the stop has begun.
-        signs: what is known about the use; empty if nothing is culled.
+        signs: the facts about whether the server is in use; empty if idle servers are not stopped.
         idle_below_percent: use below this value counts as idle.
         name: a plain name of the offer such as ``Small GPU``; "" if there is only the title.
     """

@@ -1,4 +1,4 @@
-"""The record of one finished use of a GPU, or of a server without one, and a page of such records."""
+"""Usage records: one server's finished time with a GPU, or without one, and a page of such records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OWN = "own"  # The source of a record that this service wrote itself
 
 @dataclass(frozen=True, slots=True)
 class UsageRecord:
-    """One use, kept as history.
+    """One server's time with one offer, from its admission to its end, kept as history.
 
     Points in time are UTC. Durations are running time: time in which both hub and service were up. `None` means that
     the value is not known.
@@ -22,7 +22,7 @@ class UsageRecord:
             origin.
         user: for a deleted user ``deleted/<number>``, with a new number for each user.
         share: thousandths of each of the `devices` devices; both are 0 for CPU only.
-        ended: when nothing of the server was left.
+        ended: when no process or pod of the server was left.
         end: how the use ended, a value of ``core.usage.UseEnd``.
         asked: when the user asked for the place in line; `None` for a server that was adopted.
         ready: `None` if the server was never ready, so that this was a start and not a use.
@@ -38,8 +38,8 @@ class UsageRecord:
         ran_seconds: from ready until the end.
         outage_seconds: the part of the wall-clock time from admission to the end in which hub or service were away.
         mean_use_percent, highest_use_percent: use of the GPU over the time in which it was measured.
-        use_measured: the part of `ran_seconds` in which use was measured, 0 to 1.
-        memory_measured: the part in which `peak_memory_bytes` was measured, 0 to 1.
+        use_measured: the part of `ran_seconds`, 0 to 1, in which GPU use was measured.
+        memory_measured: the part of `ran_seconds`, 0 to 1, in which GPU memory was measured.
         keeps, warnings: how often the user pressed *keep*, and how many warnings were given.
         source: ``own``, or the format it was imported from: ``csv``, ``sacct``, ``swf``.
     """
@@ -81,7 +81,7 @@ class UsageRecord:
 
     @property
     def began(self) -> datetime:
-        """Return the earliest known time of this use."""
+        """When the user asked for the server; if that is not known, the first later time that is."""
         return self.asked or self.admitted or self.ready or self.ended
 
 

@@ -1,4 +1,7 @@
-"""Notices to users without an open page: who is notified, when a notice is retried, and when it is dropped."""
+"""Notices to users who have no page open: who is notified, when a notice is retried, and when it is dropped.
+
+A notice goes out by channels (webhook, e-mail); on its way by one channel it is a delivery.
+"""
 
 from hub_extensions.core.notices.address import address_problem
 from hub_extensions.core.notices.config import (

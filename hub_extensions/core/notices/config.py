@@ -97,17 +97,17 @@ class NoticeConfig:
 
 
 def channels_of(config: NoticeConfig) -> tuple[str, ...]:
-    """Return the configured channels."""
+    """Return the channels by which notices are sent, as the settings configure them: webhook, e-mail."""
     return tuple(name for name, place in ((WEBHOOK, config.webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def warning_channels(config: NoticeConfig, policy: CullPolicy) -> tuple[str, ...]:
-    """Return the channels for warnings of a stop."""
+    """Return the channels by which users are warned that their servers will stop."""
     return tuple(name for name, place in ((STOPS, policy.warning_webhook_url), (MAIL, config.smtp_host)) if place)
 
 
 def notice_hint(config: NoticeConfig) -> str:
-    """Return how users are notified, for the form; "" if they are not, "yes" without a description."""
+    """Return how users are notified, for the spawn form; "" if they are not, "yes" if the settings do not say how."""
     channels = channels_of(config)
     if not channels:
         return ""

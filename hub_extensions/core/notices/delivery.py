@@ -1,4 +1,7 @@
-"""One notice to a user by one channel: when it is created, tried, retried and given up.
+"""A delivery, one notice to a user by one channel (webhook, e-mail): when it is created, tried, retried and given up.
+
+A *turn* notice tells that a user's turn in line has come and the server is ready; a *warning*, that a server will stop;
+a *letter* is a message of an administrator. What happens to a delivery (the first condition that holds decides):
 
 | condition                                                    | action    |
 | ------------------------------------------------------------ | --------- |
@@ -36,10 +39,11 @@ class Delivery:
     """A notice for one user by one channel.
 
     Attributes:
-        id: the same for each channel and each try, so that a receiver recognises a repeat.
+        id: id of the notice, the same for each channel and each try, so that a receiver recognises a repeat.
+        channel: name of the channel, such as ``mail``.
         kind: ``ready``, ``warning``, ``last-warning``, or ``letter`` (by an administrator).
-        title: the title that the offer had then.
-        run: when its server was ready (`ServerFacts.started`); with user and server it names this run of the server.
+        title: the offer's title when the notice was created.
+        run: when the server was ready (`ServerFacts.started`), which tells this run of the server from later ones.
         open_until: when the GPU is given to the next user unless the server is opened; `None` if nothing stops an
             unopened server. For a warning: when the server stops.
         due: the earliest time of the next try.
@@ -65,17 +69,17 @@ class Delivery:
 
     @property
     def run_of(self) -> tuple[str, str]:
-        """User and name of the server whose run it is about."""
+        """User and name of the server that the notice is about."""
         return self.user, self.server
 
 
 @dataclass(frozen=True, slots=True)
 class Sending:
-    """The last successful and the last failed sending of a channel, by the wall clock.
+    """Whether a channel works: its last successful and its last failed sending, by the wall clock.
 
     Attributes:
-        sent, failed: `None` if that never happened.
-        why: why the last one failed.
+        sent, failed: time of the last success and failure; `None` if there was none.
+        why: why the last failed sending failed.
     """
 
     sent: datetime | None = None
@@ -89,7 +93,7 @@ class Sending:
 
     @property
     def text(self) -> str:
-        """A sentence for administrators."""
+        """The state of the channel as a sentence for administrators."""
         sent = "none taken yet" if self.sent is None else f"taken last at {self.sent.isoformat(timespec='seconds')}"
         if self.failed is None:
             return sent
@@ -117,9 +121,15 @@ def turn_notices(
     *,
     id: str,
 ) -> tuple[Delivery, ...]:
-    """Return the notices that a ticket's server is ready: one for each channel that the user has chosen.
+    """Return the notices that a user's turn in line has come and the server is ready, one for each channel.
 
-    A server without a GPU had no turn, so no notice is sent.
+    None are sent if the user has not asked for them, or if the server has no GPU and so did not wait for a turn.
+
+    Args:
+        ticket: the server's place in line, whose options say whether the user wants a notice.
+        title: the offer's title.
+        after: how long after the server was ready a notice is sent, unless the user opens the server before.
+        id: id of the notice.
     """
     if facts.lease is None or ticket.options.get(NOTIFY) is not True:
         return ()
@@ -134,7 +144,11 @@ def turn_notices(
 def warning_notices(
     facts: ServerFacts, title: str, policy: CullPolicy, channels: Iterable[str], now: datetime, *, ids: tuple[str, str]
 ) -> tuple[Delivery, ...]:
-    """Return both warnings of an end that was just announced, for each channel; one if time is too short for two."""
+    """Return the two warnings of a stop that has just been announced, for each channel; one if the time is too short.
+
+    Args:
+        ids: ids of the two notices.
+    """
     end = facts.announced
     if end is None:
         return ()
@@ -151,7 +165,7 @@ def judge(delivery: Delivery, facts: ServerFacts | None, now: datetime) -> Deliv
     """Return what to do with a delivery now.
 
     Args:
-        facts: of its server; `None` if it does not run.
+        facts: facts about the server that the notice is about; `None` if the server does not run.
     """
     if delivery.kind == LETTER:  # what was written is not lost with the server that it was written to
         return DeliveryAction.SEND if now >= delivery.due else DeliveryAction.LATER

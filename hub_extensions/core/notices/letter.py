@@ -1,4 +1,7 @@
-"""Letters of administrators to the users on a card. The panel shows a letter while the server runs; it is sent once."""
+"""Letters: messages of administrators to the users whose servers hold a card.
+
+The panel in the user's server shows a letter as long as the server runs. It is also sent once by each channel.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ class AdminLetter:
     """One letter to the user of one run of a server.
 
     Attributes:
-        run: running time at which that server was ready (`ServerFacts.started`).
-        at: wall-clock time.
+        run: running time at which that server was ready (`ServerFacts.started`), which tells it from later runs.
+        at: wall-clock time of writing.
     """
 
     id: str
@@ -35,9 +38,10 @@ class AdminLetter:
 def still_read(
     letters: Iterable[AdminLetter], runs: Iterable[ServerFacts], sending: Collection[str] = ()
 ) -> tuple[AdminLetter, ...]:
-    """Return the letters that a running server still shows, in the order of writing.
+    """Return the letters to keep, in the order of writing: those that a running server shows, and those on their way.
 
     Args:
+        runs: facts about the running servers.
         sending: ids of letters that are still being sent; they are kept as well.
     """
     left = {(each.user, each.server, each.started): A_SERVER for each in runs}
@@ -53,7 +57,7 @@ def still_read(
 
 
 def for_panel(letters: Iterable[AdminLetter], facts: ServerFacts) -> tuple[Reason, ...]:
-    """Return what the panel of this run of a server shows, the newest first."""
+    """Return the letters that the panel of this run of a server shows, the newest first."""
     mine = (each for each in letters if (each.user, each.server, each.run) == (facts.user, facts.server, facts.started))
     newest = sorted(enumerate(mine), key=lambda each: (each[1].at, each[0]), reverse=True)[:A_SERVER]
     return tuple(explain("from-admin", text=each.text, at=each.at) for _, each in newest)

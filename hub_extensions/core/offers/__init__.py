@@ -1,1 +1,1 @@
-"""Offers of the spawn form, a user's choice, and what an offer requests for its pod."""
+"""Offers (the lines of the spawn form among which a user chooses), the user's choice, and the requests of a pod."""

@@ -32,7 +32,7 @@ class OfferKind(str, Enum):
 
 
 class Separation(Enum):
-    """The isolation of a property from other servers: by hardware, softly (it can be circumvented), or not at all."""
+    """How an offer is kept apart from other servers: by hardware, softly (it can be circumvented), or not at all."""
 
     HARDWARE = "hardware"
     SOFT = "soft"
@@ -51,7 +51,10 @@ class Access(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The isolation of an offer from other servers (NVIDIA MIG user guide, table of GPU sharing mechanisms)."""
+    """How an offer's memory, faults and computing are kept apart from other servers, and who can use its device.
+
+    The values follow the table of GPU sharing mechanisms in NVIDIA's MIG user guide.
+    """
 
     memory: Separation
     fault: Separation
@@ -67,7 +70,8 @@ class GpuOffer:
         id: stable id: ``cpu``, ``gpu``, ``gpu-0.5``, ``gpu-8gib``, ``mig-1g.5gb``, ``mig-1g.10gb.me``.
         title, description: texts for users. The administrator's texts replace the default ones.
         name: plain name for users who do not know MIG, such as ``Small GPU``; "" if only the title is used.
-        pool: pool of devices, each with its own line: ``gpu`` or ``mig-<profile>``; empty for CPU only.
+        pool: the devices of one kind that one line of waiting users serves: ``gpu``, ``mig-<profile>``; empty for CPU
+            only.
         share: thousandths of one device (1000 is a whole device); 0 for CPU only.
         memory_bytes, sm_count: real size, of the smallest device in the pool; None if it is not known. A fraction has
             no SMs of its own, so its `sm_count` is None.
@@ -159,7 +163,10 @@ class OfferConfig:
         return tuple(self.groups[offer] if offer in self.groups else self.groups.get(offer.kind, ()))
 
     def hides(self, offer: OfferId) -> bool:
-        """Whether an offer is hidden by its own id, or by that of its kind unless it has groups of its own."""
+        """Whether the settings hide an offer: by its own id, or by its kind (``gpu`` for ``gpu@tesla-t4``).
+
+        An offer that has groups of its own is not hidden by its kind.
+        """
         by_kind = offer.kind in self.hidden and offer not in self.groups
         return offer != CPU and (offer in self.hidden or by_kind)
 
@@ -324,7 +331,7 @@ def share_of(value: float) -> int:
 
 
 class Sized(Protocol):
-    """The values that define an offer's size, of an offer here or in a message."""
+    """The values that define an offer's size; `GpuOffer` and the message `OfferState` both have them."""
 
     @property
     def id(self) -> OfferId: ...
@@ -347,7 +354,8 @@ def size_of(offer: Sized) -> tuple[float, int, int]:
 
 
 SIZES = ("Small GPU", "Medium GPU", "Large GPU", "Extra large GPU")
-"""Plain names of MIG offers with one, two, three and more compute slices. Offers with one name keep their titles."""
+"""Plain names of MIG offers with one, two, three, and more compute slices. If two offers would get the same name, both
+have only their titles."""
 
 OWN_CARD = "A whole card for you alone, with all of its memory and cores."
 OWN_PART = "Your own memory and cores: nobody else on the card can slow you down or crash you."
@@ -365,7 +373,7 @@ def cpu_offer() -> GpuOffer:
 
 
 def named_offer(offer: OfferId) -> GpuOffer:
-    """Return an offer of which only the id is known. This is enough to join its line."""
+    """Return an offer of which only the id is known, which is enough for a user to join its line."""
     if offer == CPU:
         return cpu_offer()
     return replace(

@@ -1,4 +1,7 @@
-"""The id of an offer: how it is written and parsed. Users, messages and the database use its text."""
+"""The id of an offer (a line of the spawn form): how it is written and parsed.
+
+The REST API, links, messages and the database use its text, such as ``mig-1g.5gb``.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ _ONE_OF_SEVERAL = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,61}[a-z0-9])?")
 
 
 class OfferIdError(ValueError):
-    """A text that is not an offer's id. The message names what would be right; `reason` is the same, translatable."""
+    """A text is not an offer's id. The message says what would be right; `reason` is the same as a code."""
 
     def __init__(self, code: str, text: str, right: str = "") -> None:
         self.reason = explain(code, text=repr(text[:60]), **({"right": right} if right else {}))
@@ -32,13 +35,13 @@ class OfferIdError(ValueError):
 
 
 class OfferId(str):
-    """An offer's id: a text, and what it means.
+    """An offer's id: a text, and the pool and share that it stands for.
 
-    ``OfferId(text)`` is the only place where an id is parsed. It can be used wherever a text is expected.
+    ``OfferId(text)`` is the only place where an id is parsed. An `OfferId` can be used wherever a text is expected.
 
     Attributes:
-        pool: pool of devices; empty for CPU only. On a cluster with several kinds of cards, the text after ``@`` names
-            the card: ``gpu@a100-sxm4-40gb``.
+        pool: name of the devices of one kind that the offer belongs to; empty for CPU only. On a cluster with several
+            kinds of cards, the text after ``@`` names the card: ``gpu@a100-sxm4-40gb``.
         base: the pool without ``@`` and the card.
         share: thousandths of a device; 0 for a part by memory, whose share depends on the card.
         gib: GiB of a device's memory for a part by memory, otherwise 0.

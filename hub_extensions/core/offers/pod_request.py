@@ -1,4 +1,7 @@
-"""The requests of an offer to a pod, by the mechanism with which a cluster assigns GPUs, and checks of them."""
+"""What an offer adds to the pod of a server so that the cluster gives it the right GPU, and checks of that.
+
+It depends on the mechanism with which the cluster assigns GPUs, such as MIG, time-slicing or DRA.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +52,13 @@ SHARED = frozenset({Mechanism.TIME_SLICING, Mechanism.MPS})
 ALONE = frozenset({Mechanism.WHOLE, Mechanism.MIG, Mechanism.MIG_SINGLE, Mechanism.DRA})
 """Mechanisms that give the device to one pod only, enforced by hardware."""
 ONE_ONLY = SHARED | {Mechanism.MIG, Mechanism.MIG_SINGLE}
-"""Mechanisms that give one device per pod: two shares are not a larger share, and CUDA before driver 570 uses only one
-MIG device in a process."""
+"""Mechanisms of which a pod may request only one device: two shares of a card are not a larger share, and CUDA before
+driver 570 uses only one MIG device in a process."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodAsk:
-    """The requests of an offer to the pod of a server.
+    """What an offer adds to the pod of a server.
 
     Attributes:
         limits: extended resources of the server's container, resource name -> quantity as text.
@@ -67,7 +70,7 @@ class PodAsk:
         runtime_class: the runtime class; "" keeps the administrator's.
         claim_template: name of the ResourceClaimTemplate (``resource.k8s.io/v1``) for DRA; "" for none.
         forbids_shm: the mechanism mounts ``/dev/shm`` itself (MPS), so nothing else may be mounted there.
-        queue: who manages the line: ``Kueue``, ``KAI``, or "" for the GPU service.
+        queue: the system that decides who starts when: ``Kueue``, ``KAI``, or "" for the GPU service.
     """
 
     mechanism: Mechanism
@@ -90,10 +93,10 @@ def label_value(text: str) -> str:
 
 
 class AskError(ValueError):
-    """A request that a cluster would refuse, or would accept and never schedule.
+    """A pod that the cluster would refuse, or would accept and never schedule.
 
     Attributes:
-        field: the wrong part, such as ``limits['nvidia.com/gpu']``.
+        field: the wrong part of the `PodAsk`, such as ``limits['nvidia.com/gpu']``.
     """
 
     def __init__(self, field: str, text: str) -> None:
@@ -128,7 +131,7 @@ def is_gpu_resource(name: str) -> bool:
 
 
 def check_ask(ask: PodAsk) -> None:
-    """Refuse what is known to go wrong (NVIDIA k8s-device-plugin v0.20, KAI-Scheduler v0.17, HAMi v2.10).
+    """Refuse requests that are known to fail (NVIDIA k8s-device-plugin v0.20, KAI-Scheduler v0.17, HAMi v2.10).
 
     Raises:
         AskError: the first thing that is wrong.

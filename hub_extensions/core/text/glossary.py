@@ -19,7 +19,7 @@ WORDS = {
     "few": "not enough data yet",
     "idle": "is idle",
 }
-"""The terms as they appear in the English texts; a catalogue has each as it appears in its translations."""
+"""Key -> term as it appears in the English texts; a catalogue translates each as it appears in the translations."""
 SENTENCES = {
     "gpu": "A card that computes many things at once: for training and running neural networks. "
     "Without one everything else works.",
@@ -41,9 +41,10 @@ def listed(t: Catalogue = ENGLISH) -> list[tuple[str, str, str]]:
 
 
 def explainer(t: Catalogue = ENGLISH) -> Callable[[str], list[tuple[str, str]]]:
-    """Return a function that splits the texts of one page into (piece, key of the term), with "" as key between terms.
+    """Return a function that splits a text of one page, so that the page can explain the terms in it.
 
-    A term is marked only where it first appears on the page.
+    The function returns (piece of the text, key of the term), with "" as the key of the pieces between terms. A term
+    counts only where it first appears on the page; the function remembers this from text to text.
     """
     keys = {t(word): key for key, word in WORDS.items()}
     said: set[str] = set()

@@ -1,4 +1,4 @@
-"""The text of a reason: one sentence, or two that depend on a number."""
+"""The text of a reason: one sentence, or two sentences of which a number decides, such as "1 is free", "2 are free"."""
 
 from __future__ import annotations
 

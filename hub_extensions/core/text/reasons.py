@@ -1,9 +1,10 @@
 """Every reason that is shown to people: a stable code, its parameters, and an English text.
 
-``explain("in-use", total=5, title="MIG 1g.5gb", ahead=0)`` creates one. The panel translates by code and parameters;
-a reader that does not know the code shows the English text. The format of a parameter follows its name, as in
-``{idle:duration}`` for seconds (`WRITTEN`). A text without a format is translated; a number without one is written
-as a number.
+A reason is an explanation: why a server waits or stops, why a request is refused, what is wrong.
+``explain("in-use", total=5, title="MIG 1g.5gb", ahead=0)`` creates a reason. The panel translates by code and
+parameters; a reader that does not know the code shows the English text. The format of a parameter follows its name, as
+in ``{idle:duration}`` for seconds (`WRITTEN`). If a parameter has no format, its text is translated and its number
+written as a number.
 """
 
 from __future__ import annotations
@@ -388,7 +389,7 @@ def _explain(
 def translated(reason: Reason, t: Catalogue) -> str:
     """Return the reason's text in the language of a catalogue, or the English text if it is not translated.
 
-    Like the panel, this finds a reason without parameters by its code, and one with parameters by its sentence.
+    Like the panel, this looks up a reason without parameters by its code, and a reason with parameters by its sentence.
     """
     text = None if t is ENGLISH else sentence_in(reason, t)
     if text is None:
@@ -397,7 +398,7 @@ def translated(reason: Reason, t: Catalogue) -> str:
 
 
 def sentence_in(reason: Reason, t: Catalogue) -> Text | None:
-    """Return the sentence of a reason if the catalogue has a translation of it, otherwise `None`."""
+    """Return the English sentence of a reason, the key of its translation; `None` if the catalogue lacks it."""
     text = SENTENCES.get(reason.reason)
     if text is None or t.known(_key_in(reason.reason, text)) is None:
         return None
@@ -421,10 +422,11 @@ def as_text(reasons: Iterable[Reason], between: str = " ", t: Catalogue = ENGLIS
 
 
 def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
-    """Return the codes whose text contains these words in the reader's language but not in English.
+    """Return the codes of the reasons that a search for these words in the reader's language has to find.
 
-    A journal row holds the English sentence, so a search in the rows finds the others already. Parameters are not
-    searched.
+    A row of the journal holds the English sentence, so a search in the rows finds the words that are in it. This
+    function returns the codes whose translation contains the words although the English text does not. Values of
+    parameters are not searched.
     """
     wanted = words.casefold()
 
@@ -441,7 +443,7 @@ def codes_with_words(words: str, t: Catalogue) -> tuple[str, ...]:
 
 
 OF_FAILED_STARTS = frozenset({"start-too-slow", "start-no-answer", "start-failed-why", "start-crashed", "start-failed"})
-"""The text of a journal row with one of these codes is the log message, not the English sentence."""
+"""Codes of failed starts. A journal row with such a code holds the log message instead of the English sentence."""
 
 
 REASON = "reason"  # The context of a code in a catalogue
@@ -512,7 +514,7 @@ WRITTEN: Mapping[str, Callable[[Any, Catalogue], str]] = {
     "first": lambda words, t: t(words)[:1].upper() + t(words)[1:],
     "bare": lambda words, t: t(words).removeprefix("a "),
 }
-"""Formats of a parameter in the language of a catalogue. `own`: a name, or text written by a user or
-administrator. `foreign`: text that another program wrote (``sentence_pieces.py``). `first`: it begins the
-sentence. `bare`: without its article. `image`: "" if its name is not known.
+"""Format of a parameter -> function that writes its value in the language of a catalogue. `own`: a name, or text that a
+user or administrator wrote. `foreign`: text that another program wrote (``sentence_pieces.py``). `first`: the value
+begins the sentence. `bare`: the value without its article. `image`: name of an image, "" if it is not known.
 """

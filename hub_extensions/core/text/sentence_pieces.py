@@ -1,6 +1,7 @@
-"""Splits a text for a page into pieces in the reader's language and pieces that are English, for screen readers.
+"""Split a text for a page into pieces in the reader's language and English pieces, for screen readers.
 
-English are words that the cluster, the hub or a program wrote, and sentences without a translation.
+The page marks the English pieces with their language. These are words that the cluster, the hub or a program wrote, and
+sentences without a translation.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _FOREIGN_WORDS, _MARKS = re.compile("\x02(.*?)\x03", re.DOTALL), re.compile("[\x
 
 
 class SentencePiece(NamedTuple):
-    """A part of a text.
+    """A part of a text that is in one language.
 
     Attributes:
         english: the part is English although the page is in another language.
@@ -32,7 +33,7 @@ Pieces = tuple[SentencePiece, ...]
 
 
 def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = " ") -> Pieces:
-    """Return several reasons as `as_text` formats them, in pieces."""
+    """Return several reasons as one text, as `as_text` does, split into pieces by language."""
     found: list[SentencePiece] = []
     for reason in reasons:
         if found:
@@ -42,7 +43,7 @@ def in_pieces(reasons: Iterable[Reason], t: Catalogue = ENGLISH, between: str = 
 
 
 def plain_pieces(text: str, t: Catalogue = ENGLISH) -> Pieces:
-    """Return a text without a code, from an older version or another program, as at most one piece."""
+    """Return a text that has no code, from an older version or another program, as one piece; none if it is ""."""
     known = t.known(text)
     return (SentencePiece(known or text, english=t is not ENGLISH and known is None),) if text else ()
 

@@ -26,7 +26,7 @@ class Catalogue:
     Attributes:
         language: the language tag used in HTML, such as ``fi-FI``.
         texts: the translation of each English text; for a plural, every form.
-        form: returns the index of the form for a number.
+        form: returns, for a number, the index of the plural form in a text's translations.
     """
 
     language: str = "en"
@@ -59,7 +59,7 @@ def filled(text: str, parts: Sequence[object]) -> str:
 
 
 def halves(text: str) -> tuple[str, str]:
-    """Return the text before and after ``%1``, for a part that is markup, such as a time element."""
+    """Return the text before and after ``%1``, so that a page can put HTML between, such as a time element."""
     before, _, behind = text.partition("%1")
     return before, behind
 

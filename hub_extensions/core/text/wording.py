@@ -65,11 +65,11 @@ def stepped(seconds: float, *, up: bool | None = None) -> float:
 
 WIDE = 3  # an interval is wide if its upper end is more than this many times the lower one
 COARSE_MINUTES = (5, 10, 15, 30, 45, 60, 90, 120, 180, 240, 360, 480, 720, 1440)
-"""The ends that a wide interval may have; beyond a day, whole days."""
+"""The values to which the two ends of a wide interval are rounded; beyond a day, to whole days."""
 
 
 def coarse(seconds: float, *, up: bool) -> float:
-    """Round one end of a wide interval up, or down (0 below the first step)."""
+    """Round one end of a wide interval of likely waits to `COARSE_MINUTES`, up or down. Returns seconds."""
     minutes = max(0.0, seconds) / 60
     if minutes > COARSE_MINUTES[-1]:
         days = minutes / COARSE_MINUTES[-1]
@@ -80,7 +80,7 @@ def coarse(seconds: float, *, up: bool) -> float:
 
 
 def likely(low: float, high: float, t: Catalogue = ENGLISH, *, wide: bool = False) -> str:
-    """Format the range from the 10th to the 90th percentile, such as ``likely 25–50 min`` or ``likely about 5 min``.
+    """Format the 10th and 90th percentile of a wait in seconds, such as ``likely 25–50 min`` or ``likely about 5 min``.
 
     Args:
         wide: the ends are far apart, so the text is ``likely roughly 15 min to 2 h``.

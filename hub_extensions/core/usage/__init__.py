@@ -1,4 +1,8 @@
-"""One use of a server, from its admission to its record."""
+"""Usage records: who had which GPU, for how long, and how busy it was.
+
+A use is one server's time with one offer, from its admission to its end. It is open until the server and its lease are
+gone, and is then kept as a record.
+"""
 
 from hub_extensions.core.usage.course import (
     Moment,

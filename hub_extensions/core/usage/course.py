@@ -1,7 +1,7 @@
-"""One use of a server: the `Use` record, open or finished, and the events that change it while it lasts.
+"""The course of a use (one server's time with one offer), and the events that change it until it is a finished record.
 
-A `Moment` carries both clocks: a record has UTC for moments and running time for durations, so that an outage makes no
-wait and no use longer.
+Points in time are UTC. Durations are running time, the time in which both hub and service were up, so that an outage
+makes no wait and no use longer. A `Moment` therefore carries both clocks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _OF_USE = [each.name for each in fields(UsageRecord) if each.name != "source"]
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """One moment by both clocks."""
+    """One moment by the wall clock (UTC) and by the running clock, which stops while hub or service are down."""
 
     utc: datetime
     running: datetime
@@ -32,15 +32,17 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """One use of a server. Fields and properties that `UsageRecord` has too are described there.
+    """One server's time with one offer, from its admission to its end: open, or finished.
+
+    `UsageRecord` describes the fields and properties that it has too.
 
     Attributes:
-        begun: running time of its admission or adoption.
-        ready_at: running time at which its server was ready; `None` until then.
-        measured_at: running time of the last figure; `None` before the first.
+        begun: running time at which the server was admitted, or found already running (`adopted`).
+        ready_at: running time at which the server was ready; `None` until then.
+        measured_at: running time of the last measurement of the GPU; `None` before the first.
         sums: what was measured so far.
-        end: how it ends. It may be known while something of its server is still there.
-        over: when it ended; `None` while it is open.
+        end: how the use ends; `None` until that is known, which may be before the server's last process is gone.
+        over: when the use ended; `None` while it is open.
     """
 
     key: str
@@ -75,51 +77,51 @@ class Use:
 
     @property
     def ended(self) -> datetime | None:
-        """UTC; `None` while it is open."""
+        """When the use ended (UTC); `None` while it is open."""
         return None if self.over is None else self.over.utc
 
     @property
     def held_seconds(self) -> float | None:
-        """From its admission to its end."""
+        """Running time from the admission to the end; `None` while the use is open."""
         return None if self.over is None else max(0.0, (self.over.running - self.begun).total_seconds())
 
     @property
     def ran_seconds(self) -> float | None:
-        """From when its server was ready to its end."""
+        """Running time from ready to the end; `None` while the use is open, or if the server was never ready."""
         if self.over is None or self.ready_at is None:
             return None
         return max(0.0, (self.over.running - self.ready_at).total_seconds())
 
     @property
     def outage_seconds(self) -> float | None:
-        """The difference between its duration by the wall clock and `held_seconds`."""
+        """How long hub or service were down during the use: its wall-clock duration minus `held_seconds`."""
         if self.over is None or self.held_seconds is None:
             return None
         return max(0.0, (self.over.utc - self.admitted).total_seconds() - self.held_seconds)
 
     @property
     def mean_use_percent(self) -> float | None:
-        """The mean use of the GPU, over the time that was measured."""
+        """Mean GPU use over the time in which it was measured; `None` if it never was."""
         return self.sums.mean
 
     @property
     def highest_use_percent(self) -> float | None:
-        """The highest use of the GPU that was measured."""
+        """Highest measured GPU use; `None` if it was never measured."""
         return self.sums.highest
 
     @property
     def peak_memory_bytes(self) -> int | None:
-        """The most GPU memory that was measured."""
+        """Most GPU memory that was measured; `None` if it was never measured."""
         return self.sums.memory
 
     @property
     def use_measured(self) -> float | None:
-        """The part of `ran_seconds` for which its use was measured."""
+        """The part of `ran_seconds`, 0 to 1, in which GPU use was measured; `None` without a GPU or before the end."""
         return self._part(self.sums.use_seconds)
 
     @property
     def memory_measured(self) -> float | None:
-        """The part of `ran_seconds` for which its memory was measured."""
+        """The part of `ran_seconds`, 0 to 1, in which memory was measured; `None` without a GPU or before the end."""
         return self._part(self.sums.memory_seconds)
 
     def _part(self, seconds: float) -> float | None:
@@ -127,7 +129,12 @@ class Use:
 
 
 def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> Use:
-    """Begin the use of a ticket that was admitted; `lease` is `None` for a server without a GPU."""
+    """Return the new use of a server that was just admitted.
+
+    Args:
+        ticket: the server's ticket (its place in line), which has now ended its wait.
+        lease: the server's right to its device; `None` for a server without a GPU.
+    """
     return Use(
         key=lease.id if lease else ticket.id,
         user=ticket.user,
@@ -148,9 +155,11 @@ def admitted(ticket: Ticket, lease: Lease | None, moment: Moment) -> Use:
 
 
 def adopted(key: str, user: str, server: str, lease: Lease | None, moment: Moment, wall: timedelta) -> Use:
-    """Begin the use of a server that ran before this product did, or whose start was not recorded.
+    """Return the new use of a running server whose start was not recorded, or was before this product was installed.
 
     Args:
+        key: id of the lease, or for a server without a GPU an id made for this use.
+        lease: the server's right to its device; `None` for a server without a GPU.
         wall: how far the wall clock is ahead of the running clock, to convert the times that the lease has.
     """
     begun = lease.since if lease else moment.running
@@ -177,14 +186,18 @@ def ready(use: Use, moment: Moment, lifetime: timedelta | None) -> Use:
     """Note that the server is ready.
 
     Args:
-        lifetime: the enforced limit of its lifetime; `None` without a limit.
+        lifetime: time after which the server is stopped in any case; `None` without such a limit.
     """
     limit = None if lifetime is None or not use.devices else lifetime.total_seconds()
     return replace(use, ready=moment.utc, ready_at=moment.running, lifetime_seconds=limit)
 
 
 def count_keeps_and_warnings(use: Use, before: ServerFacts | None, after: ServerFacts) -> Use:
-    """Count a press of *keep* and a warning that happened between two states of the server's facts."""
+    """Count what happened between two states of a server: a press of *keep*, and a warning that it will stop.
+
+    Args:
+        before: the earlier state; `None` if the server was not known then.
+    """
     kept = bool(after.keeps) and (before is None or after.keeps[-1:] != before.keeps[-1:])
     warned = after.warned is not None and (before is None or before.warned is None)
     if not kept and not warned:
@@ -193,10 +206,10 @@ def count_keeps_and_warnings(use: Use, before: ServerFacts | None, after: Server
 
 
 def measured(use: Use, figure: Figure, moment: Moment, in_use_percent: float) -> Use:
-    """Add a figure. It counts for the time since the figure before, so the first counts for no time.
+    """Add a measurement of the GPU. It counts for the time since the previous one, so the first counts for no time.
 
     Args:
-        in_use_percent: from this use on, the GPU counts as used at this moment.
+        in_use_percent: GPU use from which on the GPU counts as used at this moment.
     """
     since = use.measured_at
     seconds = 0.0 if since is None else (moment.running - since).total_seconds()

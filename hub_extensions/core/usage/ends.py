@@ -1,4 +1,7 @@
-"""The end of a use, in one word, derived from the reports of each part of the service."""
+"""How a use (one server's time with one offer) ended, in one word for its record.
+
+The word is derived from the reports of culling, of the queue and of the hub.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from hub_extensions.core.queue.model import TicketEnd
 
 
 class UseEnd(Enum):
-    """The end of a use."""
+    """How a use ended; the value stands in usage records."""
 
     USER = "user"
     """The user gave the GPU back, or the server was stopped at the hub, and the hub does not report the actor."""
@@ -27,7 +30,7 @@ class UseEnd(Enum):
     ADMIN = "admin"
     """An administrator of the GPUs stopped the server or released its lease."""
     HUB_STOPPED = "hub-stopped"
-    """It ended while the hub or this service was away."""
+    """The server ended because the hub ended, or while the hub or this service was down."""
     RECLAIMED = "reclaimed"
     SIGNED_OUT = "signed-out"
     UNKNOWN = "unknown"
@@ -63,12 +66,15 @@ _OF_REPORT: Mapping[str, UseEnd] = {
 
 
 def end_of_cull(cause: Cause | None) -> UseEnd:
-    """Return how a use ends whose server this service stopped."""
+    """Return how a use ends if this service stopped the server; `cause` is `None` if the cause is not known."""
     return UseEnd.UNKNOWN if cause is None else _OF_CAUSE[cause]
 
 
 def end_of_ticket(end: TicketEnd) -> UseEnd | None:
-    """Return how a use ends with its ticket, or `None` if the server became ready, so that nothing has ended."""
+    """Return how a use ends if the start ended that the ticket (the server's place in line) was for.
+
+    `None` if the ticket ended because the server is ready: then the use goes on.
+    """
     return _OF_TICKET.get(end)
 
 

@@ -1,7 +1,7 @@
-"""Measurements of one use: single figures, minutes, and sums over the whole use.
+"""Measurements of one use (one server's time with a GPU): single figures, one row per minute, and sums over all of it.
 
-A figure counts for the time since the figure before, but at most for `LASTS`. Time that nobody measured is not zero
-use.
+A figure counts for the time since the previous figure, but for at most `LASTS` seconds. Time in which nothing was
+measured is left out and never counts as an idle GPU.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ LASTS = 30.0  # maximum seconds that a figure counts for; a longer gap is unmeas
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One reading.
+    """One measurement of a server's GPU.
 
     Attributes:
-        used_percent, memory_bytes: `None` if unknown.
-        source: what measured the use, as in `core.gpu.samples.DeviceSample`.
+        used_percent, memory_bytes: GPU use and memory in use; `None` if not known.
+        source: what measured the GPU use, as in `core.gpu.samples.DeviceSample`.
     """
 
     used_percent: float | None
@@ -31,12 +31,12 @@ class Minute:
     """The measurements of one use within one minute.
 
     Attributes:
-        key: of the use.
+        key: key of the use, as in `UsageRecord`.
         at: the beginning of the minute, UTC.
-        device: its UUID; "" if unknown.
-        used_percent, highest_percent: mean and maximum; `None` if the use was not measured.
-        memory_bytes: the maximum; `None` if it was not measured.
-        measured_seconds: for how long the use was measured.
+        device: UUID of the device; "" if unknown.
+        used_percent, highest_percent: mean and highest GPU use; `None` if it was not measured in this minute.
+        memory_bytes: most memory in use; `None` if it was not measured in this minute.
+        measured_seconds: for how long GPU use was measured.
     """
 
     key: str
@@ -51,12 +51,12 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Sums over a minute or a whole use.
+    """Measurements of one server's GPU, added up over a minute or a whole use.
 
     Attributes:
-        weight: percent times seconds.
-        use_seconds, memory_seconds: for how long use and memory were measured.
-        highest, memory: the maximum; `None` if nothing was measured.
+        weight: sum of GPU use in percent times the seconds for which it counts.
+        use_seconds, memory_seconds: for how long GPU use and memory were measured.
+        highest, memory: highest GPU use and most memory in bytes; `None` if nothing was measured.
     """
 
     weight: float = 0.0
@@ -67,12 +67,12 @@ class Sums:
 
     @property
     def mean(self) -> float | None:
-        """The mean use in percent; `None` if nothing was measured."""
+        """Mean GPU use in percent; `None` if nothing was measured."""
         return self.weight / self.use_seconds if self.use_seconds > 0 else None
 
 
 def with_figure(sums: Sums, figure: Figure, seconds: float) -> Sums:
-    """Add a figure that counts for the last `seconds`."""
+    """Add a measurement that counts for the last `seconds`, but for at most `LASTS`."""
     seconds = min(max(seconds, 0.0), LASTS)
     used, memory = figure.used_percent, figure.memory_bytes
     if used is not None and seconds:
@@ -92,7 +92,7 @@ def with_figure(sums: Sums, figure: Figure, seconds: float) -> Sums:
 
 
 def minute_of(key: str, device: str, at: datetime, sums: Sums, source: str) -> Minute:
-    """Return the row of a minute that has ended."""
+    """Return the row of a minute that has ended, for the database."""
     return Minute(
         key=key,
         at=at.replace(second=0, microsecond=0),

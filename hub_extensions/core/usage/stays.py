@@ -1,4 +1,4 @@
-"""The input of the wait forecast from a usage record: how long a user held a GPU."""
+"""Turn a usage record into a stay: how long a user held a GPU, which the wait forecast learns from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ NO_STAY = frozenset({UseEnd.LEFT.value, UseEnd.LOST.value, UseEnd.NODE_LOST.valu
 
 
 def stay_of(record: UsageRecord) -> Stay | None:
-    """Return the stay of a record.
+    """Return how long the user of a record held a GPU.
 
     Returns:
-        `None` if it held no GPU, was a start that never became ready, lost its device, or has no known duration.
+        `None` if the record teaches nothing about that: the server had no GPU, never became ready or lost its device,
+        or its duration is not known.
     """
     if not record.devices or not record.share or record.end in NO_STAY:
         return None
