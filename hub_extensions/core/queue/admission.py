@@ -1,6 +1,7 @@
-"""Admission: which tickets may start now, which wait and why, and which are refused.
+"""Admission: which tickets (places in line) may start now, which wait and why, and which are refused.
 
-Tickets, leases, devices and rights go in, and a verdict for each ticket comes out. The rules are in ``discipline.py``.
+Tickets, leases, devices and rights go in, and a verdict for each ticket comes out. The rules of who is next are in
+``discipline.py``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from hub_extensions.core.text.reasons import Reason, explain
 def refuse_to_join(
     snapshot: QueueSnapshot, user: str, server: str, offers: Sequence[OfferId], groups: Sequence[str]
 ) -> Reason | None:
-    """Return why this user may not take a place in line for these offers, or None.
+    """Return why this user may not take a place in line for these offers, or None if the user may.
 
     A ticket is refused if an offer is unknown to the user or larger than anything there is, if the user has reached a
     limit, or if the line is full. A device that is in use is never a reason to refuse. The user's own ticket and lease
@@ -95,7 +96,7 @@ def refuse_to_join(
 
 
 def over_own_limit(snapshot: QueueSnapshot, user: str, server: str) -> Reason | None:
-    """Return why this user may not hold one more GPU, or None."""
+    """Return why this user may not hold one more GPU for this server, or None if the user may."""
     held = held_by(snapshot, {user}).get(user, {})
     if limit_left(held.keys(), server, snapshot.config.gpu_leases_per_user) > 0:
         return None
@@ -164,9 +165,10 @@ def _next_admission(queues: PoolQueues, capacity: Capacity) -> Admission | None:
 
 
 class Standing(Mapping[str, Verdict]):
-    """The verdict of every waiting ticket, computed on access, because most verdicts of a long line are never read.
+    """Ticket id -> verdict of every waiting ticket: its position, why it waits, and at most how long.
 
-    Values that a whole line shares, such as its upper bounds, are computed once.
+    A verdict is computed on access, because most verdicts of a long line are never read. Values that a whole line
+    shares, such as the upper bounds of its waits, are computed once.
     """
 
     def __init__(self, snapshot: QueueSnapshot, now: datetime) -> None:
@@ -180,7 +182,10 @@ class Standing(Mapping[str, Verdict]):
         self._tickets: Mapping[str, Ticket] | None = None
 
     def of(self, ticket: Ticket) -> Verdict | None:
-        """Return the verdict with the best position and wait of the ticket's offers, or None if it is in no line."""
+        """Return the verdict of a ticket, or None if it is in no line.
+
+        A ticket that waits in several lines gets its best position and the best wait.
+        """
         places = [(self._queues.position(pool, ticket), pool) for pool in self._queues.pools_of(ticket)]
         found = [(self._concerned(pool, ticket, place), pool) for place, pool in places if place is not None]
         if not found:
@@ -192,13 +197,14 @@ class Standing(Mapping[str, Verdict]):
         return self._verdict(ticket, *found[0], forecast)
 
     def could_have(self, offer: GpuOffer, ticket: Ticket) -> bool:
-        """Whether a device of the offer is free on the nodes that the server may use. True for pools whose nodes are
-        open to all servers.
+        """Whether a device of the offer is free on the nodes that the ticket's server may use.
+
+        True without a check if all servers may use the same nodes of the offer's pool.
         """
         return offer.pool not in self._capacity.by_node or self._capacity.seen_by(offer, ticket).free > 0
 
     def _concerned(self, pool: str, ticket: Ticket, position: int) -> int:
-        """Return the ticket's position among the tickets that may use one of its nodes."""
+        """Return the ticket's position among the tickets in this line that may use one of the same nodes."""
         wish = self._queues.wish(pool, ticket)
         return position if wish is None else self._on_nodes[pool].ahead(wish, position - 1) + 1
 
@@ -212,7 +218,7 @@ class Standing(Mapping[str, Verdict]):
         return Verdict(Answer.WAIT, reason, offer.id, None, position, position - 1, forecast)
 
     def _wait(self, pool: str, ticket: Ticket, position: int) -> WaitForecast:
-        """Return the upper bound of the wait in this line."""
+        """Return the ticket's wait in this line, with its upper bound if there is one."""
         if self._queues.is_passed(pool, ticket) or self._queues.can_be_overtaken(pool, ticket):
             return unknown(explain("after-own-server"))
         wish = self._queues.wish(pool, ticket)
@@ -257,12 +263,12 @@ class Standing(Mapping[str, Verdict]):
 
 
 def standing(snapshot: QueueSnapshot, now: datetime) -> Standing:
-    """Return the verdict of every waiting ticket, after :func:`admit`: position, reason, forecast."""
+    """Return the verdict of every ticket that still waits after :func:`admit`: position, reason, and wait."""
     return Standing(snapshot, now)
 
 
 class _OnNodes:
-    """The line of a pool that is counted by node, from the view of tickets that may use only some of the nodes."""
+    """The line of a pool of which servers may use different nodes: who is ahead of whom there."""
 
     def __init__(self, queues: PoolQueues, pool: str) -> None:
         self._wishes = queues.wishes(pool)
@@ -278,7 +284,7 @@ class _OnNodes:
         return self._before[wish.nodes][position]
 
     def shares_of(self, wish: NodeWish) -> tuple[set[int], int]:
-        """Return the shares that tickets for one of these nodes may be given, and the number of these tickets."""
+        """Return the shares of a device that tickets for one of these nodes ask for, and the number of such tickets."""
         met = [each for other, each in zip(self._wishes, self._shares, strict=True) if other.nodes & wish.nodes]
         return {wish.share}.union(*met), max(1, len(met))
 
@@ -340,7 +346,7 @@ def availability(snapshot: QueueSnapshot, now: datetime) -> tuple[Availability, 
 
 
 def _after_others(snapshot: QueueSnapshot, queues: PoolQueues, found: Availability) -> Availability:
-    """Return the availability of an offer that would start now if the start brake allowed it."""
+    """Return the availability of an offer that would start now, but for the limit of simultaneous starts."""
     return replace(found, wait=after_other_starts(brake_of(snapshot), queues.waiting()))
 
 
@@ -384,7 +390,10 @@ def _is_next(snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, of
 def _wait_on_nodes(
     snapshot: QueueSnapshot, queues: PoolQueues, capacity: Capacity, offer: GpuOffer, now: datetime
 ) -> WaitForecast:
-    """Return the wait of somebody who may use the nodes that all may use; other tickets are not ahead."""
+    """Return the wait of a user who joins now and may use the nodes that are open to all servers.
+
+    Tickets that may use only other nodes are not ahead of this user.
+    """
     wishes = queues.wishes(offer.pool)
     if offer.id in snapshot.over_quota:
         return unknown(snapshot.over_quota[offer.id])

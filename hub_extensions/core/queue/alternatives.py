@@ -15,9 +15,12 @@ Offer = TypeVar("Offer", bound=Sized)
 def smaller_free(wanted: GpuOffer, availabilities: Iterable[Availability]) -> tuple[GpuOffer, ...]:
     """Return the offers with a GPU that are smaller than `wanted` and would start now, the largest first.
 
-    Smaller is less memory, or as much with fewer SMs; where a figure is not known, a smaller share of the same pool,
-    or a smaller MIG profile. An offer that cannot be compared is not
-    suggested. Pass only availabilities of offers that the user may choose.
+    An offer is smaller if it has less memory, or as much memory and fewer SMs. If a figure is not known, it is smaller
+    if it is a smaller share of the same pool, or a smaller MIG profile. An offer that cannot be compared is not
+    suggested.
+
+    Args:
+        availabilities: only of offers that the user may choose.
     """
     return smaller(wanted, (item.offer for item in availabilities if item.free and item.wait.now))
 

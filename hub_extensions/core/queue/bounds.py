@@ -1,4 +1,8 @@
-"""Compute the upper bound of each wait in a line from enforced limits, or the reason why there is no bound."""
+"""Compute the longest wait of each place in a line, which users see as "at most ...", from limits that are enforced.
+
+Such limits are the maximum lifetime of a server and the maximum duration of a start. If they do not bound the waits in
+a line, the reason is given instead.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +28,14 @@ from hub_extensions.core.text.reasons import Reason, explain
 
 
 def brake_of(snapshot: QueueSnapshot) -> StartBrake:
-    """Return the start brake with the limits of the snapshot."""
+    """Return the limit of simultaneous starts (the start brake), as the snapshot has it."""
     return StartBrake(snapshot.config.max_starting, snapshot.start_allowance)
 
 
 def bounds_of(
     snapshot: QueueSnapshot, capacity: Capacity, pool: str, shares: Collection[int], places: int, now: datetime
 ) -> QueueForecast:
-    """Return the bounds of one pool's line.
+    """Return the longest wait of each place in one pool's line, or why it is not bounded.
 
     Args:
         shares: the shares of a device that tickets in line may be given.
@@ -85,10 +89,10 @@ def _counted_bounds(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """Return the bounds of a pool whose devices are counted.
+    """Return the bounds for a pool of a cluster, whose devices are counted and not known by name.
 
-    Counted devices have no names: each lease that will be released and each free place stands for one device. This
-    works for equal shares only.
+    Each lease that will be released, and each free device, stands for one device. This works only if all servers have
+    the same share of a device; otherwise there is no bound.
     """
     different = {*shares, *(lease.share for lease in held)}
     if len(different) > 1:
@@ -123,10 +127,16 @@ def bounds_on_nodes(
     places: int,
     now: datetime,
 ) -> QueueForecast:
-    """Return the bounds for tickets that may use some nodes of a pool.
+    """Return the bounds for tickets whose servers may use only some nodes of a pool.
 
-    A ticket that may use one of these nodes counts as ahead on all of them, which can only raise the bound. As long as
-    somebody waits for these nodes, none of their devices is idle, and everybody ahead has one for a turn.
+    An earlier ticket that may use at least one of these nodes counts as if it took a device there, which can only raise
+    the bound. As long as somebody waits for these nodes, each of their devices is in use, and each ticket ahead holds
+    one for at most one lifetime.
+
+    Args:
+        mine: the nodes and the share that the tickets ask for, and the devices on these nodes.
+        shares: the shares of a device that tickets for these nodes ask for.
+        places: number of places whose bound will be read.
     """
     wish, seen = mine
     why = _no_bound_on_nodes(snapshot, seen)
@@ -170,10 +180,10 @@ def _no_bound_on_nodes(snapshot: QueueSnapshot, seen: OfferRoom) -> Reason | Non
 
 
 def end_of(snapshot: QueueSnapshot, lease: Lease, now: datetime) -> datetime | None:
-    """Return the enforced end of a lease.
+    """Return when a limit ends a lease at the latest.
 
-    None if it has none, or if the limit was not enforced: the stop was refused, processes are left, or the start takes
-    too long.
+    None if there is no limit, or if the limit has passed without effect: the stop was refused, processes are left, or
+    the start takes too long.
     """
     if lease.state is LeaseState.STARTING and now > lease.since + snapshot.start_allowance + RELEASE_ALLOWANCE:
         return None

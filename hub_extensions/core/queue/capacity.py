@@ -1,6 +1,8 @@
-"""The devices that can still be given: those of one machine by name, those of a cluster by count.
+"""The devices that can still be given to servers during one admission.
 
-A pool of which not all servers may use the same nodes is counted node by node (``node_sets.py``).
+Devices of one machine are known by name; devices of a cluster are counted, because its scheduler picks them. A pool is
+all devices of one kind. If not all servers may use the same nodes of a pool, it is counted node by node
+(``node_sets.py``).
 """
 
 from __future__ import annotations
@@ -25,9 +27,12 @@ class OfferRoom:
     """The devices of an offer on the nodes that one ticket's server may use.
 
     Attributes:
-        total, foreign, free, unknown, silent: as for a pool.
-        held_up: an admitted server finds no device there.
-        part: the server may not use all nodes of the pool, or it may use nodes that others may not.
+        total, foreign: number of devices, and of those that pods of others hold.
+        free: number of servers that could get a device now.
+        unknown: some of these nodes cannot be counted.
+        silent: one of these nodes does not answer.
+        held_up: an admitted server finds no device there, because something outside this hub took it.
+        part: the server may use other nodes of the pool than a server without requirements on its node.
         closed: devices on which an administrator lets nothing new start.
     """
 
@@ -42,15 +47,19 @@ class OfferRoom:
 
 
 class Capacity:
-    """The shares of devices that can still be given, without those that are leased or used by others.
+    """The devices, and shares of devices, that can still be given to servers.
+
+    Devices that have a lease, or that others use, are already subtracted. `take` subtracts one admission after another.
 
     Attributes:
-        by_node: pools of which not all starts may use the same nodes.
-        promised: such a pool -> wishes of leases that are not placed yet.
-        known: False if it is not known what is free.
-        unknown: pools of a cluster of which a part is not known.
-        total, foreign, closed: pool -> devices there are, devices that others use, devices that take nothing new.
-        cut: pools that share their cards with another pool; a device given from one is missing in the other.
+        by_node: pools of which not all servers may use the same nodes -> free devices, node by node.
+        promised: pool of `by_node` -> nodes and shares of leases whose pods the scheduler has not placed yet.
+        known: False if no reading of the machine or the cluster exists, so that it is not known what is free.
+        unknown: pools of a cluster of which a part cannot be counted.
+        total, foreign, closed: pool -> number of all devices, of devices that others use, and of devices on which an
+            administrator lets nothing new start.
+        cut: pools whose devices are created on the same cards as those of another pool, so that a device of one pool
+            can cost the other a device.
     """
 
     def __init__(self, snapshot: QueueSnapshot) -> None:
@@ -129,11 +138,12 @@ class Capacity:
     def fit(
         self, offer: GpuOffer, ticket: Ticket | None = None, ahead: Mapping[NodeWish, int] = NOBODY
     ) -> Shares | None:
-        """Return what the offer would take now, or None if it cannot be given.
+        """Return the device and share that a server with this offer would get now, or None if none can be given.
 
         Args:
-            ticket: who would be given it. None stands for somebody who may use what all may.
-            ahead: wishes of tickets that came before and still wait, in a pool that is counted by node.
+            ticket: the ticket of the server; None for a server without requirements on its node.
+            ahead: for a pool that is counted by node, (nodes, share) that earlier tickets still wait for -> number of
+                these tickets.
         """
         if not offer.pool:
             return ()
@@ -156,11 +166,11 @@ class Capacity:
         return fullest_fit(self._pools.get(offer.pool, ()), self.held, offer.share)
 
     def costing(self, pool: str) -> frozenset[str]:
-        """Return the pools whose admissions may cost this pool a device."""
+        """Return the pools on the same cards that may take a device from this pool when one of theirs is given."""
         return frozenset(other for other, costs in self._costs.items() if pool in costs)
 
     def costed(self, pool: str) -> frozenset[str]:
-        """Return the pools that an admission in this pool may cost a device."""
+        """Return the pools on the same cards that may lose a device when a device of this pool is given."""
         return frozenset(self._costs.get(pool, ()))
 
     def take(self, admission: Admission, ticket: Ticket | None = None) -> None:
@@ -185,7 +195,7 @@ class Capacity:
         return self._free[offer.id]
 
     def devices(self, pool: str) -> tuple[str, ...]:
-        """Return the identities of the devices of a pool that this hub may give, free or leased."""
+        """Return the identities of a pool's devices that this hub may give to servers, whether free or leased."""
         return tuple(self._pools.get(pool, ()))
 
     def room(self, pool: str) -> Mapping[int, int]:
@@ -193,7 +203,10 @@ class Capacity:
         return self._room.get(pool, {})
 
     def comes_back(self, lease: Lease) -> bool:
-        """Whether the end of the lease frees a device for the line: not if it is lost or its node takes nothing new."""
+        """Whether the line gets a device when the lease ends.
+
+        It gets none if the device is lost, or if its node accepts no new servers.
+        """
         if lease.state is LeaseState.LOST:
             return False
         nodes, node = self._takes_new.get(lease.pool, {}), self._snapshot.node_of.get(lease.id)
@@ -204,7 +217,11 @@ class Capacity:
         return nodes.get(node, NO_NODE in nodes)
 
     def seen_by(self, offer: GpuOffer, ticket: Ticket | None) -> OfferRoom:
-        """Return the devices of an offer for this ticket; None stands for somebody who may use what all may."""
+        """Return the devices of an offer on the nodes that the ticket's server may use.
+
+        Args:
+            ticket: None for a server without requirements on its node.
+        """
         pool, held_up = offer.pool, offer.id in self.held_up
         if not pool:
             return OfferRoom(0, 0, 1, unknown=False, silent=False, held_up=held_up)  # CPU only
@@ -228,12 +245,15 @@ class Capacity:
         )
 
     def wish(self, offer: GpuOffer, ticket: Ticket | None) -> NodeWish:
-        """Return what the ticket asks for, without nodes on which an admitted server finds no device."""
+        """Return the nodes and the share that the ticket asks for in a pool that is counted by node.
+
+        Nodes on which an admitted server finds no device are left out.
+        """
         doubtful = self._snapshot.held_up_on.get(offer.id, frozenset()) if offer.id in self.held_up else frozenset()
         return NodeWish(self._nodes(offer.pool, ticket) - doubtful, offer.share)
 
     def wish_of_lease(self, lease: Lease) -> NodeWish:
-        """Return the wish of a lease that is not placed yet."""
+        """Return the nodes and the share that a lease asks for whose pod the scheduler has not placed yet."""
         doubtful = self._snapshot.held_up_on.get(lease.offer, frozenset()) if lease.offer in self.held_up else set()
         return NodeWish(self._nodes_of(lease.pool, lease.ticket) - doubtful, lease.share)
 
@@ -244,7 +264,10 @@ class Capacity:
         return nodes_of(self.by_node[pool].rooms, self._snapshot.node_sets.get(ticket))
 
     def _on_its_nodes(self, pool: str, ticket: Ticket) -> bool:
-        """Whether a device of shared cards is free on the ticket's nodes besides all that are promised."""
+        """Whether a device is free on the ticket's nodes even if all leases without a place take one there.
+
+        This is for pools whose devices are created on the same cards as those of another pool.
+        """
         rooms, allowed = self._rooms[pool], self._snapshot.node_sets.get(ticket.id)
         if allowed is None or not rooms:
             return True
@@ -264,14 +287,17 @@ class Capacity:
         return min((room for room, count in self._room[pool].items() if count > 0 and room >= share), default=None)
 
     def _spares(self, pool: str) -> int:
-        """Return how many can be given while all promised devices stay available, wherever they are placed."""
+        """Return how many devices of a pool can be given without taking one that an admitted server still needs.
+
+        Such servers have devices of other pools on the same cards, and the scheduler has not placed them yet.
+        """
         promised = (each for each in self._costs.get(pool, {}).items() if each[0] in self._promised)
         return min((self._room[other][WHOLE] // cost for other, cost in promised), default=WHOLE * WHOLE)
 
     def _take_counted(self, pool: str, share: int) -> None:
-        """Subtract a device that the scheduler will pick, where it fits best; the count does not go below zero.
+        """Subtract a device that the scheduler will pick: of those that fit, one with the least room.
 
-        Pools that share the cards lose as many devices as it can cost them in the worst case.
+        Pools on the same cards lose as many devices as this can cost them in the worst case. No count goes below zero.
         """
         self._promised.add(pool)
         self._unplaced[pool] += 1
@@ -287,7 +313,7 @@ class Capacity:
 
 
 def _differ(pool: Pool, sets: Collection[frozenset[str]]) -> bool:
-    """Whether one of these sets of nodes differs, in this pool, from the nodes that all may use."""
+    """Whether one of these sets of nodes has other nodes of this pool than the set that is open to all servers."""
     if not pool.rooms or not sets:
         return False
     everybodys = _with_some(pool.rooms, nodes_of(pool.rooms, None))

@@ -1,7 +1,7 @@
-"""Cards and nodes on which nothing new starts because an administrator drains them.
+"""Orders of administrators to drain a card, a node or the machine: servers there go on, but nothing new starts.
 
-Servers that run there stay until they end. On a cluster only a cordon of Kubernetes keeps the scheduler from a node, so
-an order for a node stands as long as the node is cordoned.
+On a cluster only a cordon of Kubernetes keeps the scheduler from a node, so an order for a node is in force only as
+long as the node is cordoned.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hub_extensions.core.gpu.devices import Device, DeviceState
 from hub_extensions.core.text.reasons import Reason, explain
 
 MACHINE = "machine"
-"""The place that is the whole machine; any other is a card, by its UUID, or a node of a cluster, by its name."""
+"""Value of `Cordon.place` for the whole machine. Other values are the UUID of a card or the name of a node."""
 SEEN_LATE = timedelta(seconds=60)
-"""After an order the node may look as before for this time, because its change is not observed yet."""
+"""Time after an order in which its node may still be reported as not cordoned, because the change is not seen yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ def card_of(device: Device) -> str:
 
 
 def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
-    """Return the order that closes a card, its own before the machine's, or None if the card is open.
+    """Return the order to drain a card, the card's own before one for the machine; None if there is none.
 
     Args:
         cordons: place -> order.
@@ -51,7 +51,7 @@ def cordon_of(cordons: Mapping[str, Cordon], card: str) -> Cordon | None:
 
 
 def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) -> frozenset[str]:
-    """Return `Device.identity` of the devices that are not given to anybody new."""
+    """Return `Device.identity` of the devices that are on a card or machine to drain, so that nobody new gets them."""
     if not cordons:
         return frozenset()
     places = {each.place for each in cordons}
@@ -60,11 +60,11 @@ def closed_devices(cordons: Sequence[Cordon], devices: Iterable[DeviceState]) ->
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """The closed devices of a pool.
+    """The closed devices of a pool: those that nobody new gets, because their card or node is drained.
 
     Attributes:
         count: number of devices.
-        since, why: of the oldest order; `None` and "" if somebody closed them without an order here.
+        since, why: time and text of the oldest order; `None` and "" if the nodes were cordoned without an order here.
     """
 
     count: int
@@ -103,7 +103,7 @@ def _closing(orders: Iterable[Cordon | None], count: int) -> Closing:
 
 
 def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[DeviceState]) -> Reason | None:
-    """Return why this card or machine cannot be closed, or None if it can."""
+    """Return why an order to drain this card or machine is refused, or None if it is accepted."""
     if any(each.place == place for each in cordons):
         return explain("cordoned-already")
     if place != MACHINE and all(card_of(state.device) != place for state in devices):
@@ -112,11 +112,11 @@ def refuse_to_close(place: str, cordons: Iterable[Cordon], devices: Iterable[Dev
 
 
 def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bool) -> Reason | None:
-    """Return why this node of a cluster cannot be closed, or None if it can.
+    """Return why an order to drain this node of a cluster is refused, or None if it is accepted.
 
     Args:
         nodes: node with devices -> whether it is cordoned.
-        may_cordon: the site allows this service to cordon nodes.
+        may_cordon: the settings allow this service to cordon nodes.
     """
     if not may_cordon:
         return explain("cordon-on-cluster", node=node)
@@ -126,10 +126,14 @@ def refuse_to_close_node(node: str, nodes: Mapping[str, bool], *, may_cordon: bo
 
 
 def standing_on_nodes(cordons: Iterable[Cordon], nodes: Mapping[str, bool]) -> tuple[Cordon, ...]:
-    """Return the orders whose nodes are cordoned."""
+    """Return the orders that are in force, because their nodes are cordoned."""
     return tuple(each for each in cordons if nodes.get(each.place))
 
 
 def undone_elsewhere(cordons: Iterable[Cordon], nodes: Mapping[str, bool], now: datetime) -> tuple[Cordon, ...]:
-    """Return the orders that somebody undid in the cluster. An order stands while its node is not observed."""
+    """Return the orders whose nodes somebody has uncordoned in the cluster, so that the orders have to be deleted.
+
+    Args:
+        nodes: node with devices -> whether it is cordoned. An order for another node is left alone.
+    """
     return tuple(each for each in cordons if nodes.get(each.place) is False and now - each.since > SEEN_LATE)

@@ -1,11 +1,13 @@
-"""The discipline of the queue: who is served next, who may overtake, and what an admission takes of the devices.
+"""The rules of the queue: which ticket is admitted next, which may overtake, and what an admission takes of the
+devices.
 
-Plain values in, plain values out. Admission and the upper bound of a wait call these functions. The simulation of the
-forecast (``core/forecast/simulate.py``) follows the same rules with arrays; ``benchmarks/discipline.py`` compares both.
+A ticket is a server's place in line. Each pool (all devices of one kind) has one line, first come, first served. Only
+the first ticket of a line may get a device of the pool: the tickets behind it could use the same devices, so serving
+them first might delay it. A later ticket may start first only if that cannot delay an earlier one, because it is in the
+line of another pool, or on nodes that the earlier one cannot use.
 
-Each pool has one line, first come, first served. Only the head of a line may be given something of its pool: whoever is
-behind could use the same devices, so serving them first might delay the head. A later ticket may start first only if
-that cannot delay an earlier one: in another pool, or on nodes that the earlier one cannot use.
+Admission and the upper bound of a wait call these functions. The simulation of the forecast
+(``core/forecast/simulate.py``) follows the same rules with arrays; ``benchmarks/discipline.py`` compares both.
 """
 
 from __future__ import annotations
@@ -34,12 +36,17 @@ def slots(room: int, share: int) -> int:
 def fullest_fit(
     devices: Iterable[str], held: Mapping[str, int], share: int, count: int = 1, whole: int = WHOLE
 ) -> Shares | None:
-    """Return the shares of the fullest `count` devices that still fit, or None if fewer fit.
-
-    Of equally full devices the first is taken.
+    """Choose the fullest devices that still have room for a share, so that empty devices stay whole.
 
     Args:
+        devices: the devices, in the order in which equally full ones are taken.
         held: device -> thousandths that are taken. A device that is missing is free.
+        share: thousandths of a device that are needed.
+        count: number of devices that are needed, each with this share.
+        whole: thousandths of a whole device.
+
+    Returns:
+        (device, share) of each chosen device; None if fewer than `count` devices have room.
     """
     fitting = [device for device in devices if held.get(device, 0) + share <= whole]
     if len(fitting) < count:
@@ -54,7 +61,7 @@ def fullest_fit(
 
 
 def limit_left(held: Set[str], server: str, most: int) -> int:
-    """Return how many servers with a GPU a user may still start, this one included; below 1 a ticket is passed over.
+    """Return how many servers with a GPU a user may still start, this one included; below 1 a ticket has to wait.
 
     Args:
         held: the user's servers that hold a GPU. `server` itself does not count.
@@ -73,7 +80,7 @@ def starts_left(most: int, starting: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueuedOffer:
-    """One offer that a ticket accepts: in which line, and with which place there."""
+    """One offer that a ticket accepts: the line in which it waits for it, and its place there (a serial number)."""
 
     offer: OfferId
     queue: str
@@ -82,12 +89,13 @@ class QueuedOffer:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The position of a ticket at the head of a line.
+    """The position of a ticket that is at the head of a line, so that it is served next there.
 
     Attributes:
-        place: the ticket's first place in the line.
-        next_place: the place of the next ticket behind it that can be served.
-        ahead: wish -> number of tickets ahead that may use other nodes. Empty where all may use the same nodes.
+        place: the ticket's first place in the line (a serial number).
+        next_place: the place of the next ticket behind it that may be served.
+        ahead: (nodes, share) -> number of earlier tickets that wait for it, on other nodes than this ticket. Empty in a
+            pool of which all servers may use the same nodes.
     """
 
     place: int
@@ -97,13 +105,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A ticket that heads at least one line.
+    """A ticket at the head of at least one line, so that it may be admitted next.
 
     Attributes:
-        wanted_offers: in the user's order of preference.
-        heads: line -> position at its head.
-        claim: class of the claim; a lower class is served first.
-        over_ratio: how far its owner is above the guaranteed share; within a class the lowest is served first.
+        wanted_offers: the offers that the ticket accepts, in the user's order of preference.
+        heads: line -> the ticket's position at its head.
+        claim: class of the claim to a GPU; a lower class is served first.
+        over_ratio: how far the ticket's owner is above the guaranteed share; within a class the lowest is served first.
     """
 
     ticket: str
@@ -114,13 +122,13 @@ class Candidate:
 
     @property
     def order(self) -> tuple[int, float, int]:
-        """The key by which candidates are served."""
+        """Sort key: the candidate with the lowest key is served first."""
         return self.claim, self.over_ratio, min(head.place for head in self.heads.values())
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """The next admission."""
+    """The next ticket to admit, the offer it gets, and the devices that this takes."""
 
     ticket: str
     wanted: QueuedOffer
@@ -132,15 +140,15 @@ def next_grant(
     fit: Callable[[Candidate, QueuedOffer], Shares | None],
     reserves: Callable[[str], Set[str]],
 ) -> Grant | None:
-    """Return the first candidate that can be given something, with the first of its choices that it can have.
+    """Return the first candidate for which one of its offers is free, with the first such offer; None if there is none.
 
-    A choice counts only if it comes before everybody behind its ticket: a ticket that asked for a second offer of a
-    pool later has a later place for it.
+    An offer counts only if the ticket's place for it is before the place of the next ticket in that line. A ticket that
+    asked later for a second offer of the same pool has a later place for that offer.
 
     Args:
-        fit: returns what the choice would take, or None if it cannot be given now.
-        reserves: line -> lines of which nobody behind may be given anything while a candidate waits in this one,
-            because their devices are cut from the same cards.
+        fit: returns the devices and shares that the offer would take, or None if it cannot be given now.
+        reserves: returns, for a line, the other lines whose devices are cut from the same cards. While a candidate
+            waits in the line, later candidates get nothing in those others.
     """
     reserved: set[str] = set()
     for candidate in sorted(candidates, key=lambda each: each.order):

@@ -1,7 +1,7 @@
-"""Failed starts: the sentence that the user reads, and whether the place in line is kept.
+"""Failed starts: the sentence that the user reads, and whether the user's place in line is kept.
 
-If the failure was not the user's fault, the place is kept once: when the same server is started again soon, it takes
-the place.
+If the failure was not the user's fault, the place is kept once: when the same server is started again soon, its new
+ticket gets that place and not one at the end of the line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ KEPT_FOR = timedelta(minutes=15)
 SHOWN_FOR = timedelta(days=2)
 """Time for which the user is shown why the last start failed."""
 MOST = 200
-"""Maximum number of failures kept. Older ones are in the journal only."""
+"""Maximum number of failed starts kept. Older ones are in the journal only."""
 LOG_LENGTH = 2000
 TOO_SLOW, NO_ANSWER, CRASHED = "too-slow", "no-answer", "crashed"
 OWN_FAULT = frozenset({"image", CRASHED, "out-of-memory", "misconfigured"})
@@ -32,11 +32,12 @@ OWN_FAULT = frozenset({"image", CRASHED, "out-of-memory", "misconfigured"})
 
 @dataclass(frozen=True, slots=True)
 class KeptFailure:
-    """A failed start that is kept.
+    """A failed start, to show it to the user and to keep the user's place in line.
 
     Attributes:
-        places: places for the next start of this server. Empty if none are kept or the next start has taken them.
-        until: when the places are given up, in running time.
+        start: the failed start, as it is shown.
+        places: places in line for the next start of this server. Empty if none are kept, or the next start took them.
+        until: running time at which the places are given up; None if none were kept.
         past: no longer shown to the user, because a later start of this server was ready or failed.
     """
 
@@ -47,7 +48,7 @@ class KeptFailure:
 
 
 def failure(cause: str, message: str, seconds: float = 0.0) -> Reason:
-    """Return the reason of a failed start.
+    """Return the sentence that explains a failed start for which the hub reported no reasons of its own.
 
     Args:
         cause: the label of the metric.
@@ -75,7 +76,7 @@ def reasons_of(report: Ended) -> tuple[Reason, ...]:
 
 
 def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) -> Pieces:
-    """Return the text that the user reads about a failed start: the reasons, and that the GPU was given back."""
+    """Return the text for the user about a failed start: the reasons, and that the GPU was given back if it had one."""
     why = in_pieces(reasons, t)
     return why if offer == CPU else (*why, SentencePiece(" "), SentencePiece(t("Your GPU was given back.")))
 
@@ -83,11 +84,14 @@ def sentence(reasons: Iterable[Reason], offer: OfferId, t: Catalogue = ENGLISH) 
 def with_failure(
     kept: Sequence[KeptFailure], start: FailedStart, places: tuple[WantedOffer, ...], until: datetime
 ) -> tuple[KeptFailure, ...]:
-    """Add a failure and return all, the oldest first. Its places are kept only if it is the first failure in a row.
+    """Add a failed start to those that are kept, and return all, the oldest first.
+
+    Its places in line are kept only if the previous start of the server did not fail too, and if the cause is not one
+    of `OWN_FAULT`.
 
     Args:
-        places: the places of its ticket.
-        until: when they are given up, in running time.
+        places: the places in line that the start's ticket had.
+        until: running time at which the places are given up.
     """
     last = next((each for each in reversed(kept) if not each.past and _is_of(each, start.user, start.server)), None)
     before = 0 if last is None else last.start.before + 1
@@ -116,13 +120,13 @@ def taken_up(kept: Iterable[KeptFailure], user: str, server: str, offers: Iterab
 
 
 def places_of(kept: Iterable[KeptFailure], user: str, server: str, now: datetime) -> tuple[WantedOffer, ...]:
-    """Return the places that the next start of this server takes. `now` is running time."""
+    """Return the places in line that are kept for the next start of this server. `now` is running time."""
     mine = (each for each in kept if _is_of(each, user, server) and each.until is not None and now < each.until)
     return next((each.places for each in mine), ())
 
 
 def shown_to(kept: Iterable[KeptFailure], user: str, at: datetime) -> tuple[KeptFailure, ...]:
-    """Return the failures that this user is shown at a time of the wall clock."""
+    """Return the failed starts that this user is shown at a wall-clock time."""
     return tuple(each for each in kept if not each.past and each.start.user == user and at - each.start.at < SHOWN_FOR)
 
 

@@ -1,4 +1,8 @@
-"""The lines during one admission: positions, heads, and tickets that are passed over because of their users' limit."""
+"""The lines of all pools during one admission: each ticket's position, and the tickets that are served next.
+
+A pool is all devices of one kind; its line are the tickets (servers' places) that wait for them. A ticket is passed
+over while its user's other servers use up the limit of GPUs per user.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ def pools_of(offers: Iterable[GpuOffer]) -> dict[OfferId, str]:
 
 
 def lengths(offers: Iterable[GpuOffer], tickets: Iterable[Ticket]) -> Mapping[OfferId, int]:
-    """Return offer -> number of tickets in its line."""
+    """Return offer -> number of tickets in the line that serves it, whichever offer of the pool they want."""
     pool_of = pools_of(offers)
     waiting = (ticket.wanted_offers for ticket in tickets if ticket.state is TicketState.WAITING)
     in_line = Counter(pool for wanted in waiting for pool in {pool_of.get(each.offer, "") for each in wanted})
@@ -36,7 +40,7 @@ class PoolQueues:
     """The waiting tickets of each pool in the order of their places (CPU only is the pool ``cpu``)."""
 
     def __init__(self, snapshot: QueueSnapshot, capacity: Capacity | None = None) -> None:
-        """Build the lines of a snapshot. Only `heads` and `wishes` need `capacity`."""
+        """Build the lines of a snapshot. `capacity` may be missing if neither `heads` nor `wishes` is called."""
         self._capacity = capacity
         self._pool_of = pools_of(snapshot.offers)
         self._share_of = {offer.id: offer.share for offer in snapshot.offers}
@@ -60,7 +64,10 @@ class PoolQueues:
         return at + 1 if at < len(queue.tickets) else None
 
     def came_before(self, pool: str, ticket: Ticket) -> int:
-        """Return the number of waiting tickets, of all lines, whose first place is before this ticket's place here."""
+        """Return the number of waiting tickets of all lines that joined before this ticket's place in this line.
+
+        The limit of simultaneous starts serves the tickets of all lines in this order.
+        """
         firsts, place = self._known()[0], self._place(pool, ticket)
         itself = min(each.place for each in ticket.wanted_offers if each.offer in self._pool_of) < place
         return bisect_left(firsts, place) - itself
@@ -78,7 +85,10 @@ class PoolQueues:
         return {self._share_of[each.offer] for each in ticket.wanted_offers if self._pool_of.get(each.offer) == pool}
 
     def can_be_overtaken(self, pool: str, ticket: Ticket) -> bool:
-        """Whether the user's other tickets may be served first and use up the user's own limit."""
+        """Whether other tickets of the same user may be served before this one and use up the limit per user.
+
+        Then the wait of this ticket has no upper bound.
+        """
         own = self._known()[1].get(ticket.user, ())
         before = {other.server for other in own if other.id != ticket.id and not self._is_behind(other, pool, ticket)}
         held = self._held.get(ticket.user, {})
@@ -124,14 +134,16 @@ class PoolQueues:
         )
 
     def has_head(self, pool: str) -> bool:
-        """Whether the line has a waiting ticket that may be admitted, and is not passed over because of its user's
-        limit.
-        """
+        """Whether the line has a waiting ticket that is not passed over because of its user's limit."""
         at = self._first[pool] = self._next(pool, self._first.get(pool, 0))
         return at < len(self.queue(pool).tickets)
 
     def heads(self, pool: str) -> list[tuple[Ticket, Head]]:
-        """Return the first ticket in line; for a pool that is counted by node, the first of each set of nodes."""
+        """Return the tickets that may be served next in this line.
+
+        This is the first ticket. In a pool of which servers may use different nodes, it is the first ticket for each
+        set of nodes and share.
+        """
         found: list[tuple[Ticket, Head]] = []
         queue = self.queue(pool)
         ahead = Counter[NodeWish]()
@@ -149,25 +161,28 @@ class PoolQueues:
         return found
 
     def wish(self, pool: str, ticket: Ticket) -> NodeWish | None:
-        """Return the ticket's first wish in a pool that is counted by node, or None for other pools."""
+        """Return the nodes and the share that the ticket waits for in a pool that is counted by node.
+
+        None for a pool of which all servers may use the same nodes.
+        """
         if self._capacity is None or pool not in self._capacity.by_node:
             return None
         return self._capacity.wish(offer_in(self._capacity, ticket, pool), ticket)
 
     def wishes(self, pool: str) -> tuple[NodeWish, ...]:
-        """Return the wishes of all tickets in the line of a pool that is counted by node."""
+        """Return the nodes and the share of each ticket in the line of a pool that is counted by node."""
         found = (self.wish(pool, ticket) for ticket in self.queue(pool).tickets)
         return tuple(wish for wish in found if wish is not None)
 
     def _next(self, pool: str, at: int) -> int:
-        """Return the index of the first ticket from `at` on that has not left and is not passed over."""
+        """Return the index of the first ticket from `at` on that is not admitted yet and not passed over."""
         waiting = self.queue(pool).tickets
         while at < len(waiting) and (waiting[at].id in self._left or self.is_passed(pool, waiting[at])):
             at += 1
         return at
 
     def is_passed(self, pool: str, ticket: Ticket) -> bool:
-        """Whether the ticket is passed over because its user's other servers use up the user's limit."""
+        """Whether the ticket is passed over because its user's other servers use up the limit per user."""
         held = self._held.get(ticket.user)
         return pool != CPU and held is not None and limit_left(held.keys(), ticket.server, self._most) < 1
 
@@ -181,7 +196,7 @@ class PoolQueues:
         return ticket
 
     def length(self, pool: str) -> int:
-        """Return the length of a line before this admission."""
+        """Return the number of tickets in a line, with those that this admission has already admitted."""
         return len(self.queue(pool).tickets)
 
 
@@ -195,7 +210,11 @@ def held_by(snapshot: QueueSnapshot, users: Set[str]) -> dict[str, dict[str, Non
 
 
 def offer_in(capacity: Capacity, ticket: Ticket, pool: str) -> GpuOffer:
-    """Return the offer of the ticket's first place in this pool; of several with one place, the preferred one."""
+    """Return the offer for which the ticket waits in this pool's line.
+
+    If it accepts several offers of the pool, this is the one with its first place; of several with that place, the one
+    that the user prefers.
+    """
     here = (
         c for c in ticket.wanted_offers if c.offer in capacity.offers and (capacity.offers[c.offer].pool or CPU) == pool
     )

@@ -1,4 +1,6 @@
-"""The states of tickets and leases, as tables. No other module writes a state; quota, culling and sign-out send events.
+"""The states of tickets (servers' places in line) and leases (servers' rights to a device), as tables.
+
+No other module changes a state; quotas, culling and sign-out send events to this one.
 
 | ticket   | ADMITTED | STARTED  | READY | LEFT  | FAILED | ABANDONED | MAX_WAIT | REFUSED | ASKED    | ASKED_OTHERS |
 | -------- | -------- | -------- | ----- | ----- | ------ | --------- | -------- | ------- | -------- | ------------ |
@@ -61,9 +63,9 @@ class Event(Enum):
     RIGHT_LOST = "right-lost"
     """The user lost the right to one of several offers."""
     ORPHANED = "orphaned"
-    """The ticket of a starting lease is gone."""
+    """The ticket of a lease that is starting does not exist any more."""
     SUPERSEDED = "superseded"
-    """The same server is asked for again."""
+    """The same server is started again, with a new ticket."""
     ADOPTED = "adopted"
     """The server was started before this product was installed."""
     SERVER_GONE = "server-gone"
@@ -140,10 +142,11 @@ ENDS: Mapping[Event, TicketEnd] = {
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A ticket after an event, and its lease if that changed too.
+    """The result of an event: the changed ticket, and its lease if that changed too.
 
     Attributes:
-        end: how the ticket ended. None if it has not ended.
+        end: how the ticket ended; None if it has not ended.
+        lease: the changed lease; None if no lease changed.
     """
 
     ticket: Ticket
@@ -152,17 +155,17 @@ class Step:
 
     @property
     def leases(self) -> tuple[Lease, ...]:
-        """The lease, if it changed."""
+        """The changed lease, or nothing if no lease changed."""
         return (self.lease,) if self.lease else ()
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseReading:
-    """What a reading of the machine or the cluster shows about one lease. None if the reading does not show it.
+    """What the last look at the machine or the cluster shows about one lease.
 
     Attributes:
         ticket_lives: a lease that is starting still has its ticket.
-        device: the device exists; on a cluster, the pod's node answers.
+        device: the device exists; on a cluster, the pod's node answers. None if that is not known.
         server_gone: no process or pod of the server runs any more, and none is expected.
         released: it is proved that no process of the server uses the device any more.
     """
@@ -182,9 +185,10 @@ def wanted_offers_of(
     new_place: Callable[[], int],
     left: Sequence[WantedOffer] = (),
 ) -> tuple[WantedOffer, ...]:
-    """Return the places for the requested offers: known offers keep their place, all others share a new one at the end.
+    """Return the places in line for the offers that a start accepts.
 
-    A ticket that was admitted and now asks for other offers keeps no place.
+    An offer that the ticket accepted before keeps its place. All other offers share one new place at the end. A ticket
+    that was admitted, and now accepts other offers only, keeps no place.
 
     Args:
         ticket: the server's live ticket, if any.
@@ -199,12 +203,12 @@ def wanted_offers_of(
 
 
 def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
-    """Ask for a place, for the first time or again.
+    """Create a ticket for a start, or update the ticket that the server already has.
 
     Args:
-        ticket: the server's live ticket, if any.
-        lease: the ticket's lease, else one that the server left behind.
-        wanted: the requested ticket with its offers, groups and options.
+        ticket: the server's ticket that has not ended; None if there is none.
+        lease: the lease of that ticket, or one that an earlier run of the server left behind; None if there is none.
+        wanted: the ticket as the start requests it, with its offers, groups and options.
     """
     if ticket is None:
         stale = None if lease is None else replace(lease, state=LEASES[lease.state, Event.SUPERSEDED])
@@ -230,7 +234,7 @@ def ask(ticket: Ticket | None, lease: Lease | None, wanted: Ticket) -> Step:
 def admit(
     ticket: Ticket, admission: Admission, now: datetime, *, lease_id: str, uuid: str, pool: str, share: int
 ) -> Step | Reason:
-    """Admit a ticket, with a lease of the granted device. CPU only has no lease."""
+    """Admit a ticket and create its lease. A ticket for CPU only gets no lease. Returns a reason if it cannot start."""
     state = TICKETS.get((ticket.state, Event.ADMITTED))
     if state is None:
         return _impossible(ticket.state, Event.ADMITTED)
@@ -268,7 +272,11 @@ def start(lease: Lease, pid: int | None, pid_started: int | None) -> Lease | Rea
 def ready(
     ticket: Ticket, lease: Lease | None, now: datetime, end_of: Callable[[Lease], datetime | None]
 ) -> Step | Reason:
-    """The server is ready: end the ticket and set the lease to running."""
+    """End the ticket of a server that is ready, and set its lease to running. Returns a reason if that cannot be.
+
+    Args:
+        end_of: returns when a limit ends the lease at the latest, or None.
+    """
     state = TICKETS.get((ticket.state, Event.READY))
     if state is None:
         return _impossible(ticket.state, Event.READY)
@@ -283,7 +291,10 @@ def ready(
 
 
 def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
-    """End a ticket without a server: left, failed, abandoned, too long in line, refused. A starting lease ends too."""
+    """End a ticket whose server does not become ready: left, failed, abandoned, too long in line, or refused.
+
+    If it has a lease, that begins to end too. Returns a reason if the ticket has ended already.
+    """
     state = TICKETS.get((ticket.state, event))
     if state is not TicketState.ENDED:
         return _impossible(ticket.state, event)
@@ -294,12 +305,12 @@ def end(ticket: Ticket, lease: Lease | None, event: Event) -> Step | Reason:
 
 
 def places_left(ticket: Ticket) -> tuple[WantedOffer, ...]:
-    """Return the places that a ticket leaves to the next start; empty if it was not admitted."""
+    """Return the places in line that a failed start leaves to the server's next start; empty if it only waited."""
     return ticket.wanted_offers if (ticket.state, Event.FAILED) in TICKETS else ()
 
 
 def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
-    """Remove an offer from a ticket. Returns a reason if it has no other offer or no longer waits."""
+    """Remove an offer from a ticket. Returns a reason if the ticket has no other offer, or does not wait any more."""
     state = TICKETS.get((ticket.state, Event.RIGHT_LOST))
     rest = tuple(choice for choice in ticket.wanted_offers if choice.offer != offer)
     if state is None or not rest:
@@ -311,7 +322,7 @@ def lose_right(ticket: Ticket, offer: OfferId) -> Step | Reason:
 
 
 def move(lease: Lease, event: Event) -> Lease | Reason:
-    """Return a lease after an event that concerns only the lease."""
+    """Return a lease after an event that changes no ticket, or a reason if the event is impossible in its state."""
     return _moved(lease, event)
 
 
@@ -327,7 +338,10 @@ def adopt(
     pid: int | None = None,
     pid_started: int | None = None,
 ) -> Lease:
-    """Return the lease of a server that was started before this product was installed: a whole device at first."""
+    """Return the lease of a server that was started before this product was installed.
+
+    It covers a whole device, because it is not known how much the server uses.
+    """
     return Lease(
         id=lease_id,
         ticket="",
@@ -348,7 +362,7 @@ def adopt(
 
 
 def refresh(lease: Lease, seen: LeaseReading) -> Lease:
-    """Return the lease after a reading; the same object if nothing changed. Unknown values change nothing."""
+    """Return the lease after a look at the machine or the cluster; the same object if nothing changed."""
     if lease.state is LeaseState.STARTING:
         # the ticket decides: ready, failed, left or abandoned
         return lease if seen.ticket_lives else replace(lease, state=LEASES[lease.state, Event.ORPHANED])

@@ -1,4 +1,8 @@
-"""The values of the queue: tickets, leases, verdicts, and the snapshot that an admission decides on."""
+"""The values of the queue: tickets, leases, verdicts, and the snapshot on which an admission decides.
+
+A ticket is a server's place in line; a lease is the right of one server to a share of one device. A pool is all devices
+of one kind, which one line serves.
+"""
 
 from __future__ import annotations
 
@@ -56,15 +60,17 @@ class WantedOffer:
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A place in line.
+    """A server's place in line, from the request to start it until it is ready or given up.
 
     Attributes:
-        wanted_offers: in the user's order of preference.
-        attempt: number of the spawn that asked for it last; cancelling an earlier attempt does not end the ticket.
+        wanted_offers: acceptable offers with their places, in the user's order of preference.
+        joined: running time at which it joined the line.
+        attempt: number of the try to start the server that asked for the ticket last. The end of an earlier try does
+            not end the ticket.
         options: the validated user options, so that the service can start the server by itself (JSON-able).
-        demands: what its pod will demand of a node. None if that is not known.
-        admitted_offer: the offer it was admitted to. None while it waits.
-        asked: when it joined, by the wall clock, for people and records. None if that is not known.
+        demands: what its pod will require of a node. None if that is not known.
+        admitted_offer: the offer to which the ticket was admitted. None while it waits.
+        asked: wall-clock time at which it joined, for people and records. None if that is not known.
     """
 
     id: str
@@ -83,12 +89,12 @@ class Ticket:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it accepts CPU only: it needs a start, but no device."""
+        """Whether the ticket is for a server without a GPU, which needs its turn to start but no device."""
         return all(choice.offer == CPU for choice in self.wanted_offers)
 
     @property
     def first_place(self) -> int:
-        """The first place in any line."""
+        """The earliest of its places (serial numbers) in all lines."""
         return min(choice.place for choice in self.wanted_offers)
 
 
@@ -97,11 +103,13 @@ class Lease:
     """The right of one server to a share of one device, until it is released.
 
     Attributes:
-        device: `Device.identity`; on a cluster, where the scheduler picks one, the pool's id.
+        device: `Device.identity`; on a cluster, where the scheduler picks the device, the pool's id.
         uuid: the device's UUID, as in the server's environment; "" on a cluster.
-        pool: the device's pool.
-        share: thousandths of it; 0 for CPU only is never stored.
-        ends_at: when an enforced limit ends it at the latest. None if no limit is enforced.
+        pool: name of the pool that the device belongs to.
+        share: thousandths of the device. Servers with CPU only have no lease.
+        since: running time of its beginning.
+        ready_at: running time at which its server was ready. None until then.
+        ends_at: running time at which a limit ends it at the latest. None if no limit is enforced.
         pid, pid_started: the server's process and its start time (clock ticks since boot), once known.
         adopted: its server was started before this product was installed.
     """
@@ -161,10 +169,10 @@ class Answer(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """A ticket that may start now.
+    """A ticket that may start now, with the offer and the device it gets.
 
     Attributes:
-        device: `Device.identity`, on a cluster the pool. None for CPU only.
+        device: `Device.identity`; on a cluster, the pool. None for CPU only.
     """
 
     ticket: str
@@ -174,13 +182,15 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The answer of admission to one ticket.
+    """The answer of admission to one ticket: it may start, it has to wait, or it is refused.
 
     Attributes:
-        offer: the offer it is admitted to (ADMIT), or the one its position is for (WAIT).
-        device: `Device.identity` of the granted device, on a cluster the pool. None for CPU only or while it waits.
-        position: 1 is the next; 0 when admitted or refused.
+        reason: why it waits or is refused.
+        offer: the offer to which the ticket is admitted (ADMIT), or for which it has its position (WAIT).
+        device: `Device.identity` of the granted device; on a cluster, the pool. None for CPU only or while it waits.
+        position: position in the line, 1 for the next; 0 if it is admitted or refused.
         ahead: number of tickets ahead in that line.
+        forecast: the wait; None if the ticket does not wait.
     """
 
     answer: Answer
@@ -194,15 +204,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Availability:
-    """The availability of one offer.
+    """How many devices of one offer there are and are free, and how long a user who joins now would wait.
 
     Attributes:
-        free: number of servers that could be given it now, before anybody in line is served. None if not known.
-        total: number of servers that could have it if nobody had one. None if not known.
-        held: number held by this hub's leases.
-        foreign: number used by processes that this hub did not start.
-        lost: number of leases whose device is gone.
-        waiting: number of tickets in its line.
+        free: number of servers that could get the offer now, if nobody were in line. None if not known.
+        total: number of servers that could have the offer at the same time. None if not known.
+        held: number of leases with this offer.
+        foreign: number of devices used by processes that this hub did not start.
+        lost: number of leases of this pool whose device is gone.
+        waiting: number of tickets in the line.
+        wait: the wait of a user who joins the line now.
         queue: name of the external queue, as in `QueueSnapshot`.
     """
 
@@ -219,10 +230,10 @@ class Availability:
 
 @dataclass(frozen=True, slots=True)
 class PoolQueue:
-    """The waiting tickets of one pool (CPU only is the pool ``cpu``).
+    """The line of one pool: its waiting tickets. CPU only counts as the pool ``cpu``.
 
     Attributes:
-        tickets: in the order of their places.
+        tickets: the tickets in the order of their places.
         places: the first place of each ticket in this line.
         asked: offer -> number of tickets that ask for it.
     """
@@ -239,17 +250,20 @@ class QueueSnapshot:
     Attributes:
         devices: devices of one machine. None on a cluster, and while they are not known: nobody gets a GPU then.
         pools: counted devices of a cluster. None on one machine, and while they are not known.
-        bound: leases whose pod has a node; `pools` counts their devices as taken.
-        queue: name of the external queue (``Kueue``, ``KAI``) that decides instead, so that all are admitted at once.
+        bound: ids of leases whose pods are placed on a node, so that `pools` counts their devices as taken.
+        queue: name of the external queue (``Kueue``, ``KAI``) that decides who starts, so that this one admits every
+            ticket at once; "" if there is none.
         held_up: offers whose last admitted server finds no device, because something outside this hub took it or its
-            machine does not answer.
-        held_up_on: held-up offer -> nodes that are affected. An offer that is missing is held up everywhere.
-        held_back: admitted tickets that the start brake does not count, because their pod is not placed yet.
-        node_sets: ticket -> nodes that its server may use. A ticket that is missing may use the nodes that all may use.
+            node does not answer.
+        held_up_on: held-up offer -> nodes that are affected. An offer that is missing is held up on all nodes.
+        held_back: admitted tickets that do not count towards the limit of simultaneous starts, because their pods are
+            not placed yet.
+        node_sets: ticket -> nodes that its server may use. A ticket that is missing has no requirements on its node.
         node_of: lease -> node of its pod.
-        closed: `Device.identity` of devices that are not given to anybody new (``cordons.py``).
-        over_quota: offers whose pods the cluster refuses now -> reason.
-        tried: offers of `over_quota` that one start may try.
+        closed: `Device.identity` of devices that nobody new gets, because an administrator drains them
+            (``cordons.py``).
+        over_quota: offer whose pods the cluster refuses now, because a quota is used up -> reason.
+        tried: offers of `over_quota` for which one start may try whether the quota has room again.
         tickets: waiting and admitted tickets, in any order.
         leases: leases that have not ended.
         lifetime: maximum duration of a new lease. None if no limit is enforced; then there are no upper bounds.
@@ -284,5 +298,5 @@ class QueueSnapshot:
 
     @property
     def starting(self) -> int:
-        """Number of servers between admission and ready, as far as the start brake counts them."""
+        """Number of servers that are starting, as far as they count towards the limit of simultaneous starts."""
         return sum(1 for t in self.tickets if t.state is TicketState.ADMITTED and t.id not in self.held_back)

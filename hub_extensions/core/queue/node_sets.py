@@ -1,7 +1,9 @@
-"""Capacity of a pool in which each server may use some nodes only.
+"""Free devices of a pool of which each server may use some nodes only, because of the requirements of its pod.
 
-The scheduler places pods in any order on any allowed node. One more start is therefore sure of a device only if the
-tickets ahead cannot fill all of its nodes, and it does not take a device that one of them needs.
+A wish is a share of one device on one of several nodes: what one ticket (a server's place in line), or one admitted
+server that is not placed yet, needs. The scheduler of the cluster places pods in any order on any allowed node. So one
+more start is sure of a device only if the wishes ahead of it cannot fill all of its nodes. It may be admitted only if
+it also takes no device that one of them needs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from hub_extensions.core.cluster.pools import NodeRoom
 
 @dataclass(frozen=True, slots=True)
 class NodeWish:
-    """A share (thousandths) of one device, on one of these nodes."""
+    """What one server needs: a share (thousandths) of one device, on one of these nodes."""
 
     nodes: frozenset[str]
     share: int
@@ -30,8 +32,10 @@ class NodeRooms:
         self._slots: dict[int, dict[str, int]] = {}
 
     def free(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> int:
-        """Return how many servers with this wish are sure of a device, wherever the scheduler places the wishes
-        ahead.
+        """Return how many servers with this wish are sure of a device, wherever the scheduler places the wishes ahead.
+
+        Args:
+            ahead: wish -> number of servers with it that come first.
         """
         slots = self._slots_of(wish.share)
         mine = {node: slots[node] for node in wish.nodes if slots.get(node)}
@@ -42,7 +46,7 @@ class NodeRooms:
         return sum(mine.values()) - most_placed(wanted, mine)
 
     def fits(self, wish: NodeWish, ahead: Mapping[NodeWish, int]) -> bool:
-        """Whether the wish is sure of a device, and takes none that a wish ahead needs."""
+        """Whether a server with this wish is sure of a device, and takes none that a wish ahead needs."""
         if self.free(wish, ahead) < 1:
             return False
         return not any(other != wish and self._hinders(wish, other, ahead) for other in ahead)
@@ -56,12 +60,12 @@ class NodeRooms:
         return self.free(other, +rest) < 1
 
     def _open_to(self, wish: NodeWish) -> frozenset[str]:
-        """Return the nodes of the wish that have room for it."""
+        """Return those nodes of the wish that have room for its share."""
         slots = self._slots_of(wish.share)
         return frozenset(node for node in wish.nodes if slots.get(node))
 
     def _slots_of(self, share: int) -> dict[str, int]:
-        """Return node -> number of this share that fit; nodes without room are left out."""
+        """Return node -> how many servers with this share have room there; nodes without room are left out."""
         if share not in self._slots:
             counted = (
                 (node, sum(room // share * count for room, count in each.room.items()))
@@ -72,11 +76,11 @@ class NodeRooms:
 
 
 def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) -> int:
-    """Return how many can be placed at most, as a maximum flow by augmenting paths.
+    """Return how many of these servers can be placed at the same time at most (a maximum flow, by augmenting paths).
 
     Args:
-        wanted: set of nodes -> number of wishes for one of them.
-        slots: node -> number of free slots. Nodes that belong to the same sets are treated as one.
+        wanted: set of nodes -> number of servers that need a slot on one of them.
+        slots: node -> number of free slots, each for one server.
     """
     wishes = [(nodes, count) for nodes, count in wanted.items() if nodes and count > 0]
     if len(wishes) < 2:
@@ -89,7 +93,11 @@ def most_placed(wanted: Mapping[frozenset[str], int], slots: Mapping[str, int]) 
 
 
 class _Flow:
-    """Wishes that are placed in groups of nodes. A group is the set of numbers of the wishes that may use its nodes."""
+    """The servers of each wish, and the nodes on which they are placed so far.
+
+    Nodes that the same wishes may use form a group and are treated as one. Wishes are numbered, and a group's key is
+    the tuple of the numbers of these wishes.
+    """
 
     def __init__(self, counts: list[int], room: Mapping[tuple[int, ...], int]) -> None:
         self._counts = counts
@@ -97,14 +105,21 @@ class _Flow:
         self._placed: dict[tuple[int, ...], Counter[int]] = {group: Counter() for group in room}
 
     def place(self, number: int) -> int:
-        """Place as many servers with this wish as possible; other wishes are moved if necessary."""
+        """Place as many servers with the wish of this number as possible, and return how many.
+
+        Servers with other wishes are moved to other nodes if that makes room.
+        """
         placed = 0
         while placed < self._counts[number] and (moved := self._move(number, self._counts[number] - placed, set())):
             placed += moved
         return placed
 
     def _move(self, number: int, count: int, seen: set[tuple[int, ...]]) -> int:
-        """Find room for up to `count` of this wish and return for how many it was found."""
+        """Find room for up to `count` servers with this wish, and return for how many it was found.
+
+        Args:
+            seen: groups of nodes that were tried already.
+        """
         groups = [group for group in self._placed if number in group and group not in seen]
         for group in groups:
             if found := min(count, self._left[group]):
@@ -122,7 +137,12 @@ class _Flow:
 
 
 def nodes_of(rooms: Mapping[str, NodeRoom], allowed: frozenset[str] | None) -> frozenset[str]:
-    """Return the nodes of a pool that a server may use. `allowed` is None for the nodes that all may use."""
+    """Return the nodes of a pool that a server may use.
+
+    Args:
+        rooms: node -> devices of the pool.
+        allowed: nodes that meet the requirements of the server's pod; None for a server without requirements.
+    """
     if allowed is None:
         return frozenset(node for node, room in rooms.items() if not room.barred)
     return frozenset(node for node in rooms if node in allowed or node == NO_NODE)

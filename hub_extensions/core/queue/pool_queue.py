@@ -1,4 +1,7 @@
-"""The line of each pool: its waiting tickets in the order of their places, built once or kept up to date."""
+"""Build the line of each pool (all devices of one kind): its waiting tickets in the order of their places.
+
+A line is built once from all tickets, or kept up to date while tickets come and go.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from hub_extensions.core.queue.model import PoolQueue, Ticket, TicketState
 
 
 def pool_queues_of(pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket]) -> Mapping[str, PoolQueue]:
-    """Return pool -> line of these tickets."""
+    """Return pool -> line, built from those of these tickets that wait."""
     entries: dict[str, list[tuple[int, Ticket]]] = {}
     asked: dict[str, Counter[OfferId]] = {}
     for ticket in tickets:
@@ -46,7 +49,7 @@ def _places(pool_of: Mapping[OfferId, str], ticket: Ticket) -> dict[str, tuple[i
 
 @dataclass
 class _QueueBuilder:
-    """A line that changes."""
+    """The line of one pool while tickets come and go; `value` returns it as it is now."""
 
     tickets: list[Ticket] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
@@ -75,7 +78,7 @@ class _QueueBuilder:
 
 
 class PoolQueueIndex:
-    """Keeps the lines up to date: adding or removing a ticket costs one binary search per line."""
+    """The lines of all pools, kept up to date. Adding or removing a ticket costs one binary search per line."""
 
     def __init__(self, pool_of: Mapping[OfferId, str], tickets: Iterable[Ticket] = ()) -> None:
         self.pool_of = pool_of

@@ -1,7 +1,7 @@
-"""Offers that are held back because the quota of the hub's namespace is used up and the cluster refused a pod.
+"""Offers that are held back because the cluster refused a pod: the resource quota of the hub's namespace is used up.
 
-The hub cannot read how much of a quota is left. So one start tries it every minute and when a server ends. Until the
-cluster accepts a pod, nobody else is admitted to that offer.
+The hub cannot read how much of a quota is left. So one start tries again every minute, and when a server has ended.
+Until the cluster accepts a pod, nobody else is admitted to that offer.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from hub_extensions.core.queue.model import Ticket, TicketState
 from hub_extensions.core.text.reasons import Reason, explain
 
 QUOTA = "quota"
-"""The cause of such a failed start (``spawner/pods/api_rejections.py``)."""
+"""Cause of a failed start whose pod was refused because of a quota (``spawner/pods/api_rejections.py``)."""
 TRY_AGAIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaHold:
-    """The hold of one offer.
+    """Why and since when one offer is held back.
 
     Attributes:
         why: which quota is used up.
-        since: time of the first refusal in a row.
+        since: time of the first of the refusals since the cluster last accepted a pod.
         at: time of the last refusal.
-        freed: a server has ended since then.
+        freed: a server has ended since the last refusal, so that the quota may have room again.
     """
 
     why: Reason
@@ -40,7 +40,10 @@ Holds = Mapping[OfferId, QuotaHold]
 
 
 def refused(holds: Holds, offer: OfferId, cause: str, reasons: Iterable[Reason], now: datetime) -> Holds:
-    """Return the holds after a failed start of this offer. CPU only is never held back."""
+    """Return the holds after a start of this offer has failed.
+
+    The offer is held back if the cause is a quota. CPU only is never held back.
+    """
     if cause != QUOTA or offer == CPU:
         return holds
     quota_reason = next((reason for reason in reasons if reason.reason == "quota-used-up-of"), None)
@@ -64,7 +67,10 @@ def accepted(holds: Holds, offer: OfferId, admitted: datetime) -> Holds:
 
 
 def to_try(holds: Holds, tickets: Iterable[Ticket], now: datetime) -> frozenset[OfferId]:
-    """Return the held offers that one start may try now. An offer with a start under way is not among them."""
+    """Return the held offers of which one ticket may be admitted now, to try whether the quota has room again.
+
+    An offer with a start under way is not among them.
+    """
     due = {offer for offer, hold in holds.items() if hold.freed or now - hold.at >= TRY_AGAIN}
     if not due:
         return frozenset()

@@ -1,9 +1,10 @@
 """Decide on one machine whether a server is gone and whether its device is free, which ends its lease.
 
-Each server's processes carry the mark of its lease. The absence of a mark is evidence only if the marks of all accounts
-under which this hub starts servers can be read. Otherwise a lease ends when the hub reports the server as stopped, or
-its process is known to be dead, and the driver lists no process on the device. If the driver's list is not available,
-the spawner's own poll has to report the stop.
+A lease is the right of one server to a share of a device. Its mark is an environment variable with its id that all
+processes of the server inherit. If no process carries the mark, that proves the end of the server only if the
+environment of every process that may belong to a server can be read. Otherwise a lease ends when the hub reports the
+server as stopped, or its process is known to be dead, and the driver lists no process on the device. If the driver's
+list is not available, the spawner's own ``poll()`` has to report the stop.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ FIRST_PERSON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """The processes of the machine that this process can see.
+    """Which processes of the machine the GPU service can see.
 
     Attributes:
-        account: its own uid.
-        unread: accounts of live processes whose marks it may not read.
+        account: the service's own uid.
+        unread: uids of live processes whose environment, and so the mark of a lease, the service may not read.
         hidden: processes of other accounts are not visible at all (``hidepid``).
-        whole: it sees all processes of the machine, not only those of a container.
+        whole: the service sees all processes of the machine, not only those of a container.
     """
 
     account: int
@@ -34,18 +35,18 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class LeaseSigns:
-    """Evidence about one lease.
+    """Evidence of whether the server of one lease is still there.
 
     Attributes:
-        process: whether its server's process lives. None if that is not known, or the lease names no process.
-        marked: a process carries its mark.
-        marks_are_evidence: the absence of a mark is evidence.
+        process: whether the server's process lives. None if that is not known, or the lease does not name a process.
+        marked: a process carries the mark of the lease.
+        marks_are_evidence: if no process carries the mark, no process of the server is left.
         ending: the lease is ending already.
         unseen: no process of a running lease has been seen for a minute.
         stopped: the hub reports this run of the server as stopped.
-        polled: the hub's report follows a poll of the spawner.
-        on_device: whether the driver lists a process on its device that belongs to no other lease. None if the list is
-            not available.
+        polled: the spawner's ``poll()``, made after the stop, reports the server as ended.
+        on_device: whether the driver lists a process on the lease's device that belongs to no other lease. None if the
+            list is not available.
         readable: the device could be read, or is known to be gone.
         adopted: the server ran before this product was installed, so none of its processes carries a mark.
         has_process: the lease names a process.
@@ -65,11 +66,10 @@ class LeaseSigns:
 
 
 def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bool) -> bool:
-    """Whether a server's end may be concluded from missing lease marks, the environment variables that mark its
-    processes.
+    """Whether it proves the end of a server that no process carries the mark of its lease.
 
     Args:
-        accounts: accounts under which the server runs. Empty if they are not known.
+        accounts: uids under which the server may run. Empty if they are not known.
         seen_here: a process of the server was seen before, so it does not run in another container.
     """
     if not (seen_here or sight.whole):
@@ -85,7 +85,7 @@ def marks_are_evidence(sight: Sight, accounts: Collection[int], *, seen_here: bo
 
 
 def is_gone(signs: LeaseSigns) -> bool:
-    """Whether nothing of the server of a running lease is left, whatever the hub reports."""
+    """Whether no process is left of the server of a running lease, whatever the hub reports."""
     if signs.process:
         return False
     if signs.has_process:
@@ -94,7 +94,7 @@ def is_gone(signs: LeaseSigns) -> bool:
 
 
 def is_released(signs: LeaseSigns) -> bool:
-    """Whether it is proved that the device of an ending lease is free."""
+    """Whether it is proved that the device of an ending lease is free, so that the lease ends."""
     if signs.process or signs.marked or not signs.readable or signs.on_device:
         return False
     if signs.marks_are_evidence:
@@ -108,7 +108,7 @@ def is_unproved(signs: LeaseSigns, *, listed: bool | None) -> bool:
     """Whether a lease cannot end by itself because evidence is missing, so that an administrator may release it.
 
     Args:
-        listed: whether the hub lists this run of the server. None if it is not known.
+        listed: whether the hub still lists this run of the server. None if that is not known.
     """
     if signs.process or signs.marked or signs.on_device or signs.marks_are_evidence or is_released(signs):
         return False

@@ -1,6 +1,7 @@
-"""The wait as a value, and its upper bound ("at most") that follows from enforced limits.
+"""The wait as a value, and its upper bound, which users see as "at most ...".
 
-The quantiles are learned from finished uses in ``core/forecast``.
+The bound follows from limits that are enforced: the maximum lifetime of a server and the maximum duration of a start.
+The quantiles, from which "likely 25-50 min" is made, are learned from past uses of the GPUs in ``core/forecast``.
 """
 
 from __future__ import annotations
@@ -15,23 +16,25 @@ from hub_extensions.core.queue.discipline import slots
 from hub_extensions.core.text.reasons import Reason, explain
 
 START_ALLOWANCE = timedelta(minutes=3)
-"""A start that takes longer is ended, unless the administrator's timeouts are longer. The lifetime begins at ready."""
+"""Maximum duration of a start, unless the administrator's timeouts are longer. The lifetime begins when it is over."""
 
 RELEASE_ALLOWANCE = timedelta(minutes=1)
-"""Saving notebooks, stopping the server and ending left-overs (SIGTERM, 10 s, SIGKILL) take less."""
+"""Maximum time from the end of a lifetime until the device is free: for saving notebooks, stopping the server and
+ending left-over processes (SIGTERM, 10 s, SIGKILL)."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitForecast:
-    """The wait from now until a device is given.
+    """The wait from now until a server gets its device.
 
     Attributes:
-        now: it starts without a wait; the quantiles are zero then.
-        p10, p50, p90: the wait is shorter than this with that probability. None if it is not known.
-        at_most: the upper bound that enforced limits prove. None if there is no such limit.
+        now: the server starts without a wait; the quantiles are zero then.
+        p10, p50, p90: quantiles: the wait is shorter than this with a probability of 10, 50 and 90 %. None if not
+        known.
+        at_most: the longest wait that enforced limits allow. None if there is no such limit.
         reason: why the wait is this long, or why it is not known. None if there is nothing to explain.
         soon: the probability to start within 15 min, 1 h and 4 h; empty if it is not known.
-        as_of: when the quantiles were computed, by the wall clock. None if there are none.
+        as_of: wall-clock time at which the quantiles were computed. None if there are none.
         note: ``few-data`` if too few uses have ended to know the quantiles; ``rough`` if there were few busy times
             yet, or recent quantiles missed often.
     """
@@ -49,16 +52,19 @@ class WaitForecast:
 
 @dataclass(frozen=True, slots=True)
 class StartBrake:
-    """The start brake: at most `most` servers start at once, CPU only included, and a start takes at most `takes`."""
+    """The start brake, the limit of simultaneous starts: at most `most` servers, each for at most `takes`.
+
+    Servers without a GPU count too.
+    """
 
     most: int
     takes: timedelta
 
     def wait(self, before: int) -> timedelta:
-        """Return how long the brake may hold back a ticket whose GPU is free.
+        """Return for how long the start brake may hold back a ticket whose GPU is free, at most.
 
-        All starts may just have been taken by later tickets that could start at once. From then on tickets start in
-        the order of their places, and `most` starts end every `takes`.
+        In the worst case, later tickets for which a GPU was free have just taken all of the starts. From then on
+        tickets start in the order of their places, and at least `most` starts end in each `takes`.
 
         Args:
             before: number of waiting tickets, of all lines, with an earlier place.
@@ -87,27 +93,28 @@ def unknown(reason: Reason) -> WaitForecast:
 
 
 QueueForecast = Callable[[int, int], WaitForecast]
-"""Returns the wait for a place in one line, from 0, and the number of earlier tickets in all lines.
+"""The waits of one line. A function, because most places of a long line are never read.
 
-A function, because most places of a long line are never read.
+Its arguments are the place in this line, from 0, and the number of tickets of all lines with an earlier place.
 """
 
 
 def silent(reason: Reason) -> QueueForecast:
-    """Return a line without bounds, for this reason."""
+    """Return the waits of a line of which no wait has a bound, for this reason."""
     nothing = unknown(reason)
     return lambda place, before: nothing
 
 
 def after_other_starts(brake: StartBrake, before: int) -> WaitForecast:
-    """Return the wait of a ticket that only the start brake holds back."""
+    """Return the wait of a ticket whose GPU is free, so that it only waits until fewer servers are starting."""
     return _at_most(brake.wait(before), explain("others-start"))
 
 
 def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
-    """Combine the waits in several lines, any of which may serve first: the lowest bound and the best interval.
+    """Combine the waits of a ticket in several lines, any of which may serve it first.
 
-    If none is known, the reason of the first is kept.
+    The result has the lowest bound, and the quantiles of the wait with the lowest P90. If no wait has a bound, it has
+    the reason of the first.
     """
     bound = min(forecasts, key=lambda each: timedelta.max if each.at_most is None else each.at_most)
     likely = min(forecasts, key=lambda each: timedelta.max if each.p90 is None else each.p90)
@@ -115,11 +122,11 @@ def best_of(forecasts: Sequence[WaitForecast]) -> WaitForecast:
 
 
 def within_max_wait(forecast: WaitForecast, left: timedelta, max_wait: timedelta) -> WaitForecast:
-    """Remove an upper bound that lies beyond the end of the place in line.
+    """Remove an upper bound that is longer than the user may stay in line, because the place ends first.
 
     Args:
-        left: remaining time of the place.
-        max_wait: duration of a place.
+        left: time until the place in line ends.
+        max_wait: how long a user may stay in line.
     """
     if forecast.at_most is None or forecast.at_most <= left:
         return forecast
@@ -138,7 +145,7 @@ def forecast_queue(
     now: datetime,
     by_others_too: bool = False,
 ) -> QueueForecast:
-    """Return the upper bound of each place in one pool's line.
+    """Return the longest wait of each place in the line of one pool (all devices of one kind).
 
     The worst case is computed: all servers use their full lifetime and every start is as late as possible. Each device
     is released at its last enforced end, the next in line takes it for `lifetime`, and so on.
@@ -149,7 +156,8 @@ def forecast_queue(
         shares: the shares of a device that tickets in line may be given.
         places: number of places whose bound will be read.
         lifetime: maximum time for which a new holder keeps a device. None if there is no limit.
-        by_others_too: others than this hub's servers may take devices of the pool before the line does.
+        by_others_too: pods of others may take devices of the pool before the line does, so the reason says that the
+            bound does not include them.
     """
     if lifetime is None:
         return silent(explain("no-limit"))
@@ -171,7 +179,10 @@ def _at_most(bound: timedelta, reason: Reason) -> WaitForecast:
 
 
 Latest = Callable[[int], "datetime | None"]
-"""Returns the latest time at which a place is given a device, or None (also for all behind) if no limit enforces it."""
+"""A function from a place in line to the latest time at which it gets a device.
+
+It returns None if no limit ensures that the place, or any place behind it, ever gets one.
+"""
 
 
 def _latest_starts(
@@ -197,10 +208,13 @@ def _never(place: int) -> None:
 def _latest_starts_of_mixed_shares(
     devices: Collection[str], held: Sequence[Holding], turn: timedelta, now: datetime
 ) -> Latest:
-    """Return a bound for shares of different sizes, which may be packed worse if uses end sooner (Graham 1966).
+    """Return a bound for shares of different sizes.
 
-    In each turn after the last of the current ends at least as many servers start as there are cards: otherwise a card
-    would be empty, and the first in line would fit on it. Cards that are held without an end do not count.
+    With different sizes, servers that end sooner can make others start later, because the shares are packed worse
+    (Graham 1966); so the end of each device does not give a bound. But all current servers have ended at the latest of
+    their ends. In each turn (the longest time from one start to the next on a device) after that, at least as many
+    servers start as there are devices: otherwise a device would be empty, and the first in line would get it. Devices
+    that are held without an enforced end do not count.
     """
     endless = {holding.device for holding in held if holding.ends_at is None}
     cards = len(set(devices) - endless)
@@ -214,10 +228,14 @@ def _latest_starts_of_mixed_shares(
 def _latest_starts_of_equal_shares(
     devices: Sequence[str], held: Sequence[Holding], share: int, places: int, turn: timedelta, now: datetime
 ) -> Latest:
-    """Return the bound for equal shares, where an earlier end makes nobody later.
+    """Return the bound for equal shares, where no server starts later because another one ends sooner.
 
-    Each in line takes the slot that is free next, for one turn. Once all slots become free within one turn, they are
-    taken in the same order again and again.
+    A slot is the room for one share on a device. Each ticket in line takes the slot that is free next, for one turn
+    (the longest time from one start to the next). As soon as all slots become free within one turn, their order
+    repeats.
+
+    Args:
+        places: number of places whose bound will be read.
     """
     free_at = _free_at(devices, held, slots(WHOLE, share), now)
     if not free_at:
@@ -239,9 +257,13 @@ def _latest_starts_of_equal_shares(
 
 
 def _free_at(devices: Sequence[str], held: Sequence[Holding], on_one: int, now: datetime) -> list[datetime]:
-    """Return when each slot becomes free. Slots without an enforced end are left out.
+    """Return when each slot (room for one share on a device) becomes free at the latest.
 
-    If a device holds more shares than fit, the first ends do not free a slot.
+    Slots without an enforced end are left out. If more shares are held on a device than fit, the first ends free no
+    slot.
+
+    Args:
+        on_one: number of slots of one device.
     """
     ends: dict[str, list[datetime | None]] = {device: [] for device in devices}
     for holding in held:
