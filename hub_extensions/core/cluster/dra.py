@@ -3,7 +3,8 @@
 An offer is a ResourceClaimTemplate in the hub's namespace that requests one device. Its devices are found from
 selectors of the form ``device.attributes['gpu.nvidia.com'].profile == '1g.10gb'``. A template with any other CEL
 expression is left out, because only the scheduler can evaluate it. Several templates may select the same devices, or
-devices on the same cards; then each offer knows how many devices of the others one of its devices uses up at most.
+devices that are created on the same cards. So for each two offers it is computed how many devices of one become
+unavailable, at most, when a device of the other is allocated (`DraPool.costs`).
 """
 
 from __future__ import annotations
@@ -41,11 +42,16 @@ _DRIVER = re.compile(r"\s*device\.driver\s*==\s*(?:'|\")gpu\.nvidia\.com(?:'|\")
 
 @dataclass(frozen=True, slots=True)
 class DraPool:
-    """The devices that a claim template can get.
+    """The devices that one claim template selects.
 
     Attributes:
-        free: None if not known, because the hub is not allowed to read the claims.
-        foreign: number of devices that are not available because of other users' claims.
+        base: id of the offer without ``@`` and the card.
+        template: name of the ResourceClaimTemplate.
+        product: name of the cards; "" if there are several kinds.
+        total: number of devices that can be allocated at the same time.
+        free: number of devices that are available now. None if the hub is not allowed to read the claims.
+        foreign: number of devices that are not available because of claims of pods that are not servers of this hub.
+        memory_bytes, sm_count: size of the smallest device; None if not known.
         costs: other template -> the most of its devices that one device of this template can use up, because they are
             the same devices or share a card.
     """
@@ -162,11 +168,14 @@ Kind: TypeAlias = tuple[str, str, str]
 
 
 class _CounterCard:
-    """Devices that consume the same counters. A device that consumes no counters is a card by itself.
+    """A card with counters (memory slices, cores), of which the devices that are created on it consume some.
+
+    A device that consumes no counters counts as a card by itself.
 
     Attributes:
-        devices: kind -> counters of each device that can be allocated.
-        names: device -> counters that it consumes, of all devices.
+        counters: the card's counters and their amounts.
+        devices: kind of device -> for each device of the kind that can be allocated, the counters it consumes.
+        names: name of a device -> the counters it consumes; also of devices that cannot be allocated any more.
     """
 
     __slots__ = ("counters", "devices", "driver", "memory", "names", "node", "pool", "sms")
@@ -200,7 +209,10 @@ class _CounterCard:
 
 @lru_cache(maxsize=65536)
 def _with_own(name: str, draws: CounterDraws) -> CounterDraws:
-    """Add a device's own counter. The result is the same object for devices of the same name on all nodes."""
+    """Return the counters that a device consumes, with one for the device itself, which can be allocated only once.
+
+    The result is the same object for devices of the same name on all nodes, so that counts can be cached by identity.
+    """
     return ((*own_counter(name), 1), *draws)
 
 
@@ -220,7 +232,7 @@ class _Same(Generic[T]):
 
 
 class _Cards:
-    """All cards, with a cache of the results about them."""
+    """All cards of the cluster, with a cache of the devices that templates select on them."""
 
     def __init__(self, every: Iterable[_CounterCard]) -> None:
         self._every = tuple(every)
@@ -235,7 +247,7 @@ class _Cards:
         return self._selected[key]
 
     def cost(self, one: _Selected, other: _Selected) -> int:
-        """Return how many devices of the other selection one device of this selection can use up at most."""
+        """Return how many devices of `other` become unavailable, at most, when a device of `one` is allocated."""
         key = id(one), id(other)
         if key not in self._costs:
             both = ((mine[0], other.on[card][0]) for card, mine in one.on.items() if card in other.on)
@@ -246,7 +258,10 @@ class _Cards:
 
 @lru_cache(maxsize=2)
 def _cards(slices: _Same[tuple[SliceDevice, ...]], counters: _Same[tuple[CounterFacts, ...]]) -> _Cards:
-    """Group NVIDIA's devices by card: by counter set, or by pool if a device consumes several sets."""
+    """Return the cards of NVIDIA's devices. Devices with the same counter set are on one card.
+
+    If a device consumes counters of several sets, all devices of its DRA pool count as one card.
+    """
     values = {(each.driver, each.pool): each.counters for each in counters.value}
     mine = [device for device in slices.value if device.driver == DRIVER]
     tangled = {(device.driver, device.pool) for device in mine if len({draw[0] for draw in device.draws}) > 1}
@@ -273,7 +288,8 @@ class _Selected:
     """The devices that a template selects by their attributes.
 
     Attributes:
-        on: card -> selected devices, and how many of them are available if nothing is allocated.
+        on: card -> the selected devices, and how many of them are available if nothing is allocated on the card.
+        products, memory, multiprocessors: all names of cards, and sizes in bytes and SMs, among the selected devices.
     """
 
     def __init__(self, base: str, wanted: Mapping[str, str], cards: Iterable[_CounterCard]) -> None:
@@ -303,10 +319,10 @@ class _Selected:
 
 
 class _Count:
-    """Counts the available devices of cards. Equal cards are counted once.
+    """Counts the devices that are available now, by the claims of all pods. Equal cards are counted once.
 
     Attributes:
-        known: the hub is allowed to read the claims.
+        known: the hub is allowed to read the claims; if not, nothing counts as allocated.
     """
 
     def __init__(self, view: ClusterView, ours: Collection[tuple[str, str]]) -> None:
@@ -322,10 +338,10 @@ class _Count:
         self._counted: dict[tuple[int, int, frozenset[str]], int] = {}
 
     def of(self, card: _CounterCard, devices: tuple[CounterDraws, ...], there: int) -> tuple[int, int]:
-        """Return how many devices are available now, and how many would be if only others had claims.
+        """Return how many devices are available now, and how many would be without the claims of this hub's servers.
 
         Args:
-            there: how many are available if nothing is allocated.
+            there: how many are available if nothing is allocated on the card.
         """
         found = self._of_card.get(card)
         if found is None:

@@ -32,7 +32,11 @@ def workload_name(events: Iterable[Json]) -> str:
 
 
 def pending_messages(events: Iterable[Json]) -> dict[str, str]:
-    """Return Workload -> message of its latest ``Pending`` event, from events in the API server's order."""
+    """Return name of the Workload -> message of its latest ``Pending`` event.
+
+    Args:
+        events: events in the order in which the API server lists them.
+    """
     latest: dict[str, tuple[str, str]] = {}
     for event in events:
         series = event.get("series") or {}

@@ -178,7 +178,7 @@ class TemplateFacts:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """A requirement on a label of a node, or if `of_field` is True on its name (`key` is ``metadata.name`` then)."""
+    """A requirement on a label of a node, or on its name if `of_field` is True (`key` is then ``metadata.name``)."""
 
     key: str
     operator: str
@@ -196,7 +196,7 @@ class VolumeFacts:
 
     Attributes:
         terms: required node affinity; None for none.
-        zones: label -> zones or regions in the volume's own label.
+        zones: label of zones or regions -> the values that the volume's own label has, one of which the node needs.
     """
 
     terms: tuple[Term, ...] | None = None
@@ -225,7 +225,7 @@ class Volumes:
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The cluster at one moment.
+    """What the hub may read of the cluster, at one moment.
 
     Attributes:
         nodes, pods: None if the hub is not allowed to read them (403).

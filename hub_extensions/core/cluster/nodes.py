@@ -1,4 +1,7 @@
-"""Count the devices of one node: their kinds, by resources and labels, and how many are free.
+"""Count the GPUs of one node: of which kind they are, by its resources and labels, and how many are free.
+
+A device is whatever one pod gets: a whole card, a MIG device, or a part of a shared card. The devices of one kind on
+all nodes form a pool, for which users wait in one line.
 
 Free devices are the allocatable ones less the requests of all pods bound to the node. The labels are those of NVIDIA
 k8s-device-plugin v0.20 with GPU Feature Discovery, KAI-Scheduler v0.17, HAMi v2.10, and GKE, EKS, AKS and Karpenter as
@@ -92,7 +95,11 @@ _FOUR_SLICES = re.compile(r"\bA30\b|RTX-PRO-6000", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class NodeCount:
-    """A node's part of a pool, for administrators. `because` is the reason why it does not count, None if it does."""
+    """How many devices of one pool a node has, for administrators.
+
+    Attributes:
+        because: why these devices are not given to servers; None if they are.
+    """
 
     node: str
     total: int
@@ -101,7 +108,7 @@ class NodeCount:
 
     @property
     def why(self) -> str:
-        """The reason in English; "" if the node counts."""
+        """The reason `because` in English; "" if the devices are given to servers."""
         return self.because.message if self.because else ""
 
     @property
@@ -112,7 +119,11 @@ class NodeCount:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Something in the cluster that is not counted, and why, for administrators. `because` is the reason, if any."""
+    """A node or resource whose devices are not offered, and why, for administrators.
+
+    Attributes:
+        because: `why` as a reason with a code; None if it has no code.
+    """
 
     what: str
     why: str
@@ -121,17 +132,19 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """A kind of device on a node. Nodes with equal keys form one pool.
+    """A kind of device on a node. Devices with equal keys on all nodes form one pool.
 
     Attributes:
         base: an offer's id without ``@`` and the card.
         product: the node's product label without its suffixes.
-        marks: (label, value) pairs that can distinguish its nodes from others with the same resource.
+        marks: (label, value) pairs of the node, which can distinguish it from nodes that have other cards under the
+            same resource name.
         replicas: number of pods that share a device; 1 if it is not shared.
-        other_product: the product by other labels than NVIDIA's, by which its pool may be known from before.
+        other_product: the product by other labels than NVIDIA's. The pool has its key from these labels if it was first
+            seen before the node got NVIDIA's.
         virtual: the node has only a part of a card from a hypervisor.
         doubted: the labels do not show whether the cards are shared.
-        wanted_id: the administrator's id for the resource, or "".
+        wanted_id: the offer's id that the administrator has chosen for the resource, or "".
         key: key of the pool, computed once because every count uses it.
     """
 
@@ -153,7 +166,7 @@ class DeviceKind:
         return self.mark(NODE_PRODUCT)
 
     def mark(self, label: str) -> str:
-        """Return the value of a label among the marks, or ""."""
+        """Return the value of a label in `marks`, or ""."""
         return dict(self.marks).get(label, "")
 
     def __post_init__(self) -> None:
@@ -166,13 +179,13 @@ class NodeShare:
     """The devices of one kind on one node.
 
     Attributes:
-        count: the node's part of the pool.
-        room: free share in thousandths -> number of devices with that share.
-        foreign: devices that pods of others hold.
+        count: the numbers for administrators.
+        room: free share of a device in thousandths -> number of devices with that much free; 1000 is a free device.
+        foreign: number of devices that pods hold which are not servers of this hub.
         unknown: the number of devices is not known, because MIG is being reconfigured; this does not mean zero.
-        barred: only servers whose profile has further selectors or tolerations can use the node. Free devices are
-            counted, and `count` has the reason.
-        closed: the node is barred permanently.
+        barred: servers without tolerations or selectors of their own cannot use the node. Its free devices are counted
+            in `room`, and `count` has the reason.
+        closed: the node is barred permanently, and not only by a taint that the cluster itself sets for some time.
         memory_bytes, sm_count: size of one device, or of a pod's part of a shared device; None if not known.
         host: the node's host name label, or "".
     """
@@ -191,17 +204,18 @@ class NodeShare:
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """The devices of a node, and everything on it that is not counted."""
+    """All devices of a node, by kind, and its resources that are not offered."""
 
     parts: tuple[NodeShare, ...]
     left_out: tuple[LeftOut, ...]
 
 
 class NodeReadings:
-    """A cache of readings: a node is counted again only if its facts or pods are other objects than before.
+    """The counted devices of all nodes, as a cache: a node is counted again only if it, or one of its pods, has
+    changed.
 
-    A node that has lost its product label is unknown, because its cards would be counted as whole cards of another
-    kind. A node that never had the label is counted normally.
+    If a node has lost its product label, the number of its devices counts as not known; otherwise its cards would
+    become whole cards of another kind. A node that never had the label is counted normally.
     """
 
     def __init__(self) -> None:
@@ -212,7 +226,7 @@ class NodeReadings:
     def read(
         self, node: NodeFacts, pods: Sequence[PodFacts], ours: frozenset[str], config: ClusterConfig
     ) -> NodeReading:
-        """Return the cached reading of a node, or call `read_node`."""
+        """Return the devices of a node from the cache if nothing has changed, otherwise from `read_node`."""
         if config != self._config:
             self._config = config
             self._kept.clear()
@@ -267,7 +281,7 @@ def read_node(node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str], 
 
 
 def _unlabelled(node: NodeFacts, before: Mapping[str, str], config: ClusterConfig) -> NodeReading:
-    """Return the reading of a node that has lost its labels: devices of its earlier kinds, with unknown counts."""
+    """Return the devices of a node that has lost its product label: its earlier kinds, their number unknown."""
     why, there = explain("node-unlabelled", label=NODE_PRODUCT), replace(node, labels={**before, **node.labels})
     kinds, closed = _kinds_of(there, config.resources), _is_closed_for_good(there, config)
     parts = (_uncounted_share(kind, there, why, True) for kind in kinds if isinstance(kind, DeviceKind))
@@ -282,13 +296,19 @@ def _barred(part: NodeShare, why: Reason, closed: bool) -> NodeShare:
 
 
 def reason_not_for_all(node: NodeFacts, config: ClusterConfig) -> tuple[Reason | None, bool]:
-    """Return why not every server can use a node now, None if it can, and whether its devices are unknown."""
+    """Return why some servers cannot use a node now, and whether the number of its devices is unknown.
+
+    The reason is None if all servers can use the node.
+    """
     why, unknown = reason_for_none(node)
     return why or _reason_closed(node, config), unknown
 
 
 def reason_for_none(node: NodeFacts) -> tuple[Reason | None, bool]:
-    """Return why no server at all can use a node now, None if some can, and whether its devices are unknown."""
+    """Return why no server at all can use a node now, and whether the number of its devices is unknown.
+
+    The reason is None if at least some servers can use the node.
+    """
     state = node.labels.get(MIG_STATE, "")
     if state == "failed":
         return explain(
@@ -428,7 +448,11 @@ def _slices(cut: Iterable[tuple[MigProfile, int]]) -> int:
 
 
 def _outdated_resources(node: NodeFacts) -> frozenset[str]:
-    """Return MIG resources of an earlier layout: the counts are too high together, and only the others have labels."""
+    """Return the MIG resources that a node still counts from an earlier layout of its cards.
+
+    They are recognised if the MIG devices of all resources do not fit on the node's cards together: then resources
+    without a label of their own, which GPU Feature Discovery writes for existing ones, are outdated.
+    """
     cards, cut = _cards(node), _mig_devices(node)
     if cards is None or _is_single(node) or _slices(cut.values()) <= cards * _slices_per_card(node):
         return frozenset()
@@ -456,7 +480,7 @@ def _possible_whole_cards(node: NodeFacts) -> int | None:
 
 
 def _plausible_count(node: NodeFacts, resource: str) -> int:
-    """Return the plausible count of a resource. A kubelet keeps the count of a resource that its plugin has dropped."""
+    """Return a resource's count without devices that cannot exist, because the kubelet keeps counts of old layouts."""
     count = node.allocatable[resource]
     if resource in _outdated_resources(node):
         return 0
@@ -468,7 +492,7 @@ def _plausible_count(node: NodeFacts, resource: str) -> int:
 
 
 def _outdated_counts(node: NodeFacts) -> Iterable[LeftOut]:
-    """Yield counts that are advertised but cannot be right."""
+    """Yield the counts of resources that cannot be right, for administrators."""
     pieces = [
         (profile, count)
         for name, (profile, count) in _mig_devices(node).items()
@@ -530,7 +554,7 @@ def _is_plugin_away(node: NodeFacts, resource: str, resources: Mapping[str, str]
 
 
 def _is_not_renamed(node: NodeFacts, plain: str) -> bool:
-    """Whether a resource is not shared, or shared without being renamed."""
+    """Whether the device plugin gives the resource under its plain name, without the suffix ``.shared``."""
     shared = node.labels.get(f"{plain}.sharing-strategy", "none") != "none"
     return not shared or node.labels.get(f"{plain}.product", "").endswith("-SHARED")
 
@@ -722,7 +746,10 @@ def _counted(
 def _counted_resource(
     kind: DeviceKind, node: NodeFacts, pods: Sequence[PodFacts], ours: Collection[str]
 ) -> tuple[int, Mapping[int, int], int]:
-    """Return total, free share -> devices, and devices of others: allocatable less the requests of the bound pods."""
+    """Return total, free share -> number of devices, and number of devices of other pods.
+
+    Free are the allocatable devices less the requests of the pods that are bound to the node.
+    """
     total = _plausible_count(node, kind.resource)
     used = foreign = 0
     for pod in pods:

@@ -1,4 +1,4 @@
-"""Derive the offers of a cluster, and the requests of each offer to a pod, from the counted pools."""
+"""Derive the offers of a cluster from the counted devices, and what each offer adds to the pod of a server."""
 
 from __future__ import annotations
 
@@ -43,9 +43,10 @@ from hub_extensions.core.offers.pod_request import (
 )
 
 VOID = {"CUDA_VISIBLE_DEVICES": "void", "NVIDIA_VISIBLE_DEVICES": "void"}
-"""Otherwise a container whose image sets ``all`` sees every GPU of its node (NVIDIA container toolkit)."""
+"""Environment of a pod without a GPU. Without it, a container whose image sets ``all`` sees every GPU of its node
+(NVIDIA container toolkit)."""
 GROW = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
-"""Otherwise TensorFlow allocates the whole memory of a shared card at once."""
+"""Environment of a pod on a shared card. Without it, TensorFlow allocates the card's whole memory at once."""
 
 _HARD, _SOFT, _NONE = Separation.HARDWARE, Separation.SOFT, Separation.NONE
 _UNKNOWN = Separation.UNKNOWN
@@ -70,7 +71,13 @@ _NEIGHBOUR = "a neighbour can slow you down or crash you."
 
 @dataclass(frozen=True)
 class ClusterOffers:
-    """The offers, the request of each offer to a pod, and notes for administrators about settings without effect."""
+    """The offers of a cluster.
+
+    Attributes:
+        offers: the offers in the form's order.
+        asks: offer -> what it adds to the pod of a server.
+        notes: sentences for administrators about settings without effect.
+    """
 
     offers: tuple[GpuOffer, ...]
     asks: Mapping[OfferId, PodAsk]
@@ -84,7 +91,7 @@ def derive_cluster_offers(
     *,
     sm_of_product: Callable[[str], int | None] | None = None,
 ) -> ClusterOffers:
-    """Return the offers of these pools, in the form's order, with CPU only among them.
+    """Return the offers of these pools (the devices of one kind each), in the form's order, and CPU only.
 
     An offer whose request a cluster would refuse is left out, with a note.
 
@@ -150,13 +157,16 @@ def _of_pool(
 
 
 def _sizes(pool: Pool, offers: OfferConfig) -> Iterable[int]:
-    """Return the sizes in GiB that are offered of a pool's cards, from the settings of this kind and of all cards."""
+    """Return the parts by memory, in GiB, that the settings offer of a pool's cards: for this kind, and for all."""
     own = offers.memory_gib.get(pool.id, ())
     return dict.fromkeys((*own, *offers.memory_gib.get("gpu", ())))
 
 
 def _share_of_memory(pool: Pool, gib: int) -> int | None:
-    """Return a size as a share of the pool's smallest card; None if it is not smaller than the card, or not known."""
+    """Return an amount of memory as a share of the pool's smallest card, in thousandths.
+
+    None if the card is not larger than that, or its memory is not known.
+    """
     if pool.memory_bytes is None:
         return None
     share = kai_share(gib * 1024, pool.memory_bytes)
@@ -174,7 +184,7 @@ def _sizes_not_offered(pool: Pool, offers: OfferConfig, cluster: ClusterConfig) 
 
 
 def _sharing_mechanism(pool: Pool, cluster: ClusterConfig) -> Mechanism | None:
-    """Return the mechanism that shares these devices, or None. HAMi shares only the cards that it lists."""
+    """Return the mechanism by which parts of these devices are given, or None if they are given as a whole only."""
     if pool.mechanism is Mechanism.HAMI and cluster.fraction_scheduler == "hami":
         return Mechanism.HAMI
     kai = cluster.fraction_scheduler == "kai" and pool.base == "gpu" and pool.mechanism is Mechanism.WHOLE

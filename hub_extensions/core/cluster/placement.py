@@ -24,12 +24,12 @@ ZONES = {
 }
 """Zone labels of old volumes without an affinity. Labels from before Kubernetes 1.17 are mapped to today's names."""
 LEAST, MOST = -(2**63), 2**63 - 1
-"""Range of the 64-bit numbers that ``Gt`` and ``Lt`` compare."""
+"""Range of the 64-bit integers that the operators ``Gt`` and ``Lt`` of a requirement compare."""
 
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """A toleration of a pod. "" means that a field is not set."""
+    """A toleration of a pod. A field that is "" is not set."""
 
     key: str = ""
     operator: str = ""
@@ -125,7 +125,7 @@ def _in_zones(volume: VolumeFacts, node: NodeFacts) -> bool:
 
 
 class NodeSets:
-    """The nodes that pods can use. Results are cached until the node changes."""
+    """Finds the nodes that a pod can use, and remembers the result until a node or a volume changes."""
 
     def __init__(self) -> None:
         self._nodes: Mapping[str, NodeFacts] = {}
@@ -134,7 +134,7 @@ class NodeSets:
         self._found: dict[PodDemands, frozenset[str]] = {}
 
     def know(self, nodes: Mapping[str, NodeFacts], volumes: Volumes) -> bool:
-        """Set the current nodes and volumes. Returns False if nothing has changed."""
+        """Set the current nodes and volumes. Returns whether something has changed since the last call."""
         same = nodes.keys() == self._nodes.keys() and volumes == self._volumes
         if same and all(node is self._nodes[name] for name, node in nodes.items()):
             return False

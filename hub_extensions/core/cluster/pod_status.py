@@ -20,11 +20,11 @@ from hub_extensions.core.text.wording import foreign
 Json = Mapping[str, Any]
 
 OUTSIDE_AFTER = timedelta(seconds=30)
-"""If an admitted pod is not scheduled for longer, something outside this hub has taken its device."""
+"""Time for which an admitted pod may be unscheduled. After it, something outside this hub has taken its device."""
 IMAGE_AFTER = timedelta(seconds=60)
-"""If an image cannot be pulled for longer, the start fails."""
+"""Time for which pulling an image may fail. After it, the start has failed."""
 MOST_RESTARTS = 2
-"""If a server ends again after this many restarts, its start fails."""
+"""Restarts of a server's container that are allowed. If it ends once more, the start has failed."""
 ENDED_BY_ITSELF = "ended"
 LOST_REASONS = frozenset(
     {"out-of-memory", "evicted", "preempted", "reclaimed", "node-lost", "gone", "crashed", "rejected"}
@@ -34,14 +34,14 @@ LOST_REASONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PodState:
-    """The state of a pod.
+    """The state of a server's pod, and why it is in that state.
 
     Attributes:
         reason: ``creating``, ``waiting-for-queue``, ``unscheduled``, ``outside``, ``machine-silent``, ``scheduled``,
             ``pulling``, ``starting``, ``running``; ``rejected``, ``image``, ``misconfigured``, ``crashed``,
             ``out-of-memory``, ``evicted``, ``preempted``, ``reclaimed``, ``node-lost``, ``gone``, ``ended``. The
             metrics use these values too.
-        reasons: for the user; can be empty.
+        reasons: explanation for the user; can be empty.
         log_message: the cluster's own text, or "".
         final: the pod will not become a running server any more.
         exit_code: exit code of the server's container; None if it has not ended or is not known.
@@ -60,7 +60,7 @@ class PodState:
 
     @property
     def message(self) -> str:
-        """The reasons in English."""
+        """The explanation for the user in English."""
         return as_text(self.reasons)
 
 
@@ -79,10 +79,10 @@ def pod_state(
         pod: JSON from the API server; None if the pod does not exist any more.
         events: events of this pod (same uid), in any order.
         now: aware time of a clock that roughly agrees with the API server's.
-        queue: who manages the line: ``Kueue``, ``KAI``, or "" for the GPU service.
+        queue: the system that decides who starts when: ``Kueue``, ``KAI``, or "" for the GPU service.
         wanted: title of the chosen offer, such as ``MIG 1g.5gb``; "" for CPU only.
-        outside_after: if the pod waits for a GPU for longer, in our line and without a node that does not answer,
-            something outside this hub has taken the device.
+        outside_after: time for which an admitted pod may wait for its GPU. After it, something outside this hub has
+            taken the device, unless another system decides who starts, or a node does not answer.
     """
     if pod is None:
         return _gone(events, queue)
@@ -355,7 +355,10 @@ def _why_no_image(text: str) -> str:
 
 
 def _for_long(view: _PodView, enough: timedelta, *reasons: str) -> bool:
-    """Whether the first of these events, or without events the scheduling of the pod, was long ago."""
+    """Whether the first event with one of these reasons is at least `enough` ago.
+
+    Without such an event, the time at which the pod was scheduled counts.
+    """
     firsts = [
         when(event.get("firstTimestamp")) or event_time(event)
         for event in view.events

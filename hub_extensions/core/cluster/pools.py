@@ -1,7 +1,7 @@
-"""Combine the nodes of a cluster to pools of equal devices with permanent ids, and count the free devices.
+"""Combine the devices of all nodes to pools of equal devices, with permanent ids, and count how many are free.
 
-Devices are counted but not identified, because the scheduler selects them. Nodes that have not changed are not counted
-again.
+A pool is all devices of one kind, for which users wait in one line. Devices are counted but not identified, because the
+scheduler selects them. Nodes that have not changed are not counted again.
 """
 
 from __future__ import annotations
@@ -52,8 +52,9 @@ class NodeRoom:
     """The devices of a pool on one node.
 
     Attributes:
-        total, room, foreign: as in `Pool`.
-        barred: only starts that can use the node count its devices.
+        total, room, foreign: as in `Pool`, on this node.
+        barred: only servers with tolerations or selectors of their own can use the node, so its devices count only for
+            them.
         unknown: the number of devices is not known.
         silent: the node does not answer.
     """
@@ -68,7 +69,7 @@ class NodeRoom:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """A pool of equal devices, with one line.
+    """All devices of one kind, for which users wait in one line.
 
     Attributes:
         id: id of the pool, such as ``mig-1g.5gb`` or ``gpu@a100-sxm4-40gb``.
@@ -76,8 +77,8 @@ class Pool:
         product: the product label of its nodes, without suffixes.
         total: devices that can be given to servers now.
         room: free share in thousandths -> number of devices with that share.
-        foreign: devices that pods of others hold.
-        unknown: some nodes cannot be counted. Then 0 free devices means not known.
+        foreign: number of devices that pods hold which are not servers of this hub.
+        unknown: some nodes cannot be counted. If no device is counted as free then, it is not known whether one is.
         memory_bytes, sm_count: size of the smallest device; None if not known.
         sm_total: SMs of the whole card; None if not known.
         replicas: highest number of pods that share a device; 1 if it is not shared.
@@ -85,7 +86,7 @@ class Pool:
         doubted: on some nodes the labels do not show whether the cards are shared.
         node_labels: node affinity with which a pod gets a device of this pool and no other.
         claim_template: ResourceClaimTemplate for DRA; "" otherwise.
-        nodes: counts for administrators.
+        nodes: the numbers for administrators, node by node.
         costs: id of another pool -> the most of its devices that one device of this pool uses up, because they are the
             same devices or share a card.
         rooms: node name -> its devices; empty if not known.
@@ -129,11 +130,13 @@ class PoolSurvey:
 
     Attributes:
         pools: pools by id.
-        bound: leases whose pod is bound to a node, so that its device is already counted as used.
-        names: key of a pool -> id, for the next survey, because an id never moves to other devices.
-        left_out: everything that is not counted, for administrators.
-        configured: the hub is not allowed to read nodes, or pods of other namespaces, so the totals are the
-            administrator's.
+        bound: leases (rights of servers to a device) whose pods are bound to a node, so that their devices are already
+            counted as used.
+        names: key of each pool that ever existed -> its id. The next survey needs it, because an id is never given to
+            other devices.
+        left_out: nodes and resources whose devices are not offered, for administrators.
+        configured: the totals come from the administrator's settings, because the hub is not allowed to read nodes, or
+            pods of other namespaces.
         known: False if free devices cannot be counted.
     """
 
@@ -159,9 +162,9 @@ def survey_pools(
 
     Args:
         names: `PoolSurvey.names` of the last survey; empty at first.
-        leases: ids of our leases. Pods with another lease, or without a lease, belong to others.
-        ours: uids of further pods that are ours: servers that were started before this package was installed.
-        kept: cache of readings; None counts every node.
+        leases: ids of this hub's leases. A pod whose label has another lease, or none, is not a server of this hub.
+        ours: uids of further pods that are servers of this hub: those started before this package was installed.
+        kept: the devices of each node as counted before; None counts every node again.
     """
     check_config(offers)
     config = replace(config, resources=offers.resources)
@@ -228,9 +231,9 @@ def read_in_steps(
 
 
 def _why_not(view: ClusterView, config: ClusterConfig) -> Callable[[str], Reason | None]:
-    """Return a function from a node's name to the reason why it accepts no new pods of ours, None if it does.
+    """Return a function from a node's name to the reason why it accepts no new servers, or to None if it accepts some.
 
-    An unknown node counts as accepting.
+    A node that is not known counts as accepting servers.
     """
     nodes = view.nodes or {}
     reasons: dict[str, Reason | None] = {}
@@ -254,11 +257,11 @@ def caution_of(view: ClusterView) -> str:
 
 
 class _Holders:
-    """Pods that are bound to a node and have not ended, by node.
+    """The pods that are bound to a node and have not ended, by node. They hold the devices that they request.
 
     Attributes:
         pods: all of these pods.
-        our_names: (namespace, name) of our pods.
+        our_names: (namespace, name) of those pods that are servers of this hub.
         bound: see `PoolSurvey`.
     """
 
@@ -286,7 +289,7 @@ class _Holders:
         return self._on.get(node, ())
 
     def ours_on(self, node: str) -> frozenset[str]:
-        """Return the uids of our pods on a node."""
+        """Return the uids of the pods on a node that are servers of this hub."""
         found = self._ours.get(node)
         return frozenset(found) if found else _NOBODY
 
@@ -311,7 +314,7 @@ def _is_counted_as_used(pod: PodFacts, allocated: Collection[tuple[str, str]]) -
 def _name(
     parts: Mapping[str, Sequence[NodeShare]], claimed: Iterable[DraPool], names: Mapping[str, str]
 ) -> tuple[dict[str, OfferId], dict[str, str]]:
-    """Return key -> id of all existing pools, and the same of all pools that ever existed.
+    """Return key -> id of all existing pools, and key -> id of all pools that ever existed.
 
     A pool keeps its id, also if its cards get a product label later, when GPU Feature Discovery is installed. A new
     pool gets the plain id if it is the only one of its kind, otherwise one with its product. A pool of a claim template
@@ -463,9 +466,13 @@ def _room_of_claims(count: NodeCount) -> NodeRoom:
 
 
 def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
-    """Count a pool by the administrator's capacity less our own pods, because pods of others cannot be read.
+    """Count a pool by the administrator's capacity less this hub's own pods, because other pods cannot be read.
 
-    Without a capacity, the free devices are not known. The total is never more than the nodes have.
+    If the settings give no capacity for it, the number of free devices is not known. The total is never more than the
+    nodes have.
+
+    Args:
+        capacity: id of a pool -> number of its devices for this hub, from the settings.
     """
     if pool.id not in capacity:
         return replace(pool, room={}, foreign=0, unknown=True, rooms={})
@@ -475,7 +482,7 @@ def _by_capacity(pool: Pool, capacity: Mapping[str, int]) -> Pool:
 
 
 def _configured(view: ClusterView, config: ClusterConfig, names: Mapping[str, str], holders: _Holders) -> PoolSurvey:
-    """Count pools by the administrator's capacity less the visible pods, because the nodes cannot be read."""
+    """Count all pools by the administrator's capacity less the visible pods, because the nodes may not be read."""
     why = "this hub may not read the nodes: the totals are what c.GpuCluster.capacity says"
     left_out = [LeftOut("all nodes", why)]
     pools: dict[OfferId, Pool] = {}

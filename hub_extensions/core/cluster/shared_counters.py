@@ -1,9 +1,10 @@
 """Count DRA's partitionable devices, which are created on a card when they are claimed: how many are available at once.
 
-Such a card has counters (memory slices, cores, engines), and each device consumes some of them. Kubernetes does not
-define which fitting device it allocates, so the number counted here is available whichever it allocates. The count is
-exact for devices that consume the same amounts and differ only in their slices, such as all devices of one MIG profile
-on a card. For others it is a lower bound.
+Such a card has counters (memory slices, cores, engines), and each device consumes some of them. A device blocks another
+one if both consume the same counter and not enough of it is left. Kubernetes does not define which of several fitting
+devices it allocates, so this counts how many can be allocated in the worst case. The count is exact for devices that
+consume the same amounts and differ only in their slices, such as all devices of one MIG profile on a card. For others
+it is a lower bound.
 """
 
 from __future__ import annotations
@@ -17,22 +18,24 @@ CounterDraws: TypeAlias = tuple[tuple[str, str, int], ...]
 """(counter set, counter, amount) of each counter that a device consumes. Amounts are above 0."""
 
 Counter: TypeAlias = tuple[str, str]
-"""Counter set and counter."""
+"""Name of the counter set, and name of the counter in it."""
 
 
 def own_counter(device: str) -> Counter:
-    """Return a counter for the device itself, which can be allocated only once."""
+    """Return a counter of which only this device consumes 1, because each device can be allocated only once."""
     return "", device
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The structure of the devices that an offer selects on one card.
+    """Which of the devices that an offer selects on one card can block each other.
 
     Attributes:
-        common: counters of which every device consumes the same amount.
-        groups: group of each device. Devices of different groups share only common counters.
-        widths: for each group, the highest number of its devices, including itself, that one device can block.
+        common: counter of which every device consumes the same amount, such as engines -> that amount.
+        groups: for each device, the number of its group. Devices of different groups have only common counters in
+            common, so they do not block each other as long as enough of these is left.
+        widths: for each group, how many of its devices become unavailable, at most, when one of them is allocated; the
+            device itself counts.
         users: counter that is not common -> numbers of the devices that consume it.
     """
 
@@ -44,7 +47,7 @@ class Shape:
 
 @lru_cache(maxsize=4096)
 def shape_of(devices: tuple[CounterDraws, ...]) -> Shape:
-    """Return the structure of a set of devices."""
+    """Return which of these devices can block each other."""
     amounts: dict[Counter, set[int]] = {}
     users: dict[Counter, list[int]] = {}
     for number, draws in enumerate(devices):
@@ -85,10 +88,12 @@ def _groups(beside: Sequence[Iterable[int]]) -> tuple[int, ...]:
 
 
 def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, int]) -> int:
-    """Return how many of these devices of a card can be allocated in sequence, whichever is allocated first.
+    """Return how many of these devices of a card can be allocated one after another, in the worst order.
 
-    If devices are allocated until none fits any more, each group has given at least one for every `width` devices that
-    fit now, unless a common counter was exhausted before. That happens after the same number in any order.
+    The number is the smaller of two limits. (1) In a group of devices that block each other, one allocation makes at
+    most `width` of its devices unavailable. So of n devices that fit now, at least n / `width`, rounded up, can be
+    allocated; this is added over all groups. (2) Each device consumes the same amount of a common counter, so what is
+    left of the counter suffices for a fixed number of devices.
 
     Args:
         devices: all devices that the offer selects on the card.
@@ -106,7 +111,10 @@ def available_count(devices: tuple[CounterDraws, ...], left: Mapping[Counter, in
 
 @lru_cache(maxsize=4096)
 def most_blocked(given: tuple[CounterDraws, ...], wanted: tuple[CounterDraws, ...]) -> int:
-    """Return by how much `available_count` of `wanted` decreases at most if one of `given` is allocated."""
+    """Return how many of the devices `wanted` become unavailable, at most, when one of `given` is allocated.
+
+    Unavailable means that `available_count` of `wanted` decreases.
+    """
     shape = shape_of(wanted)
     return max((_lost(draws, shape) for draws in given), default=0)
 

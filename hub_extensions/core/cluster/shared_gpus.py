@@ -23,9 +23,10 @@ KAI_RESERVATIONS = "kai-resource-reservation"
 
 
 def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int, int]:
-    """Return free thousandths -> number of shared cards of a node.
+    """Return free thousandths -> number of the cards of a node that KAI-Scheduler shares between pods.
 
-    A part that cannot be parsed counts as the rest of its card. The reservation pod has the same group, but uses none.
+    If the part that a pod has cannot be parsed, its card counts as full. The reservation pod of a card does not use any
+    part of it.
 
     Args:
         memory_bytes: memory of a whole card, for parts in MiB; None if not known.
@@ -40,7 +41,10 @@ def kai_room(pods: Sequence[PodFacts], memory_bytes: int | None) -> Mapping[int,
 
 
 def kai_share(memory_mib: int, card_bytes: int) -> int:
-    """Return the share of a card for an amount of memory, rounded up. KAI rounds a card down to hundreds of MiB."""
+    """Return an amount of memory as a share of a card, in thousandths, rounded up.
+
+    KAI-Scheduler rounds the card's memory down to hundreds of MiB, so this does too.
+    """
     counted = card_bytes // MIB // 100 * 100
     return ceil(Decimal(memory_mib) * WHOLE / counted) if counted else WHOLE
 

@@ -1,7 +1,7 @@
 """Find out from the scheduler's message why a pod is unschedulable, and whether a GPU is missing or something else.
 
-The counts in the message help: if fewer nodes lack the device than were checked for resources, some node has the device
-and lacks something else.
+The message has the number of nodes for each reason. If the nodes that lack the device are fewer than those that were
+checked for resources, some node has the device and lacks something else.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Unschedulable:
     If neither flag is set, the reason is not known, or nodes are temporarily unavailable.
 
     Attributes:
-        reasons: for the user.
-        lacks_device: no GPU is free.
+        reasons: explanation for the user.
+        lacks_device: no GPU of the offer is free.
         lacks_other: something else is missing that the cluster may never have.
     """
 
@@ -56,7 +56,7 @@ class Unschedulable:
 
     @property
     def message(self) -> str:
-        """The reasons in English."""
+        """The explanation for the user in English."""
         return as_text(self.reasons)
 
 
