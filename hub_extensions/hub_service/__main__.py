@@ -2,8 +2,8 @@
 
 The hub starts it with ``--config FILE``. ``--ask-hub --state-dir DIR`` is for a service that something else starts
 (its own Deployment): the environment has the hub's address, and the hub sends the settings. Large modules are
-imported by the child only, after its parent is noted, because a hub that stops during the imports must not wait for
-them (T14, T16).
+imported by the child only, after its parent's process id is noted, because a hub that stops during the imports must
+not wait for them (T14 and T16 in ``docs/upstream.md``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace, supervisor: int) -> int:
-    """Run the service in the child process, which ends with its supervisor."""
+    """Run the service in the child process, which stops when the supervising parent process (`supervisor`) ends."""
     from hub_extensions.adapters.allocator import limit_arenas
 
     limit_arenas()

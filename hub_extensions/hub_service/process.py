@@ -1,9 +1,10 @@
 """The life of the service's process: parent, signals, locks and port.
 
 A service that outlives its hub keeps the port with an old token, and its successor fails with "Address already in
-use" (T14). A service started from a script inherits SIGINT as ignored and delays the hub's stop (T16). Therefore it
-ends when its parent does, installs its own signal handlers, and waits for a predecessor's locks and port. A service
-that the hub does not start is ended by signals, or by the state of hub and database.
+use" (T14 in ``docs/upstream.md``). A service started from a script inherits SIGINT as ignored and delays the hub's
+stop (T16). Therefore the service ends when its parent does, installs its own signal handlers, and waits until a
+predecessor has released its locks and the port. A service that the hub does not start ends by a signal, when it loses
+the lock in the database, or when the hub has other settings or refuses its token.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Lifetime:
         parent: the parent's process id at the very start; `None` to watch none.
 
     Attributes:
-        status: the exit status that the stop asks for.
+        why: the reason of the stop, for the log; "" until then.
+        status: the exit status with which the process has to end.
     """
 
     def __init__(self, parent: int | None) -> None:
@@ -139,7 +141,7 @@ class StoreLock:
 
 
 async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
-    """Wait for the lock; returns `None` if a stop came first."""
+    """Wait until no other process holds the lock file at `path`, and take it; returns `None` if a stop came first."""
     lock = StoreLock(path)
 
     def waiting() -> str:
@@ -149,7 +151,7 @@ async def wait_for_lock(path: Path, lifetime: Lifetime) -> StoreLock | None:
 
 
 async def wait_for_database(lock: DatabaseLock, lifetime: Lifetime) -> bool:
-    """Wait for the lock in the database; returns False if a stop came first.
+    """Wait until no other GPU service holds the lock in the database, and take it; returns False if a stop came first.
 
     Raises:
         StoreUnavailable: the database does not answer.
@@ -202,7 +204,10 @@ async def wait_for_port(folder: Path, host: str, port: int, lifetime: Lifetime) 
 
 
 async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> list[socket.socket]:
-    """Wait until the hub has the configured port, after another one stood in; returns an empty list at a stop."""
+    """Wait until the hub has bound the configured port, which another program held, and return the sockets of it.
+
+    The service listens on another port meanwhile. Returns an empty list if a stop came first.
+    """
     found: list[socket.socket] = []
 
     async def try_once() -> bool:
@@ -222,7 +227,7 @@ async def join_port(folder: Path, host: str, port: int, lifetime: Lifetime) -> l
 
 
 def _holder(host: str, port: int) -> str:
-    """Return who listens there, for the log; nothing is sent to that listener."""
+    """Describe who listens at the port, for the log. It is read from the system; nothing is sent to the listener."""
     others = sorted((accounts_at(host, port) or frozenset()) - {os.geteuid()})
     return f"another account (uid {others[0]})" if others else "another process"
 

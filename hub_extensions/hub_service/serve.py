@@ -133,10 +133,12 @@ async def _answering(
     sockets: list[socket.socket],
     read_only: str = "",
 ) -> AsyncIterator[bool]:
-    """Open everything; yields False if a stop came while it waited for a lock or the port.
+    """Open locks, port, store, hub client, engine and HTTP server, and close them in reverse order at the end.
+
+    Yields True once requests are answered, False if a stop came while it waited for a lock or the port.
 
     Args:
-        not_ready: answers requests until the service does.
+        not_ready: answers requests with "not ready" until the service can.
         sockets: the listening sockets of an earlier attempt; this attempt adds its own.
         read_only: why the store is opened read-only; "" otherwise.
     """
@@ -218,7 +220,7 @@ async def _rejoin_port(settings: Settings, engine: Engine, server: BoundedServer
 
 
 def _hidden(secrets: Iterable[str]) -> Iterator[str]:
-    """Return what must not appear in a log: each secret, and the password of a secret that is an address."""
+    """Yield the strings that log lines must not contain: each secret, and the password in a secret that is a URL."""
     for value in secrets:
         yield value
         try:
@@ -254,8 +256,9 @@ class CannotServe(Exception):
 
 
 def make_parts(settings: Settings, engine: Engine, hub: HubApi) -> Parts:
-    """Create the objects for the routes. The hub gives a service that it starts its prefix; otherwise the settings
-    have it.
+    """Create the objects that the HTTP routes share.
+
+    The URL prefix comes from the environment if the hub starts the service, otherwise from the settings.
     """
     prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX") or settings.prefix
     oauth = make_oauth(
@@ -280,15 +283,18 @@ def open_gpus(settings: Settings) -> Gpus:
 
 
 def _hub_tls(environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return the TLS context for ``c.JupyterHub.internal_ssl``, with which the hub requires a certificate of its own
-    authority.
+    """Return the TLS context for requests to a hub with ``c.JupyterHub.internal_ssl``, which requires a certificate of
+    its own authority. `None` without ``internal_ssl``.
     """
     files = [environ.get(f"JUPYTERHUB_SSL_{name}", "") for name in ("KEYFILE", "CERTFILE", "CLIENT_CA")]
     return make_ssl_context(files[0], files[1], cafile=files[2]) if all(files) else None
 
 
 def _hubs_account(settings: Settings) -> int | None:
-    """Return the uid that has to hold the hub's port; `None` if the hub is in a pod or on another machine."""
+    """Return the uid under which the hub has to listen, so that no other account's program gets the service's token.
+
+    `None` if that cannot be checked, because the hub is in a pod or on another machine.
+    """
     here = settings.started_by_hub and settings.cluster is None and sys.platform == "linux"
     return os.geteuid() if here else None
 

@@ -1,6 +1,7 @@
 """The engine: what the HTTP routes of the service can ask for, and the loops that run behind them.
 
-`Engine` creates the parts and connects them. It adds the views for people and nothing else.
+`Engine` creates the parts and connects them. It decides nothing itself; it only puts together what users,
+administrators and metrics see.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Engine:
     """A running service: created by `open`, active between `start` and `stop`.
 
     Args:
+        apart: watches the hub's settings, if the hub does not start this service; otherwise `None`.
         calculator: computes the likely waits; if `None`, a worker process that starts with the first computation.
     """
 
@@ -130,7 +132,9 @@ class Engine:
         apart: ServiceApart | None = None,
         calculator: ForecastCalculator | ForecastWorker | None = None,
     ) -> Engine:
-        """Read the store and the machine once. GPUs that cannot be read are reported later and raise nothing here."""
+        """Create the engine after reading the store and the GPUs once. GPUs that cannot be read raise nothing here;
+        `health` reports them.
+        """
         allowance = timedelta(seconds=settings.start_seconds)
         on_cluster = settings.cluster is not None
         state = await State.open(
@@ -266,14 +270,15 @@ class Engine:
     # -------------------------------------------------------------- the hub
 
     async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
-        """Join the line with one request. See `Tickets.ask_all`."""
+        """Join the line with one request, and return the status of its ticket (place in line). See `Tickets.ask_all`."""
         (state,) = await self.ask_all((ask,))
         return state
 
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
-        """Join the line. Tickets that no spawner of the hub waits for are started by the service.
+        """Join the line, and return the status of each ticket (place in line). See `Tickets.ask_all`.
 
-        See `Tickets.ask_all`.
+        A request whose spawner ended with its hub (`Ask.kept`) has nobody who waits for the answer: the service asks
+        the hub to start that server again.
         """
         self.reconciler.note_hub_contact()
         for ask in asks:
@@ -312,7 +317,10 @@ class Engine:
         self.culler.decide_soon()
 
     async def changes(self) -> AsyncIterator[messages.TicketStatus]:
-        """Yield all live tickets, then every change. When the hub stops listening, it may have been restarted."""
+        """Yield the status of each live ticket (place in line), then each change of one, for the hub's spawners.
+
+        When the hub disconnects, it may have been restarted: starts that it has forgotten are then requested again.
+        """
         self.reconciler.note_hub_contact()
         try:
             async with aclosing(self.queue.changes()) as changes:
@@ -378,7 +386,7 @@ class Engine:
         return reading is not None and bool(reading.problems or reading.devices)
 
     def tickets(self, user: str) -> tuple[messages.TicketInfo, ...]:
-        """Return the live tickets of one user in the order of their places."""
+        """Return the live tickets (places in line) of one user, the earliest place first."""
         return self._tickets_info(self._tickets_of(user))
 
     def _tickets_of(self, user: str) -> list[Ticket]:
@@ -390,7 +398,10 @@ class Engine:
         return tuple(self._listed(*pair) for pair in pairs)
 
     async def all_tickets(self) -> tuple[messages.TicketInfo, ...]:
-        """Return the live tickets of all users, for administrators, in batches between which other tasks run."""
+        """Return the live tickets (places in line) of all users, for administrators, the earliest place first.
+
+        They are computed in batches between which other tasks run.
+        """
         found = [(each.first_place, self._listed(each, status)) async for each, status in self.queue.all_states()]
         return tuple(info for _, info in sorted(found, key=itemgetter(0)))
 
@@ -399,12 +410,12 @@ class Engine:
         return presenters.listed(ticket, status, url, self.state.clock)
 
     def owner_of(self, ticket: str) -> tuple[str, str] | None:
-        """Return user and server of a live ticket, or `None` if the ticket is unknown."""
+        """Return user and server of a live ticket (place in line), or `None` if the ticket has ended or never was."""
         found = self.state.tickets.get(ticket)
         return None if found is None else (found.user, found.server)
 
     def queue_figures(self) -> messages.QueueFigures:
-        """Return how long the line is, without names."""
+        """Return how many tickets are in line and how long the first one waits, for the metrics: no names of users."""
         states: dict[str, int] = {}
         since: dict[str, datetime] = {}
         for ticket in self.state.tickets.values():
@@ -422,15 +433,19 @@ class Engine:
     # -------------------------------------------------------------- servers
 
     def server_state(self, user: str, server: str) -> messages.ServerState | None:
-        """Return what a server may know about itself, or `None` if the service does not know the server."""
+        """Return what the panel in a user's server shows: its GPU, limits, warnings and when it stops.
+
+        `None` if the service does not know the server.
+        """
         lease = self.state.lease_of(user, server)
         trespassed = bool(lease and self.watcher.trespassers.get(lease.device))
         return self.servers.server_state(user, server, trespassed)
 
     async def state_for_server(self, user: str, server: str) -> messages.ServerState | None:
-        """What a server's own extension is told, which begins to drain once it is told to: no way back from then on.
+        """Return what `server_state` does, for the server's own extension; `None` if the server is not known here.
 
-        `None` if the server is not known here.
+        An answer that asks the extension to save its notebooks for a stop of a cause in `INTERRUPTED` makes it
+        interrupt the kernels. The stop is then recorded as irrevocable before the answer is sent.
         """
         state = self.server_state(user, server)
         cause = "" if state is None or not state.save or state.countdown is None else state.countdown.cause
@@ -451,12 +466,12 @@ class Engine:
         return tuple(state for state in states if state is not None)
 
     def overview(self, user: str) -> messages.UserOverview:
-        """Return the user's tickets and servers, for the hub's home page and for the page of a start."""
+        """Return the user's tickets (places in line) and servers, for the hub's home page and the page of a start."""
         tickets = self.queue.states_of(self._tickets_of(user))
         return overview.overview(self.state, user, tickets, self.servers_of(user))
 
     async def report(self, user: str, server: str, report: messages.Report) -> messages.ServerState:
-        """Take the report of a server and return its state.
+        """Store what a server's extension reports about its activity, and return the state of the server.
 
         Raises:
             Refused: 404, the server is not known.
@@ -465,10 +480,10 @@ class Engine:
         return await self._state_of(user, server)
 
     async def keep(self, user: str, server: str) -> messages.ServerState:
-        """Keep a server for a while.
+        """Protect a server from the next stop for a while, because its user pressed *keep*; return its state.
 
         Raises:
-            Refused: there is nothing to keep it from, or the budget is used up.
+            Refused: 404, no such server runs. 409, it is not going to be stopped, or the user's budget is used up.
         """
         await self.servers.keep(user, server)
         return await self._state_of(user, server)
@@ -498,7 +513,7 @@ class Engine:
         )
 
     async def days(self, span: Span) -> Days:
-        """Return the figures of the last day, week or month, of now or of at most a minute ago."""
+        """Return how the GPUs were used in the last day, week or month, for administrators: at most a minute old."""
         now = self.state.clock.utc_now()
         if not is_current(self._days.get(span), now):
             past = await self.store.uses_since(now - span.length)
@@ -533,7 +548,10 @@ class Engine:
         return await self.store.journal(most, which)
 
     async def usage(self, user: str | None, before: str | None) -> messages.UsagePage:
-        """Return a page of usage records of one user, or of all users if `user` is `None`.
+        """Return a page of usage records of one user, or of all users if `user` is `None`, the newest first.
+
+        Args:
+            before: `UsagePage.next` of the previous page; `None` for the first page.
 
         Raises:
             ValueError: `before` is not the end of a page.
@@ -541,7 +559,7 @@ class Engine:
         return await self.store.usage(user, before)
 
     def cluster(self) -> messages.ClusterInfo | None:
-        """Return the cluster, for administrators, or `None` on one machine."""
+        """Return pools, nodes and forgotten pods of the cluster, for administrators; `None` on one machine."""
         return self.cluster_leases.info() if self.cluster_leases is not None else None
 
     async def give_up(self, lease: str, admin: str, why: str = "") -> None:
@@ -549,11 +567,17 @@ class Engine:
         await self.watcher.give_up(lease, admin, why)
 
     def forecasts(self) -> messages.ForecastReport:
-        """Return how good the wait forecasts of each pool were, and how old the last forecast is."""
+        """Return how good the wait forecasts were for each pool (devices of one kind, with one line), and how old the
+        last forecast is.
+        """
         return self.state.forecasts.report(self.state.clock)
 
     async def progress(self, user: str, server: str, report: messages.Progress) -> bool:
-        """Take the report of a server about when it will be done with its GPU, and return whether it counts."""
+        """Record when a server expects to be done with its GPU, for the wait forecasts.
+
+        Returns:
+            Whether the report is used; not if the server has no GPU, or if the report does not fit earlier ones.
+        """
         async with self.queue.transaction() as transaction:
             facts = self.state.facts.get((user, server))
             if facts is None or facts.lease is None:
@@ -570,7 +594,7 @@ class Engine:
         return self.store.read_only
 
     def health(self) -> messages.Health:
-        """Return the health of the service. Only `ready` is shown to strangers."""
+        """Return the health of the service. Without a token, only `ready` of it is shown."""
         age = self.state.inventory_age()
         away = self.state.hub_view.away_since
         failing = self._failed_at is not None and asyncio.get_running_loop().time() - self._failed_at < 3 * AGAIN

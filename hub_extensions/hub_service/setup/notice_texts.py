@@ -52,7 +52,8 @@ def warning_text(
     """Return the warning for a user without an open page.
 
     Args:
-        words: those of the administrator who ordered the stop.
+        cause: why the server stops, a key of `WARNED_FOR` or another cause.
+        words: the message of the administrator who ordered the stop; "" without one.
     """
     at = stops_at.astimezone(timezone.utc).strftime("%H:%M UTC")
     why = t(WARNED_FOR[cause]) if cause in WARNED_FOR else ""
@@ -74,13 +75,13 @@ def letter_text(text: str, url: str, t: Catalogue = ENGLISH) -> str:
 
 
 def _in_steps(left: timedelta, t: Catalogue) -> str:
-    """Format in whole minutes if there is at least one, because a mail takes time."""
+    """Format a time left in whole minutes, or in seconds below one minute: a mail takes too long for more precision."""
     minute = timedelta(minutes=1)
     return duration(left - left % (minute if left >= minute else timedelta(seconds=1)), t)
 
 
 def _ready_text(values: Values, t: Catalogue) -> str:
-    """Return `TEXT` in another language."""
+    """Return the built-in text of "your GPU is ready" in another language than English."""
     server, title, minutes = values["server"], t(str(values["title"])), values["minutes"]
     first = t("Your server %1 runs on %2:", server, title) if server else t("Your server runs on %1:", title)
     lines = [first, str(values["url"])]
@@ -95,10 +96,11 @@ class TemplateProblem(ValueError):
 
 @dataclass(frozen=True)
 class NoticeTexts:
-    """The templates of one configuration, ready to use.
+    """The parsed templates of the notice "your GPU is ready": subject, text and the user's mail address.
 
     Attributes:
-        own_subject, own_text: an administrator wrote it.
+        own_subject, own_text: whether the administrator replaced the built-in subject or text, which is then sent
+            untranslated.
     """
 
     _subject: Template
@@ -128,15 +130,16 @@ class NoticeTexts:
         return made
 
     def subject(self, values: Values, t: Catalogue = ENGLISH) -> str:
-        """Return one line, whatever a title or name contains. An administrator's own text is the same in every
-        language.
+        """Return the subject as one line, even if a title or name contains line breaks.
+
+        A subject that the administrator wrote is the same in every language.
         """
         own = self.own_subject or t is ENGLISH
         text = self._subject.render(values) if own else t("Your GPU is ready: %1", t(str(values["title"])))
         return " ".join(text.split())[:LONGEST_SUBJECT]
 
     def text(self, values: Values, t: Catalogue = ENGLISH) -> str:
-        """Return the whole text."""
+        """Return the body. A text that the administrator wrote is the same in every language."""
         if self.own_text or t is ENGLISH:
             return self._text.render(values).strip() + "\n"
         return _ready_text(values, t)

@@ -1,6 +1,6 @@
-"""Holds the service's port in the hub from the hub's start on, and provides another one if the port is taken.
+"""Binds the service's port in the hub process from the hub's start on, or another port if that one is taken.
 
-Runs in the hub.
+The hub hands the listening sockets to the service, so that no other program can take the port between two starts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from hub_extensions.hub_service.setup.settings import Settings
 
 
 def is_hub_starting() -> bool:
-    """Return whether this process is a hub that starts, and not a ``doctor`` or ``jupyterhub token``, which read its
-    file too.
+    """Return whether this process is a starting hub, and not a command such as ``jupyterhub token`` or our ``doctor``,
+    which read the hub's configuration file too.
     """
     module = sys.modules.get("jupyterhub.app")
     return sys.platform == "linux" and module is not None and bool(module.JupyterHub.initialized())
 
 
 class KeptPort(NamedTuple):
-    """The result of holding the service's port.
+    """The result of binding the service's port in the hub.
 
     Attributes:
-        settings: with the address of the port that stands in, if any.
+        settings: the service's settings; if another port is used instead, `moved_url` has its address.
         note: for the hub's log; "" if all is well.
         is_own_listener: False if another account's program is reached at the service's address.
     """
@@ -39,11 +39,11 @@ class KeptPort(NamedTuple):
 
 
 def hold_port(settings: Settings, url: str) -> KeptPort:
-    """Hold the port for the service, or one that stands in for it if another program has it.
+    """Bind the service's port in the hub, or another port that is used instead while another program has it.
 
     Args:
         url: the configured address of the service; "" if not set. If it names another machine, which forwards to
-            this one, no other port can stand in, because that machine would not know it.
+            this one, no other port can be used instead, because that machine would not know it.
     """
     if handed_over(settings.folder) is not None:
         return KeptPort(settings)  # a running hub holds it

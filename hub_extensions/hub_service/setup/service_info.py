@@ -36,7 +36,7 @@ class ServiceEnvironment:
         api_token: the service's token for that API.
         state_dir: the service's own folder.
         host: address that the service listens on.
-        secrets: by the names of `BY_ENVIRONMENT`, without those that are not set.
+        secrets: setting -> its value, for each environment variable of `BY_ENVIRONMENT` that is set.
     """
 
     hub_api_url: str
@@ -47,13 +47,13 @@ class ServiceEnvironment:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return the values as fields of `Settings`."""
+        """Return field of `Settings` -> value, for the fields that the service knows without the hub."""
         known = {name: value for name, value in vars(self).items() if name in OF_ITS_OWN}
         return {**known, **self.secrets, "hub_secret": self.hub_secret}
 
     @property
     def hub_secret(self) -> str:
-        """Return the secret between hub and service."""
+        """Return the secret with which the hub signs its requests to the service. See `hub_secret_of`."""
         return hub_secret_of(self.api_token, self.secrets.get("shared_secret", ""))
 
     @classmethod
@@ -96,7 +96,7 @@ def from_environment(name: str, environ: Mapping[str, str]) -> str:
 
 
 def hub_secret_of(api_token: str, shared: str = "") -> str:
-    """Return the secret between hub and service: the configured one, or one derived from the service's token.
+    """Return the secret with which the hub signs its requests: the configured one, or one derived from the token.
 
     The service sends the token to the hub's API, so whoever can read it on the network can derive the secret, too.
     """
@@ -104,7 +104,7 @@ def hub_secret_of(api_token: str, shared: str = "") -> str:
 
 
 def to_info(settings: Settings) -> dict[str, Any]:
-    """Return the service's ``info``: settings as JSON values, and the variables that the service has to have."""
+    """Return the service's ``info``: the settings as JSON values, and the environment variables that it needs."""
     everything = TypeAdapter(type(settings)).dump_python(settings, mode="json")
     needs = sorted(variable for name, variable in BY_ENVIRONMENT.items() if getattr(settings, name))
     return {"settings": {name: value for name, value in everything.items() if name not in WITHHELD}, "needs": needs}

@@ -43,10 +43,10 @@ class Settings(ServiceConfig, NoticeConfig):
         hub_api_url: the hub's API; "" if the environment of a service that the hub starts has it.
         moved_url: where hub and proxy reach the service while another program has its port; "" otherwise.
         public_url: the hub's public address, if it is configured; "" otherwise.
-        start_seconds: how long a start may take before the spawner or the hub ends it (for the limit that "at most"
-            shows).
+        start_seconds: how long a start may take before the spawner or the hub ends it. It is part of the longest wait,
+            which users see as "at most …".
         allow_named_servers: users may have more than one server, so "work on CPU meanwhile" is offered.
-        offers, queue, culling: the administrator's settings as `core` uses them.
+        offers, queue, culling: the administrator's settings of the offers, of the line and of culling.
         cluster: servers are pods of a cluster whose GPUs are watched; `None` if they are processes of this machine.
     """
 

@@ -26,7 +26,7 @@ TOKEN_SECONDS = 30.0
 token, and the chart creates another one later. Whoever starts this service again then passes the new one.
 """
 EXIT_TOKEN_REFUSED = 77
-"""As in sysexits.h: this process's environment has the old token, so its supervisor ends with it."""
+"""`EX_NOPERM` of sysexits.h. The supervisor ends too, because a child that it starts again would have the old token."""
 WITHHELD_SECONDS = 60.0
 """The hub may accept the token for this long without sending settings. A hub that starts the service itself does so for
 ever, and two services would manage its servers. A single refusal may come from a hub that is only starting.
@@ -49,8 +49,9 @@ class RemoteSettings:
         self._withheld_since: float | None = None
 
     async def wait_for_settings(self) -> Settings | None:
-        """Return the settings as soon as the hub has valid ones; `None` if a stop came first. Logs
-        each cause once.
+        """Return the settings as soon as the hub has valid ones; `None` if a stop came first.
+
+        Each reason for waiting is logged once.
         """
         pause, logged, began = FIRST_PAUSE, "", self._clock()
         while not self._lifetime.stopping.is_set():

@@ -1,7 +1,7 @@
 """The service's own folder and the secrets in it: created at the hub's start, private, the same after a restart.
 
-The pod of a hub without a volume starts with an empty folder each time; there the secrets are derived from a lasting
-one.
+The pod of a hub without a volume starts with an empty folder each time. There the secrets are derived from another
+secret that is the same at each start, such as the hub's ``cookie_secret``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def folder_apart(path: Path) -> Path:
 
 
 def kept_secrets(folder: Path, lasting: str | bytes = b"") -> Mapping[str, str]:
-    """Return ``hub_secret`` and ``api_token``: those of the last start, or new ones.
+    """Return the secrets ``hub_secret`` and ``api_token`` of `Settings`: those of the last start, or new ones.
 
     Args:
         folder: `c.GpuService.state_dir`. It is created with mode 0700.

@@ -1,7 +1,7 @@
 """Leases on a cluster: a lease ends only when its pod is gone from the API server.
 
-Everything is read from the watches: free devices, the pod of each lease, pods without a node, nodes that do not answer,
-and pods that the hub has forgotten. No release depends on a message of the hub.
+Everything is read from watches of the API server: free devices, the pod of each lease, pods without a node, nodes that
+do not answer, and pods that the hub has forgotten. No lease ends because of a message of the hub alone.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from hub_extensions.hub_service.engine.views import presenters
 log = logging.getLogger("hub_extensions.hub_service")
 
 REFRESH_AT_LEAST = 5.0
-"""Seconds after which leases are refreshed without a change, because time alone can end a hold."""
+"""Seconds after which leases are refreshed although the cluster has not changed, because some limits are of time."""
 TOGETHER = 0.1
 """Changes within this many seconds are handled together."""
 GONE_FOR = 1.0
 """Seconds for which a known pod has to be missing, because a list that is read again lacks it for a moment."""
 SETTLES = timedelta(seconds=30)
-"""Time for which a lease may lack its pod, because API server, hub and service see it one after the other."""
+"""Time for which a lease may lack its pod, because API server, hub and service see a new pod one after the other."""
 
 ServerKey = tuple[str, str]
 
@@ -68,8 +68,8 @@ class ClusterLeases:
     """Follows the cluster and ends leases whose pod is gone.
 
     Attributes:
-        trespassers, unproved: always empty; they exist on one machine only.
-        forgotten: pods of this hub that the hub no longer knows.
+        trespassers, unproved: see `LeaseWatcher`; always empty on a cluster.
+        forgotten: finds pods of this hub that the hub no longer knows.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Cluster, config: ClusterConfig) -> None:
@@ -157,7 +157,7 @@ class ClusterLeases:
         )
 
     def _server_pods(self, view: ClusterView) -> ServerPods:
-        """Find the pod of each lease and of each server; of two, the one that is not over."""
+        """Find the pod of each lease and of each server. Of two pods, the one that has not finished is taken."""
         by_lease: dict[str, PodFacts] = {}
         by_server: dict[ServerKey, PodFacts] = {}
         for pod in (view.pods or {}).values():
@@ -215,11 +215,14 @@ class ClusterLeases:
         return {lease.id: pod for lease, pod in found if pod is not None and pod.node}
 
     def _without_a_place(self, queue: str) -> tuple[dict[OfferId, frozenset[str] | None], frozenset[str]]:
-        """Return held-up offers and tickets that are held back.
+        """Find admitted servers whose pods have no node yet.
+
+        Args:
+            queue: the system that keeps the line instead of this service (Kueue or KAI); "" without one.
 
         Returns:
-            Offers whose admitted pod finds no device, with the nodes that it may use (None for all), and admitted
-            tickets that the start brake does not count.
+            Offers whose admitted pod finds no device, with the nodes that the pod may use (`None` for all nodes); and
+            the tickets (places in line) that do not count against the limit of simultaneous starts.
         """
         now = self.state.clock.elapsed()
         up, back, still = dict[OfferId, frozenset[str] | None](), set[str](), {}
@@ -248,7 +251,7 @@ class ClusterLeases:
         return up, frozenset(back)
 
     def _waiting_pod(self, ticket: Ticket) -> PodFacts | None:
-        """Return the pod of an admitted ticket if it exists and has no node, else None."""
+        """Return the pod of an admitted ticket (place in line) if it exists and has no node yet, else `None`."""
         if ticket.state is not TicketState.ADMITTED:
             return None
         lease, pods = self.state.lease_of_ticket(ticket.id), self.state.pods
@@ -291,7 +294,7 @@ class ClusterLeases:
 
     @staticmethod
     def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
-        """Whether the node of a running pod has stopped responding. None if not known."""
+        """Return whether the node of a pod has stopped responding; `None` if the pod has no node or it is unknown."""
         if view.nodes is None or not pod.node:
             return None
         node = view.nodes.get(pod.node)
@@ -331,10 +334,10 @@ class ClusterLeases:
     # -------------------------------------------------------------- servers that ran before
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Return the lease of a server that the state does not know, from its pod's offer label or requests.
+        """Create the lease of a running server that the state does not know, from its pod's offer label or requests.
 
-        A pod with a lease label was started with a store that is gone and keeps that lease. Pods whose lease is known
-        and pods that are being deleted get none.
+        A pod whose lease label is unknown was started when the service had another store; its lease gets the id of the
+        label. `None` if the pod requests no device, is being deleted, or has a lease that the state knows.
         """
         key = (server.user, server.server)
         pod = self.state.pods.by_server.get(key)
@@ -441,14 +444,19 @@ def _cause(before: Lease, after: Lease, snapshot: ClusterSnapshot | None) -> tup
 
 
 def _prefer(known: dict[Any, PodFacts], key: Any, pod: PodFacts, *, home: str) -> None:
-    """Choose between two pods for one key: own namespace first, then the one that has not finished."""
+    """Enter a pod under a key, unless the pod that is there is the better one: in the hub's own namespace, or not
+    finished.
+    """
     other = known.get(key) if key else pod
     if other is None or (pod.namespace == home, not pod.over) > (other.namespace == home, not other.over):
         known[key] = pod
 
 
 def _pool_of(pod: PodFacts, survey: PoolSurvey) -> str | None:
-    """Return the pool whose resource a pod asks for; if several pools have it, the one of its node."""
+    """Return the pool (devices of one kind) whose resource a pod requests; `None` without one.
+
+    If several pools have that resource, the pool with the pod's node is returned.
+    """
     wanted = [pool for pool in survey.pools.values() if pod.requests.get(pool.resource)]
     here = [pool for pool in wanted if any(node.node == pod.node for node in pool.nodes)]
     return next((pool.id for pool in here or wanted), None)

@@ -34,9 +34,9 @@ class Forgotten:
     """A pod of this hub that the hub no longer knows.
 
     Attributes:
-        since: seconds of the machine's clock.
-        removing: it is being deleted by policy.
-        refused: when the deletion was refused last.
+        since: when it was found, in seconds of the machine's monotonic clock.
+        removing: whether it is being deleted, because the administrator allows that.
+        refused: when the API server last refused to delete it, by the same clock; `None` if it never did.
     """
 
     pod: PodFacts
@@ -49,7 +49,7 @@ class ForgottenPods:
     """Finds and deletes forgotten pods.
 
     Attributes:
-        pods: uid -> pod, as last read.
+        pods: uid of a pod -> the forgotten pod, as last read.
     """
 
     def __init__(self, state: State, transaction: Transactions, cluster: Deleter, config: ClusterConfig) -> None:
@@ -81,7 +81,7 @@ class ForgottenPods:
         )
 
     def find(self, view: ClusterView, pods: Mapping[str, PodFacts]) -> None:
-        """Find living pods of this hub whose server is in neither the hub's list, the line nor the state.
+        """Find living pods of this hub whose server is neither in the hub's list, nor in line, nor in the state.
 
         If a user is renamed while a server runs, the hub lists the new name, but the pod has the old one.
         """

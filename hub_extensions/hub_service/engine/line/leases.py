@@ -1,7 +1,7 @@
 """The interface of the lease watchers: of one machine (``local_leases.py``) and of a cluster (``cluster_leases.py``).
 
-Both refresh periodically, end a lease only with proof, and find out what a server holds that they did not start: such
-a server is adopted.
+Both refresh periodically and end a lease only with proof. A server that runs although the service did not start it is
+adopted: they find out which device it uses and create a lease for it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LeaseWatcher(Protocol):
     """Refreshes leases from the processes or pods that hold them.
 
     Attributes:
-        trespassers: `Device.identity` -> server that uses the device without a lease.
+        trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
         unproved: lease id -> why its end cannot be proved, though it seems to be over; on one machine only.
         problem: why nothing can be read now; "" if it can be read.
         sampled: set after every reading.
@@ -46,13 +46,17 @@ class LeaseWatcher(Protocol):
         """Refresh at the next turn, because a change is expected."""
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Return the lease of a server that the state does not know, or None if it holds nothing."""
+        """Create the lease of a running server that the state does not know; `None` if it uses no device."""
 
     def may_be(self, server: HubServer) -> bool:
         """Whether the hub's report of a server can be true, given the processes or pods."""
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Record that the hub reports a server as stopped; `polled` is the spawner's own poll, None if not asked."""
+        """Record that the hub reports a server as stopped.
+
+        Args:
+            polled: whether the spawner's poll after the stop found the server ended; `None` if the hub did not poll.
+        """
 
     def is_stopping(self, server: HubServer) -> bool:
         """Whether the server is being stopped, whatever the hub reports."""
@@ -64,7 +68,7 @@ class LeaseWatcher(Protocol):
         """Whether a process or pod confirms the hub's report that the server is ready."""
 
     def forget_hub_state(self) -> None:
-        """Forget what the hub reported."""
+        """Forget what the hub reported, because the hub does not answer any more."""
 
     async def give_up(self, lease_id: str, admin: str, why: str) -> None:
         """End a lease without proof, on an administrator's order. Raises Refused."""
@@ -89,10 +93,12 @@ def adopted_lease(
     end_of: Callable[[Lease], datetime | None],
     pid_started: int | None = None,
 ) -> Lease:
-    """Create the lease of an adopted server.
+    """Create the lease of an adopted server: one that runs although the service did not start it.
 
     Args:
-        held: the whole device that it uses, or, on a cluster, the pool of one device.
+        held: the whole device that it uses, or, on a cluster, the pool (devices of one kind) that the device is of.
+        end_of: returns when a lease ends at the latest; `None` if nothing ends it.
+        pid_started: start time of the server's process; `None` on a cluster.
     """
     device = held if isinstance(held, Device) else None
     pool = held if isinstance(held, str) else held.pool

@@ -1,9 +1,10 @@
 """Leases on one machine: a device is free again when nothing runs on it.
 
-A lease ends when no process carries its mark and the driver lists no compute process on its device that belongs to no
-other lease. If marks cannot be read, it ends by the hub's report and the driver's list (``core/queue/release.py``), or
-by an administrator's order. Remaining processes of a stopped server get SIGTERM, and SIGKILL after 10 s; a process that
-cannot be killed keeps the device held. No release depends on a message alone: the machine is read periodically.
+The processes of a server carry the mark of its lease: the lease's id in their environment. A lease ends when no process
+carries its mark and the driver lists no compute process on its device, apart from processes of other leases. If marks
+cannot be read, it ends by the hub's report and the driver's list (``core/queue/release.py``), or by an administrator's
+order. Remaining processes of a stopped server get SIGTERM, and SIGKILL after 10 s; a process that cannot be killed
+keeps the device held. No lease ends because of a message alone: the machine is read periodically.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 TERM_THEN_KILL_SECONDS = 10.0
 UNSEEN_SECONDS = 60.0
-"""Time for which a running lease may have no process if marks can be read, and for which an ending lease may lack
-proof before administrators are notified."""
+"""Seconds for which a running lease may have no process before it ends, if the marks of processes can be read.
+Administrators are notified of a lease that has seemed to be over for this long without proof."""
 QUICK, SLOW = 0.4, 2.0
 """Seconds between two readings: while a lease is ending or somebody waits, and at other times."""
 
@@ -59,7 +60,14 @@ class Gpus(Protocol):
 
 @dataclass(frozen=True)
 class MachineView:
-    """A reading of the machine: marked processes first, then the GPUs, so that no end is missed in between."""
+    """A reading of the machine: first the processes, then the GPUs, so that no end is missed in between.
+
+    Attributes:
+        marked: processes that carry the mark of a lease (its id in their environment).
+        sight: which processes of other accounts could not be read.
+        reading: devices and measurements; `None` if the GPUs could not be read.
+        problem: why they could not be read; "" if they were.
+    """
 
     marked: tuple[Process, ...]
     sight: Sight
@@ -71,7 +79,7 @@ class LocalLeases:
     """Reads the machine and ends leases whose device is free.
 
     Attributes:
-        leftovers: lease id -> its remaining processes, for the administrator's page.
+        leftovers: lease id -> the live processes that carry its mark (the lease's id in their environment).
         unproved: lease id -> why its end cannot be proved, for leases that seem to be over.
     """
 
@@ -167,13 +175,19 @@ class LocalLeases:
                 self._accounts[lease.id] = self._accounts.get(lease.id, frozenset()) | found
 
     def _as_leased(self, reading: InventoryReading) -> InventoryReading:
-        """Return the devices under the identities in their leases, because the first reading may be incomplete."""
+        """Return the reading with the identity (`Device.identity`) that a lease has for the device of the same UUID.
+
+        The identity depends on what else is read of the device, and the first reading may be incomplete.
+        """
         names = {lease.uuid: lease.device for lease in self.state.leases.values() if lease.uuid}
         devices = tuple(device.under(names.get(device.uuid, device.identity)) for device in reading.devices)
         return replace(reading, devices=devices)
 
     def _states(self, reading: InventoryReading, by_lease: dict[str, list[Process]]) -> dict[str, DeviceState]:
-        """Return every device with its foreign use. A missing device stays, as not present, while a lease names it."""
+        """Return every device, and whether processes that this hub did not start use it.
+
+        A device that has disappeared stays, as not present, while a lease names it.
+        """
         ours: dict[str, set[int]] = {}
         for lease in self.state.leases.values():
             ours.setdefault(lease.device, set()).update(process.pid for process in by_lease.get(lease.id, ()))
@@ -218,7 +232,7 @@ class LocalLeases:
         return after
 
     def _signs(self, lease: Lease, marked: Sequence[Process], reading: InventoryReading | None) -> LeaseSigns:
-        """Return the evidence about a lease."""
+        """Return the evidence about whether the server of a lease has ended and its device is free."""
         tell = self._marks_are_evidence(lease)
         ending = lease.state is LeaseState.ENDING
         stopped, polled = self._reported_stopped(lease) if ending else (False, False)
@@ -242,12 +256,17 @@ class LocalLeases:
         )
 
     def _process(self, lease: Lease) -> bool | None:
-        """Whether its server's process lives. A process that was never seen from a container may run elsewhere."""
+        """Return whether the process of the lease's server lives; `None` if that is unknown.
+
+        It is unknown if the lease names no process, or if the service runs in a container that has never seen it.
+        """
         found = None if lease.pid is None else procfs.liveness(lease.pid, lease.pid_started or 0)
         return None if found is False and not (self._sight.whole or lease.id in self._accounts) else found
 
     def _marks_are_evidence(self, lease: Lease) -> bool:
-        """Whether the marks of its server's processes can be read, given the accounts under which they run."""
+        """Return whether the marks (lease ids in the environment) of the processes of a lease's server can be read,
+        given the accounts under which they run. If so, a missing mark proves that they have ended.
+        """
         seen, own = self._accounts.get(lease.id), self._sight.account
         accounts = seen or frozenset({own} if own != 0 else ())  # without root, servers run under the own account
         if not seen and (own == 0 or lease.pid is None):
@@ -256,7 +275,7 @@ class LocalLeases:
         return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Record that the hub reports a server as stopped; `polled` is the spawner's own poll."""
+        """Record that the hub reports a server as stopped, to release its lease if marks of processes cannot be read."""
         for lease in self.state.leases.values():
             if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
                 self._stopped[lease.id] = polled
@@ -274,7 +293,7 @@ class LocalLeases:
         return listed or lease.id in self._stopped, listed or polled is True
 
     def _note_unproved(self, lease: Lease, signs: LeaseSigns) -> None:
-        """Note leases that have seemed over for a minute without proof."""
+        """Note a lease that has seemed to be over for a minute without proof, for the administrators."""
         if lease.state not in (LeaseState.ENDING, LeaseState.RUNNING, LeaseState.LOST):
             self._over_since.pop(lease.id, None)
         elif release.is_unproved(signs, listed=self.state.lists(lease)):
@@ -327,7 +346,11 @@ class LocalLeases:
         self.refresh_soon()
 
     def _unseen(self, lease: Lease, there: bool) -> bool:
-        """Whether a running lease has had no process for a minute; `there` if one is or may be there now."""
+        """Return whether a running lease has had no process for a minute.
+
+        Args:
+            there: a process of it is there now, or may be there.
+        """
         now = self.state.clock.elapsed()
         if there or lease.state is not LeaseState.RUNNING:
             self._unseen_since.pop(lease.id, None)
@@ -338,7 +361,7 @@ class LocalLeases:
         return all(device.identity != lease.device for device in reading.devices)
 
     def _in_use(self, lease: Lease, reading: InventoryReading) -> bool:
-        """Whether the driver lists a compute process on the device that belongs to no other lease."""
+        """Return whether the driver lists a compute process on the lease's device, apart from those of other leases."""
         if self._is_gone(lease, reading):
             return False
         sample = reading.samples.get(lease.uuid)
@@ -347,9 +370,10 @@ class LocalLeases:
         return bool(self._not_others(lease, sample.pids or ()))  # the driver may list no processes for this account
 
     def _not_others(self, lease: Lease, pids: Iterable[int]) -> set[int]:
-        """Return the processes on the lease's device that belong to no other lease.
+        """Return the processes on the lease's device without those that carry the mark of another lease.
 
-        A process of a lease of another device does not hold this lease; the device then counts as used by others.
+        A process of another lease, which may be of another device, does not keep this lease from ending. The device
+        then counts as used by others.
         """
         others = {
             process.pid
@@ -362,7 +386,9 @@ class LocalLeases:
     # -------------------------------------------------------------- servers that ran before
 
     def lease_of_unknown_server(self, server: HubServer, now: datetime) -> Lease | None:
-        """Find the device of a server that was not started here, by its environment or the driver's process list."""
+        """Create the lease of a running server that the state does not know, for the device in its environment or in
+        the driver's list of processes; `None` if it uses no device, or a device with a lease.
+        """
         if server.pid is None:
             return None
         process = procfs.describe(server.pid)
@@ -380,7 +406,7 @@ class LocalLeases:
         return next((s.device for s in self.state.devices.values() if s.device.uuid == first and s.present), None)
 
     def _used_below(self, pid: int) -> Device | None:
-        """Return the device on which the driver lists this process or a descendant."""
+        """Return the device on which the driver lists this process or a descendant; `None` if there is none."""
         for state in self.state.devices.values():
             sample = self.state.samples.get(state.device.uuid)
             for user in sample.pids or () if sample else ():
@@ -389,7 +415,10 @@ class LocalLeases:
         return None
 
     def may_be(self, server: HubServer) -> bool:
-        """Whether its process exists as far as it can be seen, and does not belong to another user's server."""
+        """Return whether the process that the hub reports exists and is not of another user's server.
+
+        True, too, if processes outside the service's container cannot be seen.
+        """
         if server.pid is None or not (self._sight.whole or procfs.start_time(server.pid) is not None):
             return True
         there = procfs.start_time(server.pid)
@@ -432,7 +461,8 @@ class LocalLeases:
         return ", ".join(f"{each.command} (pid {each.pid}, {each.owner})" for each in self.processes(lease))
 
     def processes(self, lease: Lease) -> tuple[Process, ...]:
-        """Return the processes that hold an ending lease: those with its mark, else those listed on its device.
+        """Return the processes that hold an ending lease: those with its mark (the lease's id in their environment),
+        or, if there are none, those that the driver lists on its device.
 
         A process that has lost its mark (``env -u``) is listed but not ended, because its owner is not known.
         """
@@ -443,7 +473,10 @@ class LocalLeases:
         return tuple(found for pid in pids if (found := procfs.describe(pid)) is not None)
 
     async def end_again(self, lease: Lease) -> None:
-        """Send SIGTERM first, then SIGKILL. An adopted server has no mark and is identified by its pid."""
+        """End the remaining processes of the lease's server by SIGTERM, then SIGKILL.
+
+        An adopted server's processes carry no mark, so its process is identified by its pid.
+        """
         left = self._left(lease)
         if left:
             self._end_leftovers(lease, left)

@@ -1,6 +1,6 @@
-"""End servers without a GPU that the hub started just before it was killed and does not know.
+"""Ends servers without a GPU that the hub started just before it was killed, and that it no longer knows.
 
-They use memory and processors, and their users cannot stop them.
+Such servers use memory and processors, and their users cannot stop them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ TERM_THEN_KILL_SECONDS = 10.0
 
 
 class Orphans:
-    """Checks the machine's processes periodically. `mark` is the mark of this hub's servers; "" if it has none."""
+    """Checks the machine's processes periodically for servers that the hub does not know.
+
+    Args:
+        mark: a value in the environment of the processes of this hub's servers, which identifies them; "" on a
+            cluster, where nothing is checked.
+    """
 
     def __init__(self, state: State, transaction: Transactions, mark: str) -> None:
         self.state = state
@@ -42,7 +47,9 @@ class Orphans:
             await self.refresh()
 
     async def refresh(self) -> None:
-        """End servers that are proved to be unknown to the hub. While the hub is away nothing is proved."""
+        """End the servers that every list of the hub has lacked for `PROVED_SECONDS`. While the hub does not answer,
+        none is ended.
+        """
         found = await asyncio.get_running_loop().run_in_executor(None, server_processes.servers, self.mark)
         hub, now = self.state.hub_view, self.state.clock.elapsed()
         if hub.listed is None:
@@ -67,7 +74,7 @@ class Orphans:
         self._ending = {each: at for each, at in self._ending.items() if each in self._since}
 
     def _end(self, orphan: ServerProcess, now: float) -> bool:
-        """End a server and return whether this is the first attempt."""
+        """Send SIGTERM to a server, SIGKILL 10 s later, and return whether this was the first signal."""
         first = orphan not in self._ending
         kill = now - self._ending.setdefault(orphan, now) >= TERM_THEN_KILL_SECONDS
         if kill or first:

@@ -1,8 +1,9 @@
 """Comparison of the state with the servers that the hub really runs, every 30 s and after events.
 
-If the hub was restarted and has forgotten spawns of waiting tickets, they are started again: admitted tickets first,
-five at a time. Servers that ran before this product did are adopted. A ticket ends if nobody waits for it any more, or
-if the hub ran without this service since: its user has then chosen something else, or has gone.
+If the hub was restarted and has forgotten the spawns of tickets (users' places in line), they are started again:
+admitted tickets first, five at a time. Servers that ran before this product was installed are adopted. A ticket ends if
+the hub has no pending spawn for it for a while, or if the hub ran without this service in between: its user has then
+chosen something else, or has gone.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class Reconciler:
         self._listing_took = 0.0
 
     def resume_soon(self) -> None:
-        """Look for tickets whose start the hub has lost: it was restarted, or it has reported the loss."""
+        """Look soon for tickets (places in line) whose start the hub has forgotten: the hub was restarted, or it
+        reported the loss itself.
+        """
         self._resume = True
         self._soon.set()
 
@@ -200,7 +203,10 @@ class Reconciler:
         await self._note_forged(active, transaction)
 
     async def _last_uses(self, active: Activity, transaction: Transaction) -> Activity:
-        """Convert the hub's activity to running time, without a restart of the proxy and the saving of notebooks."""
+        """Return when each server was last used, in running time, from the hub's `last_activity`.
+
+        Activity that a restart of the proxy or the saving of notebooks before a stop has caused does not count.
+        """
         facts, now = self.state.facts, self.state.clock.now()
         # a user can forge a time: it is never later than now
         activity = {key: min(now, self.state.clock.running(at)) for key, at in active.items()}
@@ -260,7 +266,7 @@ class Reconciler:
         await transaction.write(Changes(meta={TOKEN_NAME: token_name}))
 
     async def _tickets(self, servers: Servers, transaction: Transaction) -> tuple[Ticket, ...]:
-        """End the tickets that are over, and return those whose spawn the hub does not know."""
+        """End the tickets (places in line) that are over, and return the tickets whose spawn the hub does not know."""
         now = self.state.clock.now()
         forgotten: list[Ticket] = []
         self._unattended = {ticket: at for ticket, at in self._unattended.items() if ticket in self.state.tickets}
@@ -337,7 +343,7 @@ class Reconciler:
     # -------------------------------------------------------------- servers
 
     async def _servers(self, servers: Servers, transaction: Transaction) -> None:
-        """Add facts for servers that nobody reported, and remove facts and leases of servers that are gone."""
+        """Adopt listed servers that the state does not know, and remove the facts and leases of servers that are gone."""
         changes = []
         for key, server in servers.items():
             if key in self._changed_since:
@@ -373,7 +379,7 @@ class Reconciler:
             )
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
-        """Return how long each known server has been missing from the hub's lists. A single list may be wrong."""
+        """Return how long each known server has been missing from the hub's lists, because a single list may be wrong."""
         now = self.state.clock.now()
         here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
         there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
@@ -400,7 +406,9 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,) if lease else (), journal=(row,))
 
     def _go_on_with(self, lease: Lease, server: HubServer) -> Changes:
-        """Keep a lease whose server still runs, also after a stop that failed."""
+        """Keep the lease of a server that still runs, and create its facts. After a stop that failed, the lease was
+        ending and becomes a running one again.
+        """
         back, rows = lifecycle.move(lease, Event.SERVER_BACK), tuple[JournalRow, ...]()
         if not isinstance(back, Reason):
             lease, about = back, (lease.id, server.user, server.server)
@@ -412,7 +420,7 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
-        """Return a lease that was released too early: the hub reports the server ready, and its process lives."""
+        """Return the ending lease of a server whose process still lives, so that it can go on; `None` if it has none."""
         mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
         return ending if ending is not None and self.leases.lives(ending) else None

@@ -1,4 +1,4 @@
-"""Check rights again at admission: the user still exists, and the offer is open to one of the user's groups.
+"""Checks rights again at admission: the user still exists, and the offer is open to one of the user's groups.
 
 While the hub does not answer, the ticket is neither admitted nor refused: it waits.
 """
@@ -30,7 +30,9 @@ UNANSWERED = Doubt.UNANSWERED
 
 
 class Rights:
-    """The groups of each user as last reported by the hub; they are read again after 30 s."""
+    """Checks whether a user may have an offer, by the groups that the hub last reported; they are read again after
+    30 s.
+    """
 
     def __init__(self, state: State, hub: HubApi) -> None:
         self.state = state
@@ -54,7 +56,11 @@ class Rights:
         self._silent = False
 
     async def ask(self, ticket: Ticket, offer_id: OfferId) -> Reason | Doubt | None:
-        """Return None if the user may have the offer, a reason if not, or `UNANSWERED`."""
+        """Check whether the user of a ticket (place in line) may have an offer.
+
+        Returns:
+            `None` if the user may have the offer, the reason if not, or `UNANSWERED` if the hub does not answer.
+        """
         groups, asked = self._groups.get(ticket.user, (ticket.groups, None))
         if asked is None or self.state.clock.now() - asked > LAST:
             if self._silent:

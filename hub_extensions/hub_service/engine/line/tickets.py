@@ -1,7 +1,7 @@
-"""Tickets: joining the line, admission, start and leaving; and the listeners to their states.
+"""Tickets (users' places in line): joining, admission, start and leaving, and the streams of their changes.
 
-Every decision is made under one lock: read the state, decide in ``core``, write the state, publish it. Only written
-states are published.
+Every decision is made under one lock: read the state, decide in ``core``, write the state, publish it. A status is
+published only after it has been written.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from hub_extensions.hub_service.engine.views.queue_view import QueueView, conten
 log = logging.getLogger("hub_extensions.hub_service")
 
 RIGHT_LOST = "not-your-group-any-more"
-"""The reason that concerns one offer; all others concern the user."""
+"""The reason by which a user loses the right to one offer; every other reason ends the ticket."""
 PLACE_ENDED = explain("ended", log_message="asked for a ticket that ended")
 NONE_THERE = explain("offers-gone", log_message="offers gone")
 NOT_READ = explain("cluster-not-read", log_message="the cluster has not been read yet")
@@ -49,16 +49,16 @@ HUB_AWAY = explain("hub-away", log_message="the hub does not answer")
 
 
 SLICE = 50
-"""Tickets whose state is computed before other tasks of the event loop run."""
+"""Tickets whose status is computed before other tasks of the event loop run."""
 
 
 class Tickets:
-    """Joins, admissions, starts and ends of tickets, and the listeners to their states.
+    """Creates, admits and ends tickets (users' places in line), and publishes changes of their statuses.
 
     Args:
-        hub: to check rights again.
+        hub: the hub's API, to check at admission whether the user still has the right to the offer.
         service_url: the URL that a server's extension calls.
-        simulate: path of the simulated layout for the servers' extensions. None on real GPUs.
+        simulate: path of the simulated layout for the servers' extensions; `None` on real GPUs.
     """
 
     def __init__(self, state: State, hub: HubApi, *, service_url: str, simulate: str | None) -> None:
@@ -77,7 +77,7 @@ class Tickets:
     # -------------------------------------------------------------- hub: ask, started, ended
 
     async def ask_all(self, asks: Sequence[messages.Ask]) -> tuple[messages.TicketStatus, ...]:
-        """Join the line in the order in which the hub accepted the starts, or find the existing tickets.
+        """Join the line in the order in which the hub accepted the starts, or find the existing tickets (places).
 
         A server has one ticket. When it asks again with other offers, known offers keep their places and new ones join
         their lines at the end; a ticket that was admitted to another offer keeps no place.
@@ -86,7 +86,8 @@ class Tickets:
             The answers in the order of `asks`.
 
         Raises:
-            Refused: 503 while the store cannot be written. Some may have joined; they find their tickets next time.
+            Refused: 503 while the store cannot be written. Some servers may have joined; the next request finds their
+                tickets.
         """
         answers: dict[int, messages.TicketStatus | Ticket] = {}
         async with self.transaction() as transaction:
@@ -97,7 +98,9 @@ class Tickets:
         return tuple(self._status(answers[id(ask)], view) for ask in asks)
 
     async def _ask(self, ask: messages.Ask, transaction: Transaction) -> messages.TicketStatus | Ticket:
-        """Return the answer if it is known at once, else the ticket that was written."""
+        """Handle one request. Return the answer if the request is refused or its ticket has ended, else the ticket,
+        whose status is computed after the transaction.
+        """
         now, server = self.state.clock.now(), (ask.user, ask.server)
         if not ask.kept:
             transaction.state.touch(*server)
@@ -136,7 +139,9 @@ class Tickets:
         return self._state(ticket, view)
 
     def dead_start(self, ask: messages.Ask) -> Lease | None:
-        """The lease of an admitted ticket that is asked for again: its first start may have left processes behind."""
+        """Return the lease of a server that is started again although its ticket (place in line) is already admitted:
+        the first start may have left processes behind. `None` for every other request.
+        """
         live = self.state.live_ticket(ask.user, ask.server)
         if live is None or ask.ticket or ask.kept or live.admitted_offer not in ask.offers:
             return None
@@ -177,10 +182,11 @@ class Tickets:
         return ticket
 
     async def started(self, ticket_id: str, report: messages.Started) -> messages.TicketStatus:
-        """Record the server's process, or that the hub found the server ready, which ends the ticket.
+        """Record the server's process, or that the hub found the server ready, which ends the ticket (place in line).
 
         Raises:
-            Refused: 404 if there is no such ticket, or the report is from another attempt.
+            Refused: 404 if there is no such ticket, or the report is about another try to start the server
+                (`attempt`) than the last one.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -197,9 +203,10 @@ class Tickets:
         return self._state(ticket)
 
     async def ended(self, ticket_id: str, report: messages.Ended) -> None:
-        """Record a confirmed stop (``left``) or a failed start (``failed``). Reports of older attempts are ignored.
+        """Record that a try to start a server (`attempt`) was cancelled (``left``) or failed (``failed``).
 
-        The exception is an attempt that was resumed because its report did not arrive: nobody asked for the next one.
+        Only the report about the last attempt counts. If the service itself asked the hub to start the server again,
+        because the report had not arrived, the report about the attempt before counts too.
         """
         async with self.transaction() as transaction:
             ticket = self.state.tickets.get(ticket_id)
@@ -215,7 +222,7 @@ class Tickets:
                 await transaction.end_ticket(ticket, Event.LEFT, explain("left", log_message="left"), actor="user")
 
     async def stopped(self, report: messages.Stopped) -> None:
-        """Check at once whether the device of a stopped server is free."""
+        """Record that the hub reports a server as stopped. Its lease is then ending until nothing uses the device."""
         async with self.transaction() as transaction:
             transaction.state.touch(report.user, report.server)
             notices: tuple[NoticeRow, ...] = ()
@@ -248,8 +255,10 @@ class Tickets:
         """Leave the line.
 
         Args:
-            user: None if an administrator ends the ticket of another user.
-            why: the words of the administrator; may be empty.
+            ticket_id: the user's place in line.
+            user: the user who leaves; `None` if an administrator ends the ticket of another user.
+            admin: the administrator's name; "" if the user leaves.
+            why: the administrator's reason, which the user sees; may be empty.
 
         Raises:
             Refused: 404 if the user has no such ticket; 409 if its server is already starting.
@@ -270,7 +279,7 @@ class Tickets:
     # -------------------------------------------------------------- admission
 
     async def admit_waiting(self, transaction: Transaction) -> None:
-        """Admit all tickets that can start, and have the changes published."""
+        """Admit all tickets (places in line) that can start, and have the changed statuses published."""
         began = asyncio.get_running_loop().time()
         if self._unjudged and not self.state.unread:
             await self._judge(transaction)
@@ -282,7 +291,7 @@ class Tickets:
             self._changed.set()
 
     async def _judge(self, transaction: Transaction) -> None:
-        """Refuse tickets that joined before the cluster was read and ask for offers that do not exist."""
+        """Refuse tickets that joined before the cluster was read, if they ask for offers that turn out not to exist."""
         for ticket_id, fresh in tuple(self._unjudged.items()):
             ticket = self.state.tickets.get(ticket_id)
             if ticket is not None and ticket.state is TicketState.WAITING:
@@ -294,7 +303,11 @@ class Tickets:
             del self._unjudged[ticket_id]
 
     async def _admit_once(self, transaction: Transaction) -> bool:
-        """Admit once; return True if a ticket lost a right, so that others may be able to start."""
+        """Admit the tickets that can start now.
+
+        Returns:
+            Whether a user lost the right to an offer, so that another ticket may be able to start instead.
+        """
         again = False
         admissions = admit(self.state.queue_snapshot())
         self.rights.begin()
@@ -332,8 +345,9 @@ class Tickets:
         await transaction.write(Changes(tickets=(TicketRow(step.ticket),), journal=(row,), notices=(notice,)))
 
     def _admissions(self, given: Sequence[tuple[Admission, Ticket]], transaction: Transaction) -> Changes:
-        """Return the leases of these admissions, and a journal row of each: time waited, age of the GPU readings, and
-        the user's groups."""
+        """Return the changes that admit these tickets: their leases, and for each a row of the journal with the time
+        waited, the age of the GPU readings and the user's groups.
+        """
         now, age = self.state.clock.now(), self.state.inventory_age()
         read = "GPUs not read" if age is None else f"GPUs read {age.total_seconds():.0f} s ago"
         tickets, leases, journal = list[TicketRow](), list[Lease](), list[JournalRow]()
@@ -366,7 +380,10 @@ class Tickets:
     # -------------------------------------------------------------- publishing
 
     async def changes(self) -> AsyncGenerator[messages.TicketStatus, None]:
-        """Return the states of all live tickets, then every change. The caller drops listeners that do not read."""
+        """Yield the status of each live ticket (place in line), then each change of one.
+
+        Changes are queued without a limit, so the caller has to close the stream of a client that does not read.
+        """
         queue: asyncio.Queue[messages.TicketStatus] = asyncio.Queue()
         self._listeners.add(queue)
         try:
@@ -380,20 +397,20 @@ class Tickets:
 
     @property
     def listeners(self) -> int:
-        """Number of listeners."""
+        """Number of open streams of `changes`."""
         return len(self._listeners)
 
     def states(self) -> tuple[messages.TicketStatus, ...]:
-        """Return the state of every live ticket."""
+        """Return the status of every live ticket (place in line)."""
         return self.states_of(self.state.tickets.values())
 
     def states_of(self, tickets: Iterable[Ticket]) -> tuple[messages.TicketStatus, ...]:
-        """Return the states of these live tickets."""
+        """Return the statuses of these live tickets (places in line), in the same order."""
         view = QueueView.of(self.state)
         return tuple(self._state(ticket, view) for ticket in tickets)
 
     async def all_states(self) -> AsyncGenerator[tuple[Ticket, messages.TicketStatus], None]:
-        """Yield the states of all live tickets in slices, between which other tasks run."""
+        """Yield each live ticket (place in line) with its status, in batches between which other tasks run."""
         view = QueueView.of(self.state)
         for number, ticket_id in enumerate(tuple(self.state.tickets)):
             if number % SLICE == SLICE - 1:
@@ -404,7 +421,7 @@ class Tickets:
                 yield ticket, self._state(ticket, view)
 
     async def publish_changed(self) -> None:
-        """Publish the states that differ from the last published ones, one event each."""
+        """Publish the statuses of tickets that differ from the last published ones, one event each."""
         self._published_revision = self.state.revision
         if self._listeners:
             async for _, state in self.all_states():
@@ -414,11 +431,13 @@ class Tickets:
             self._published = {ticket: what for ticket, what in self._published.items() if ticket in live}
 
     def figures_changed(self) -> None:
-        """Publish states that changed although no event happened, such as new forecasts."""
+        """Have the changed statuses of tickets published soon, because shown figures such as the forecasts changed."""
         self._changed.set()
 
     async def publish_changes(self) -> None:
-        """Publish after each change, at most a few times a second, and every 15 s, because waits change with time."""
+        """Publish the changed statuses of tickets after each change, at most a few times a second, and every 15 s,
+        because waits change with time.
+        """
         while True:
             try:
                 await with_timeout(15.0, self._changed.wait())

@@ -40,4 +40,7 @@ class Refused(Exception):
 
 
 class CalculationEnded(Exception):
-    """The calculation ended without an answer, and what was learned is lost: load the history and ask again."""
+    """The worker process that computes forecasts ended without an answer.
+
+    The history that it had loaded is lost, so the caller sends the history to a new worker and asks again.
+    """

@@ -23,7 +23,7 @@ INVENTORY_GOES_STALE = timedelta(seconds=60)
 
 @dataclass(eq=False, kw_only=True)
 class Inventory:
-    """Devices and offers."""
+    """Devices and offers as they were read last, and what administrators have closed; the base of `State`."""
 
     clock: RunningClock
     offer_config: OfferConfig
@@ -48,13 +48,13 @@ class Inventory:
     offers_before: tuple[GpuOffer, ...] = ()
     """The cluster's offers in the store, for a start before the cluster can be read."""
     cordons: tuple[Cordon, ...] = ()
-    """The places where nothing new starts, by an administrator's order."""
+    """The devices or nodes on which no new server starts, because an administrator closed them."""
 
     def __post_init__(self) -> None:
         self.offers = derive_offers((), self.offer_config, sm_of_product=sm_of_product)
 
     def _take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> bool:
-        """Take a reading of the GPUs of this machine. Return `False` if devices and offers have not changed."""
+        """Replace the last reading of this machine's GPUs. Return `False` if devices and offers have not changed."""
         changed = devices != self.devices
         self.reading = reading
         self.samples = reading.samples
@@ -71,7 +71,7 @@ class Inventory:
         return True
 
     def _take_cluster(self, snapshot: ClusterSnapshot) -> bool:
-        """Take a snapshot of the cluster. Return `False` if it has not changed."""
+        """Replace the last reading of the cluster. Return `False` if it has not changed."""
         self.read_at = self.clock.now()
         self.problem = ""
         if snapshot == self.cluster:
@@ -100,7 +100,9 @@ class Inventory:
         self.highest_use = {uuid: use for uuid, use in self.highest_use.items() if judged.get(uuid) != use}
 
     def expect_cluster(self) -> None:
-        """Offer the offers of the last reading until the cluster has been read. Their devices are not counted."""
+        """Offer what the store has from the last reading, until the cluster is read. How many devices are free is
+        unknown until then.
+        """
         self.on_cluster = True
         before = [each for each in self.offers_before if each.id != CPU and not self.offer_config.hides(each.id)]
         self.offers = arranged([*before, cpu_offer()], self.offer_config)
@@ -117,8 +119,9 @@ class Inventory:
         return next((offer for offer in self.offers if offer.id == offer_id), None)
 
     def by_name(self, wanted: Sequence[OfferId]) -> tuple[GpuOffer, ...]:
-        """Return unknown offers that somebody requested, as far as their ids describe them. Hidden offers are left
-        out.
+        """Return an offer for each requested id that no known offer has, with what the id itself describes.
+
+        Such ids are requested while the cluster has not been read. Hidden offers are left out.
         """
         unknown = set(wanted) - {offer.id for offer in self.offers}
         return arranged((named_offer(each) for each in unknown if not self.offer_config.hides(each)), self.offer_config)
@@ -129,7 +132,7 @@ class Inventory:
         return "" if pod is None else pod.node
 
     def ask_of(self, offer: OfferId) -> PodAsk | None:
-        """Return what an offer requests for a pod, or `None` on one machine and for an unknown offer."""
+        """Return the resources that a pod of this offer requests; `None` on one machine and for an unknown offer."""
         return self.cluster.offers.asks.get(offer) if self.cluster is not None else None
 
     def device(self, identity: str) -> Device | None:
@@ -145,11 +148,11 @@ class Inventory:
 
     @property
     def closed(self) -> frozenset[str]:
-        """`Device.identity` of all devices that are not given to anybody new."""
+        """`Device.identity` of the devices on which no new server starts, because an administrator closed them."""
         return closed_devices(self.cordons, self.devices.values())
 
     def closings(self) -> Mapping[str, Closing]:
-        """Return what administrators have closed in each pool."""
+        """Return, for each pool (devices of one kind), how many devices administrators have closed to new servers."""
         if self.cluster is None:
             return closings(self.cordons, self.devices.values()) if self.cordons else {}
         return closings_of_nodes(

@@ -19,7 +19,7 @@ ServerKey = tuple[str, str]  # user and server name
 
 @dataclass(frozen=True)
 class ClusterSnapshot:
-    """The last reading of a cluster: the counted devices, the offers, and pods that are held up.
+    """The last reading of a cluster: the counted devices, the offers, and admitted pods that find no node.
 
     Attributes:
         queue, held_up, held_up_on, held_back, node_of: see `core.queue.model.QueueSnapshot`.
@@ -55,7 +55,7 @@ class ServerPods:
     by_server: Mapping[ServerKey, PodFacts] = field(default_factory=dict)
 
     def of(self, lease: Lease) -> PodFacts | None:
-        """Return the pod of a lease that has not ended, or `None`."""
+        """Return the pod of a lease; `None` if it has none, or if the pod has ended."""
         pod = self.by_lease.get(lease.id)
         if pod is None and lease.adopted:
             pod = self.by_server.get((lease.user, lease.server))
@@ -104,7 +104,9 @@ class HubView:
 
     @cached_property
     def pods(self) -> Mapping[str, ServerKey | None]:
-        """The names of the servers' pods. A pod that a pending start has still to create names its server."""
+        """Name of each server's pod -> `None` if the hub has created it, or the server whose pending start is going to
+        create a pod of this name.
+        """
         servers = (self.servers or {}).items()
         there = {item.pod for _, item in servers if item.pending != "spawn"}
         return {item.pod: None if item.pod in there else key for key, item in servers}

@@ -1,4 +1,4 @@
-"""The state: what is true now, in memory and in the store.
+"""The state of line, servers and devices: what is true now, in memory and in the store.
 
 `State.commit` writes to the store first and changes memory afterwards. If the store cannot be written, nothing has
 changed. `transaction.py` is the only caller of the methods that change the state.
@@ -75,7 +75,9 @@ log = logging.getLogger("hub_extensions.hub_service")
 
 @dataclass(eq=False, kw_only=True)
 class State(Inventory):
-    """Tickets, leases, facts of servers, devices and offers: what the parts of the engine share."""
+    """What the parts of the engine share: tickets (places in line), leases, what is known of servers, devices and
+    offers.
+    """
 
     store: Store
     config: QueueLimits
@@ -94,20 +96,23 @@ class State(Inventory):
     next_place: int = 1
     last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
     resumed: dict[str, int] = field(default_factory=dict)
-    """For each ticket, the attempt after which the service asked the hub to start the server again."""
+    """Ticket id -> number of the try to start its server that a restarted hub had forgotten, so that the service asked
+    the hub to start the server again."""
     forecasts: ForecastState = field(default_factory=ForecastState)
-    """The likely waits."""
+    """The wait forecasts, and the past and present uses of GPUs from which they are computed."""
 
     # servers
     leases: dict[str, Lease] = field(default_factory=dict)
     """Leases that have not ended, by id."""
     facts: dict[ServerKey, ServerFacts] = field(default_factory=dict)
+    """What culling knows of each running server."""
     uses: dict[str, Use] = field(default_factory=dict)
-    """Open uses by key, with their figures so far."""
+    """Uses (one server's time with a GPU, or without one) that have not ended, by key, as measured so far."""
     last_uses: dict[ServerKey, UsageRecord] = field(default_factory=dict)
-    """The last record of each server, while it is not known how that use ended."""
+    """The last usage record of each server, for a minute, if it is unknown why the server ended: the hub may still
+    report it."""
     reports: dict[ServerKey, tuple[ServerReport, datetime]] = field(default_factory=dict)
-    """The last report of each server's extension, and its running time."""
+    """The last report of each server's extension, and the running time at which it came."""
     routes_renewed: RoutesRenewed | None = None
     """When the proxy was last restarted, as far as it is known."""
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
@@ -124,14 +129,14 @@ class State(Inventory):
     token_name: str = ""
     """The name that the hub gave to this service's token; it changes when the hub has forgotten the service."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
-    """When the last message about each server came, in seconds of the machine's monotonic clock. A list of the hub
-    that was requested before it knows less."""
+    """When the last message about each server came, in seconds of the machine's monotonic clock. A list of the hub's
+    servers that was requested before that time is out of date for this server."""
     quota_holds: quota_holds.Holds = field(default_factory=dict)
     """Offers for which the cluster refused the last pod because of a quota."""
 
     # this service
     pool_names: Mapping[str, str] = field(default_factory=dict)
-    """The name of each pool of a cluster. It is stored so that it does not change."""
+    """The name of each pool of a cluster (the devices of one kind). It is stored so that it does not change."""
     first_start: bool = False
     store_problem: str = ""
     counts: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -162,7 +167,7 @@ class State(Inventory):
         *,
         on_cluster: bool = False,
     ) -> State:
-        """Read what the store kept, and the policy file. A new store gives a new state.
+        """Create the state from what the store kept, and read the policy file. With a new store, the state is empty.
 
         Raises:
             PolicyFileError: the policy file cannot be used.
@@ -284,7 +289,7 @@ class State(Inventory):
             self.revision += 1
 
     def _ordered_ends(self) -> frozenset[tuple[StopKey, datetime]]:
-        """The times at which servers end by order, which others in line count on."""
+        """Return when servers end because somebody ordered it. The waits of users in line depend on these times."""
         return frozenset((stop.key, each.at) for stop in self.stops.values() for each in stop.orders)
 
     def _stops_after(self, changes: Changes) -> dict[StopKey, StopRecord]:
@@ -350,12 +355,24 @@ class State(Inventory):
         self.touched[user, server] = self.clock.elapsed()
 
     def forget_touched(self, before: float) -> frozenset[ServerKey]:
-        """Forget the messages that came before a list was requested; return the servers of later messages."""
+        """Forget the messages about servers that came before a list of the hub's servers was requested.
+
+        Args:
+            before: when the list was requested, in seconds of the machine's monotonic clock.
+
+        Returns:
+            The servers with later messages, for which the list is out of date.
+        """
         self.touched = {server: at for server, at in self.touched.items() if at >= before}
         return frozenset(self.touched)
 
     def note_resumed(self, ticket: Ticket, *, asked: bool = True) -> None:
-        """Note that the hub is asked to start a ticket's server again, or (`asked=False`) that it was not necessary."""
+        """Note that the hub is asked to start a ticket's server again, because it had forgotten the start.
+
+        Args:
+            ticket: the user's place in line.
+            asked: False to take the note back, because the hub did not start the server.
+        """
         self.resumed = {other: attempt for other, attempt in self.resumed.items() if other in self.tickets}
         self.resumed.pop(ticket.id, None)
         if asked:
@@ -366,25 +383,28 @@ class State(Inventory):
         self.reports[server] = report, self.clock.now()
 
     def forget_report(self, server: ServerKey) -> None:
-        """Forget what the extension of a server reported that is gone."""
+        """Forget the last report of a server's extension, because the server is gone."""
         self.reports.pop(server, None)
 
     def take_measured(self, uses: Mapping[str, Use]) -> None:
-        """Keep open uses with their newest figures. They are stored once a minute."""
+        """Replace open uses (one server's time with a GPU) by the same uses with their newest measurements.
+
+        The store gets them once a minute.
+        """
         self.uses.update(uses)
 
     # -------------------------------------------------------------- counters, which nothing depends on
 
     def count(self, what: str, reason: str) -> None:
-        """Count something for the metrics."""
+        """Increment a counter of the metrics: `what` is the kind of event, `reason` the label."""
         self.counts[(what, reason)] = self.counts.get((what, reason), 0) + 1
 
     def count_cull(self, cause: Cause | None, rule: str) -> None:
-        """Count a server that was stopped."""
+        """Count a server that was stopped, for the metrics; `rule` is the policy-file rule that set its limits."""
         self.culls[cause.value if cause else "unknown", rule] += 1
 
     def note_admission_time(self, seconds: float) -> None:
-        """Note how long the last admission took."""
+        """Note how long the last admission took, for the metrics."""
         self.last_admission_seconds = seconds
 
     def new_place(self) -> int:
@@ -400,7 +420,7 @@ class State(Inventory):
         return self.policies.base
 
     def policy_of(self, user: str, offer: OfferId) -> CullPolicy:
-        """Return the limits of a server now."""
+        """Return the limits (idle time, lifetime and others) of a server now, by the settings and the policy file."""
         if not self.policies.rules and not self.policy.idle_by_offer:
             return self.policy
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[0]
@@ -410,7 +430,7 @@ class State(Inventory):
         return self.policies.of(self.ruled(user, offer), self.clock.utc_now())[1]
 
     def ruled(self, user: str, offer: OfferId) -> RuledServer:
-        """Return what the rules need to know about a server."""
+        """Return what the rules of the policy file need to know about a server: user, groups, offer and pool."""
         known, found = self.hub_view.people.get(user), self.offer(offer)
         groups = None if known is None else frozenset(known[0])
         return RuledServer(user, groups, offer, found.pool if found is not None else "")
@@ -435,7 +455,11 @@ class State(Inventory):
         return replace(lease, ends_at=shown_end(self.end_of(lease), self._facts_of(lease)))
 
     def as_enforced(self, lease: Lease) -> Lease:
-        """Return the lease with the end that its server really has."""
+        """Return the lease with the time at which its server really ends at the latest.
+
+        That time is later than the lease's own if the user was warned or promised a later one, and earlier if an
+        earlier stop has been ordered.
+        """
         facts = self._facts_of(lease)
         if facts is None:
             return lease
@@ -451,7 +475,7 @@ class State(Inventory):
     # -------------------------------------------------------------- the inventory
 
     def take_reading(self, reading: InventoryReading, devices: dict[str, DeviceState]) -> None:
-        """Take a reading of the GPUs.
+        """Replace devices and measurements by a new reading of this machine's GPUs.
 
         Args:
             devices: by `Device.identity`. Devices that are gone stay while a lease names them.
@@ -460,7 +484,7 @@ class State(Inventory):
             self._note_other_offers()
 
     async def take_cluster(self, snapshot: ClusterSnapshot) -> None:
-        """Take a snapshot of a cluster.
+        """Replace the last reading of the cluster by a new one.
 
         Raises:
             StoreUnavailable: the name of a new pool cannot be stored, so the pool is not offered yet; nothing has
@@ -542,19 +566,22 @@ class State(Inventory):
         return fresh
 
     def stop_of(self, facts: ServerFacts) -> StopRecord | None:
-        """Return the stop of this run of a server; `None` if no end of it is announced."""
+        """Return the stop of this run of a server; `None` if no stop is announced or under way."""
         found = self.stops.get((facts.user, facts.server, facts.lease or ""))
         return found if found is not None and found.run == facts.started else None
 
     def ordered(self, facts: ServerFacts, new: StopCause) -> StopRecord | None:
-        """The stop of this run of a server with another order; `None` if the order changes nothing."""
+        """Return the stop of this run of a server after `new`, one more order to stop it, is added.
+
+        `None` if the order changes nothing.
+        """
         key = (facts.user, facts.server, facts.lease or "")
         before = self.stop_of(facts) or lifecycle.running(key, facts.started)
         after = lifecycle.order(before, new, self.clock.now())
         return None if after is before else after
 
     def orders_of(self, facts: ServerFacts) -> tuple[StopCause, ...]:
-        """The orders to stop this very run of a server."""
+        """Return the orders (of the user, an administrator or the hub) to stop this run of a server."""
         stop = self.stop_of(facts)
         return () if stop is None else stop.orders
 
@@ -566,11 +593,11 @@ class State(Inventory):
 
     @property
     def returns(self) -> Mapping[ServerKey, ServerReturn]:
-        """The servers that come back, or have come back, without a GPU."""
+        """The servers that are started again, or were started again, without a GPU after their users gave it back."""
         return {(stop.user, stop.server): stop.back for stop in self.stops.values() if stop.back is not None}
 
     def live_ticket(self, user: str, server: str) -> Ticket | None:
-        """Return the waiting or admitted ticket of a server, or `None` without one."""
+        """Return the waiting or admitted ticket (place in line) of a server, or `None` without one."""
         return self.tickets.get(self.ticket_index.of_server(user, server))
 
     def lease_of(self, user: str, server: str) -> Lease | None:
@@ -586,10 +613,10 @@ class State(Inventory):
         return self._sharers[1][device]
 
     def lists(self, lease: Lease) -> bool | None:
-        """Whether the hub's list contains this run of the server; `None` if the list is unknown.
+        """Return whether the hub's list of servers contains the run of the server that holds this lease.
 
-        The process is the best proof, whatever the server is called. Otherwise a server of the same name is this run,
-        unless a later run is known.
+        `None` if the list is unknown because the hub does not answer. A listed server with the lease's pid is this run,
+        whatever its name. Otherwise a listed server of the same name is this run, unless a later run is known.
         """
         server, listed = (lease.user, lease.server), self.hub_view.listed
         if listed is None:

@@ -1,4 +1,6 @@
-"""Indexes of the live tickets: by server, by the line of a pool, and by the nodes that their servers may use."""
+"""Indexes of the live tickets (users' places in line): by server, by the pool (devices of one kind) whose line they are
+in, and by the nodes that their servers may use.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from hub_extensions.core.queue.pool_queue import PoolQueueIndex
 
 
 class TicketIndex:
-    """Live tickets by server, line and node.
+    """Live tickets (places in line) by server, line and node.
 
     Attributes:
         node_sets: for each ticket, the nodes of the cluster that its server may use; missing if they are unknown.
@@ -38,7 +40,7 @@ class TicketIndex:
         self.node_sets.pop(ticket.id, None)
 
     def see_nodes(self, nodes: Mapping[str, NodeFacts], volumes: Volumes, tickets: Collection[Ticket]) -> None:
-        """Take the nodes of a cluster, and the volumes that bind servers to some of them."""
+        """Update the nodes that each ticket's server may use, after the cluster's nodes and volumes were read again."""
         if self._matched.know(nodes, volumes):
             for ticket in tickets:
                 self._match(ticket)
@@ -56,7 +58,7 @@ class TicketIndex:
         return self._of_server.get((user, server), "")
 
     def queues(self, pool_of: Mapping[OfferId, str], tickets: Collection[Ticket]) -> Mapping[str, PoolQueue]:
-        """Return the line of each pool.
+        """Return the line of each pool (devices of one kind).
 
         Args:
             pool_of: the pool of each offer.

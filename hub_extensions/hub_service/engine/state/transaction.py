@@ -4,8 +4,9 @@
         await transaction.write(Changes(...))
 
 A transaction has the state for itself. It writes to the store first, and changes the state afterwards. At its end,
-whoever can start now is admitted, and the listeners get what happened. Values that are not stored are changed by the
-methods of ``transaction.state``; outside a transaction the state is only read.
+tickets (users' places in line) that can start now are admitted, and the hub and open pages are sent the changed
+statuses. Values that are not stored are changed by the methods of ``transaction.state``; outside a transaction the
+state is only read.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Transactions:
     """Opens transactions, one at a time: ``async with self.transaction() as transaction``.
 
     Args:
-        admit: admits whoever can start.
-        publish: sends a status to the listeners.
+        admit: admits the tickets (places in line) that can start.
+        publish: sends the status of a ticket to everyone who follows the changes.
     """
 
     def __init__(
@@ -67,10 +68,10 @@ class Transactions:
 
     @asynccontextmanager
     async def __call__(self, *, admit: bool = False) -> AsyncIterator[Transaction]:
-        """Open a transaction. At its end, admit whoever can start now and publish what happened.
+        """Open a transaction. At its end, admit the tickets that can start now and publish the changed statuses.
 
         Args:
-            admit: whether to look who can start even if no ticket and no lease was written.
+            admit: look for tickets that can start even if the transaction wrote no ticket and no lease.
 
         Raises:
             Refused: 503, the store cannot be written. The state changes only after a successful write.
@@ -93,8 +94,8 @@ class Transaction:
     """Exclusive access to the state.
 
     Attributes:
-        published: what the listeners get at the end.
-        moved: whether a ticket or a lease was written, so that somebody else may be able to start.
+        published: statuses of tickets (places in line) that are sent out at the end of the transaction.
+        moved: whether a ticket or a lease was written, so that another ticket may be able to start.
     """
 
     def __init__(self, state: State) -> None:
@@ -115,7 +116,7 @@ class Transaction:
             self.state.quota_holds = quota_holds.server_ended(self.state.quota_holds)
 
     def publish(self, message: messages.TicketStatus) -> None:
-        """Send a status to the listeners at the end of the transaction."""
+        """Send the status of a ticket (place in line) to all who follow the changes, when the transaction ends."""
         self.published.append(message)
 
     # -------------------------------------------------------------- tickets
@@ -131,11 +132,15 @@ class Transaction:
         meta: Mapping[str, str] | None = None,
         then: tuple[Reason, ...] = (),
     ) -> None:
-        """End a ticket without a server. If it was admitted, its lease ends too.
+        """End a ticket (place in line) whose server did not start. If it was admitted, its lease ends too.
 
         Args:
-            meta: small values to store with it.
-            then: further reasons for *What happened*.
+            event: what ended the ticket.
+            reason: why, for the user.
+            actor: who ended it, for the journal.
+            evidence: what supports the reason, for the journal.
+            meta: single values to store in the same commit (`engine.state.meta`).
+            then: further sentences after `reason`, which the page of the start and the journal show.
 
         Raises:
             Refused: the ticket has already ended.
@@ -160,7 +165,10 @@ class Transaction:
         self.publish(presenters.over(ticket, answer, whole, self.state.clock))
 
     async def start_failed(self, ticket: Ticket, report: messages.Ended) -> None:
-        """End an admitted ticket whose start failed. A user who was not at fault keeps the place once."""
+        """End an admitted ticket (place in line) whose server failed to start.
+
+        After a first failure that was not the user's fault, the place is kept for the user's next start.
+        """
         reason, *then = failed_starts.reasons_of(report)
         chosen = ticket.admitted_offer or CPU
         offer, clock = self.state.offer(chosen), self.state.clock
@@ -187,7 +195,7 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """Replace the offers that are held back because the cluster accepts no pod of them."""
+        """Replace the offers of which nobody is admitted for now, because a quota of the cluster refused the last pod."""
         before, self.state.quota_holds = self.state.quota_holds, holds
         if holds.keys() != before.keys():
             self.state.revision += 1
@@ -197,13 +205,15 @@ class Transaction:
             log.info("%s is not held back any more: the cluster took a pod of it", offer)
 
     def _after_ready(self, ticket: Ticket) -> Mapping[str, str]:
-        """Return the note that earlier failed starts of this server are not shown any more."""
+        """Return the value to store so that earlier failed starts of this server are no longer shown; empty if there
+        are none.
+        """
         kept = self.state.notices.failures
         after = failed_starts.after_ready(kept, ticket.user, ticket.server)
         return {} if after == kept else {FAILED_STARTS: write_failures(after)}
 
     async def ready(self, ticket: Ticket, lease: Lease | None) -> messages.TicketStatus:
-        """End a ticket whose server is ready."""
+        """End a ticket (place in line) because its server is ready, and return its last status."""
         now = self.state.clock.now()
         step = possible(lifecycle.ready(ticket, lease, now, self.state.end_of))
         offer = ticket.admitted_offer or CPU
@@ -226,7 +236,10 @@ class Transaction:
         return message
 
     def _turn_notices(self, ticket: Ticket, facts: ServerFacts) -> tuple[Delivery, ...]:
-        """Return the notices for the user, who may have closed the page. They are stored with the change itself."""
+        """Return the notices that tell a user without an open page that the server is ready.
+
+        They are stored in the same commit, so that none is lost.
+        """
         notice_config, offer = self.state.notices.config, self.state.offer(facts.offer)
         return turn_notices(
             ticket,
@@ -239,7 +252,11 @@ class Transaction:
         )
 
     def pod_taken(self, offer: OfferId, admitted: datetime | None) -> None:
-        """Note that the cluster accepted a pod of this offer."""
+        """Admit tickets for this offer again, if it was held back, because the cluster accepted a pod of it.
+
+        Args:
+            admitted: when the pod's ticket (place in line) was admitted; `None` if unknown, which changes nothing.
+        """
         if self.state.quota_holds and admitted is not None:
             self.hold_back(quota_holds.accepted(self.state.quota_holds, offer, admitted))
 
@@ -251,10 +268,11 @@ class Transaction:
         cause: Callable[[Lease, Lease], tuple[str, str]],
         notice_of_loss: Callable[[Lease], Reason],
     ) -> None:
-        """Update every lease after a reading, in one write. If a lease ends, the facts of its server are removed.
+        """Update every lease after machine or cluster were read, in one write. If a lease ends, the facts of its server
+        are removed.
 
         Args:
-            after: returns the lease after the reading; the same object if nothing changed.
+            after: returns the lease as it is after the reading; the same object if nothing changed.
             cause: returns why the lease changed and the evidence, for the journal, from the lease before and after.
             notice_of_loss: returns the notice for the user of a lost lease.
         """
@@ -288,7 +306,7 @@ class Transaction:
     def ticket_row(
         self, kind: str, ticket: Ticket, text: str, *, actor: str = SERVICE, evidence: str = ""
     ) -> JournalRow:
-        """Return a row of the journal about a ticket, and log it. See `JournalRow`."""
+        """Return a row of the journal about a ticket (place in line), and log it. See `JournalRow`."""
         log.info("%s: %s", kind, text, extra={"ticket": ticket.id, "user": ticket.user, "server": ticket.server})
         at = self.state.clock.utc_now()
         return JournalRow(at, kind, ticket.id, None, ticket.user, ticket.server, text, actor, evidence)
@@ -312,10 +330,10 @@ def _is_over(lease: Lease) -> bool:
 
 
 def possible(step: T | Reason) -> T:
-    """Return the result of a change of state.
+    """Return `step`, the result of a change of a ticket or lease, if the change was possible.
 
     Raises:
-        Refused: 409, the change is not possible any more.
+        Refused: 409, the change is not possible any more; `step` is the reason.
     """
     if isinstance(step, Reason):
         raise Refused.because(409, step, "ticket")

@@ -71,12 +71,12 @@ _NOTICE: TypeAdapter[WebhookNotice] = TypeAdapter(WebhookNotice)
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """The outcome of one try.
+    """The outcome of one try to send a notice.
 
     Attributes:
-        why: why it failed; "" if it was accepted.
+        why: why the try failed; "" if the receiver accepted the notice.
         again: whether another try may help.
-        verdict: why it was not sent, if it is not true any more.
+        verdict: `SEND` if the notice was sent or tried; otherwise why it is dropped, because it is no longer true.
     """
 
     why: str = ""
@@ -85,9 +85,11 @@ class _Outcome:
 
 
 def last_sendings(settings: Settings) -> Mapping[str, Sending]:
-    """Return the last outcome of each configured channel, for a command beside the service.
+    """Return the last successful and failed sending of each configured channel, for a command-line tool that runs
+    beside the service.
 
-    With PostgreSQL, and for a service apart, it is unknown here; `health` shows it.
+    They are read from the SQLite file. With PostgreSQL, or if the hub does not start the service, both are empty
+    here; the service's health page shows them.
     """
     file = sqlite_file(settings.store_url) if settings.started_by_hub else None
     known = read_sendings((note_in(file, SENDINGS) if file is not None else None) or "{}")
@@ -102,7 +104,7 @@ class Notifier:
     """Sends the notices that are due.
 
     Attributes:
-        channels: the configured channels; each has its own `run`.
+        channels: the configured ways to send a notice, such as webhook and e-mail; each has its own `run`.
     """
 
     def __init__(self, state: State, transaction: Transactions, settings: Settings) -> None:
@@ -138,7 +140,7 @@ class Notifier:
             await asyncio.sleep(EVERY)
 
     async def send_due(self, channel: str) -> None:
-        """Look once at everything that is to be sent by this channel, and try what is due."""
+        """Try once to send each notice of this channel that is due."""
         mine = [each for each in self.state.notices.deliveries.values() if each.channel == channel]
         await asyncio.gather(*(self._handle(each) for each in sorted(mine, key=lambda each: each.due)))
 
@@ -157,7 +159,7 @@ class Notifier:
                     await transaction.write(Changes(meta=note))
 
     def status(self) -> Mapping[str, str] | None:
-        """Return how the last sending by each channel went, or `None` if no channel is configured."""
+        """Describe how the last sending by each channel went; `None` if no channel is configured."""
         return {channel: self._sending(channel).text for channel in self.channels} or None
 
     def sent(self) -> bool | None:
@@ -181,7 +183,7 @@ class Notifier:
             self._unwritten.pop(delivery.key, None)
 
     async def _tried(self, delivery: Delivery) -> _Outcome | None:
-        """Try a delivery once, or return `None` to leave it for later."""
+        """Try to send a notice once; returns `None` if it is not due yet."""
         now = self.state.clock.now()
         verdict = judge(delivery, self.state.facts.get((delivery.user, delivery.server)), now)
         if verdict is DeliveryAction.LATER:
@@ -304,7 +306,10 @@ class Notifier:
             await transaction.write(replace(changes, facts=() if delivered is None else self._reached(delivered)))
 
     def _reached(self, warning: Delivery) -> tuple[ServerFacts, ...]:
-        """Return the facts of the server if the notice has reached the user before the stop."""
+        """Return the server's facts, changed to record that the warning of its stop has reached the user.
+
+        Empty if the notice is no such warning, or if that stop is not announced any more.
+        """
         facts = self.state.facts.get(warning.run_of)
         if warning.kind in (READY, LETTER) or facts is None or facts.started != warning.run:
             return ()

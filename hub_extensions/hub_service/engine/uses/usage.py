@@ -1,7 +1,8 @@
-"""Use records, derived from the changes of leases, tickets and servers.
+"""Usage records, derived from the changes of leases, tickets and servers.
 
-`with_uses` runs in every transaction: a use that begins is added to the changes, and a use that ends becomes a record
-in the same commit. `Measuring` collects figures every few seconds; they are stored once a minute.
+A use (`core.usage.Use`) is one server's time with a GPU, or without one. `with_uses` runs in every transaction: it
+adds a use that begins, and turns a use that ends into a usage record in the same commit. `Measuring` collects every
+few seconds how busy the devices are; this is stored once a minute.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ UNWRITTEN_KEPT = timedelta(minutes=60)  # minutes that could not be stored are k
 
 
 def with_uses(state: State, changes: Changes) -> Changes:
-    """Return the changes with the uses that begin, change and end by them."""
+    """Add to the changes of a transaction the uses (one server's time with a GPU, or without one) that they begin,
+    change or end.
+    """
     if not (changes.tickets or changes.leases or changes.facts or changes.gone_facts):
         return changes
     following = _Following(state, changes)
@@ -43,7 +46,9 @@ def with_uses(state: State, changes: Changes) -> Changes:
 
 
 def missing_uses(state: State) -> tuple[Use, ...]:
-    """Create uses for leases and servers that have none, because an earlier version did not write them."""
+    """Create uses (one server's time with a GPU, or without one) for leases and servers that have none, because an
+    earlier version did not write them.
+    """
     moment = _now(state)
     behind = moment.utc - moment.running
     leases = (each for each in state.leases.values() if each.id not in state.uses)
@@ -58,7 +63,10 @@ def missing_uses(state: State) -> tuple[Use, ...]:
 
 
 def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
-    """Return the changes by which a late report of the hub completes the end of a use that was unknown."""
+    """Return the changes that complete a usage record when the hub reports afterwards why a server ended.
+
+    They are empty if the cause is already known, or if the record was written more than `LATE_REPORT` ago.
+    """
     ending = [lease.id for lease in state.leases.values() if (lease.user, lease.server) == server]
     uses = [use for key in ending if (use := state.uses.get(key)) is not None]
     known = tuple(ended for use in uses if (ended := usage.ending(use, end)) is not use)
@@ -69,7 +77,7 @@ def record_late_report(state: State, server: ServerKey, end: UseEnd) -> Changes:
 
 
 class _Following:
-    """Derives uses by comparing one set of changes with the state before them."""
+    """Derives which uses begin, change or end, by comparing one set of changes with the state before them."""
 
     def __init__(self, state: State, changes: Changes) -> None:
         self.state = state
@@ -100,7 +108,9 @@ class _Following:
         return None if key in self.gone else self.uses.get(key) or self.state.uses.get(key)
 
     def _cpu_use(self, server: ServerKey) -> Use | None:
-        """Return the use of a server without a GPU. The index is built once for all changes."""
+        """Return the open use of a server without a GPU; `None` if there is none. The index is built once for all
+        changes.
+        """
         if self._cpu is None:
             here = {**self.state.uses, **self.uses}
             self._cpu = {(use.user, use.server): use.key for use in here.values() if not use.devices}
@@ -170,7 +180,7 @@ class _Following:
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
-        """Return how a running server ends. If the service is stopping it, that is the cause, whoever reports it."""
+        """Return why a running server ends. If the service is stopping it, that is the cause, whoever reports the end."""
         facts = self.state.facts.get(server)
         stop = None if facts is None else self.state.stop_of(facts)
         if stop is not None and stop.begun and stop.cause is not None:
@@ -194,7 +204,9 @@ class _Following:
         self.gone.append(key)
 
     def _placed(self, use: Use, lease: Lease | None) -> Use:
-        """Return the use with the kind of its device: on one machine at once, on a cluster once its pod has a node."""
+        """Return the use with the model of its GPU, taken from the lease's device or, if that is unknown, from the
+        offer.
+        """
         device = self.state.device(lease.device) if lease is not None else None
         offer = self.state.offer(use.offer) if use.offer != CPU else None
         kind = device.product if device else offer.product if offer else ""
@@ -203,7 +215,12 @@ class _Following:
 
 @dataclass
 class _Bucket:
-    """The current minute of one use."""
+    """What was measured in the current minute of one use (one server's time with a GPU).
+
+    Attributes:
+        at: when the first measurement was added, by the wall clock.
+        source: what measured the use of the device, such as NVML or DCGM; ``none`` if nothing did.
+    """
 
     at: datetime
     device: str
@@ -212,9 +229,10 @@ class _Bucket:
 
 
 class Measuring:
-    """Collects the figures of all leases, and returns the minutes that have ended.
+    """Measures how busy the GPU of each running lease is, and sums the measurements by the minute.
 
-    The state has the figures at once, the store after each minute. A service that is killed loses less than a minute.
+    The state has each measurement at once, the store after each minute. A service that is killed loses less than a
+    minute of them.
     """
 
     def __init__(self, state: State) -> None:
@@ -227,11 +245,15 @@ class Measuring:
         figure_of: Callable[[Lease], Figure],
         device_of: Callable[[Lease], str],
     ) -> tuple[dict[str, Use], Changes]:
-        """Add the current figures of every running lease, in batches between which other tasks run.
+        """Measure every running lease once, in batches between which other tasks run.
+
+        Args:
+            figure_of: returns what is measured of a lease now.
+            device_of: returns the device of a lease, as the usage record names it; "" if it is unknown.
 
         Returns:
-            The measured uses by key, for the state; and what has to be stored now, which is empty within a minute. The
-            same minutes are returned again until `written` is called.
+            The measured uses by key, for the state; and the minutes that ended and have to be stored now. The same
+            minutes are returned again until `written` is called.
         """
         moment = _now(self.state)
         running = [each for each in self.state.leases.values() if each.state in (LeaseState.RUNNING, LeaseState.LOST)]

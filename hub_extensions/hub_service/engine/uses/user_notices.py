@@ -33,10 +33,10 @@ class UserNotices:
 
     Attributes:
         config: how notices are sent.
-        deliveries: the notices that are being sent, by their keys.
-        sendings: channel -> the outcome of its last sendings.
+        deliveries: the notices that are being sent by a channel (webhook or e-mail), by their keys.
+        sendings: channel -> its last successful and its last failed sending.
         failures: failed starts, the oldest first. They are shown until a later start of the server is ready.
-        letters: letters of administrators to servers.
+        letters: messages of administrators to the users of single servers.
         languages: user -> the language of the last page, if it differs from that of the site's mails.
     """
 
@@ -88,7 +88,12 @@ class UserNotices:
     def take_up_places(
         self, user: str, server: str, offers: Sequence[OfferId], now: datetime
     ) -> tuple[tuple[WantedOffer, ...], Mapping[str, str]]:
-        """Return the places that a failed start left for the next start, and the note that they are taken."""
+        """Return the places in line that a failed start of this server left for its next start.
+
+        Returns:
+            The places; and the values to store (`engine.state.meta`) so that no other start gets these places too,
+            empty if nothing changes.
+        """
         left = places_of(self.failures, user, server, now)
         after = taken_up(self.failures, user, server, offers) if left else self.failures
         return left, {} if after == self.failures else {FAILED_STARTS: write_failures(after)}
@@ -99,14 +104,16 @@ class UserNotices:
         return catalogue_for(self.config.mail_language).language
 
     def language_note(self, user: str, language: str) -> Mapping[str, str]:
-        """Return the note of the language of a user's last page; empty if it is known or is the usual one."""
+        """Return the values to store (`engine.state.meta`) when the language of a user's page is a new one; otherwise
+        an empty mapping.
+        """
         if language == self.languages.get(user, self.usual):
             return {}
         others = {name: each for name, each in self.languages.items() if name != user}
         return {LANGUAGES: write_languages(others if language == self.usual else {**others, user: language})}
 
     def without_user(self, user: str) -> Changes:
-        """Return the changes that remove a deleted user: failed starts, letters and the language."""
+        """Return the changes that remove a deleted user's failed starts, letters and language."""
         failures = tuple(each for each in self.failures if each.start.user != user)
         letters = tuple(each for each in self.letters if each.user != user)
         meta = {} if failures == self.failures else {FAILED_STARTS: write_failures(failures)}

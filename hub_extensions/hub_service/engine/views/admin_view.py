@@ -1,4 +1,4 @@
-"""The administrators' page, as a function of the state."""
+"""The content of the administrators' page, computed from the state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,11 @@ if TYPE_CHECKING:  # one machine needs no library of Kubernetes
 
 
 def all_cards(state: State, evidence: ServerEvidence, cluster: ClusterLeases | None) -> tuple[Card, ...]:
-    """Return all cards with the leases on them."""
+    """Return all GPUs of the machine or the cluster, with the leases on each.
+
+    Args:
+        cluster: `None` on one machine.
+    """
     return _cards(state, [_holder(state, evidence, lease) for lease in state.leases.values()], cluster)
 
 
@@ -79,12 +83,13 @@ async def admin_overview(
     health: Health,
     queue: PageRows[TicketInfo],
 ) -> Overview:
-    """Return the administrators' page. Of a thousand cards, only the requested page is described in full.
+    """Return the content of the administrators' page. GPUs beyond the requested page only count in the totals.
 
     Args:
         cluster: `None` on one machine.
+        asked: which parts, pages and filters the administrator requested.
         offers: as an administrator sees them.
-        queue: the requested page of the tickets.
+        queue: the requested page of the tickets (users' places in line).
     """
     found = [_holder(state, evidence, lease) async for lease in in_batches(state.leases.values())]
     holders = [holder for holder in found if holder.lease in state.leases]  # the others have ended meanwhile

@@ -30,7 +30,13 @@ Grounds = Callable[[ServerFacts, Lease | None], tuple[Reason, ...]]
 def warned_rows(
     state: State, grounds: Grounds, judged: Iterable[tuple[ServerFacts, ServerFacts, CullDecision]]
 ) -> tuple[JournalRow, ...]:
-    """Return a row for each server whose warning begins now: why, until when, and whether a page shows it."""
+    """Return a row of the journal for each server whose warning of a stop begins now.
+
+    The row has the cause, the time of the stop, and whether a page of the server shows the warning.
+
+    Args:
+        judged: for each server, its facts before and after the decision, and the decision.
+    """
     rows = []
     for before, facts, decision in judged:
         if facts.warned is None or before.warned is not None:
@@ -51,10 +57,11 @@ def warned_rows(
 def kept_row(
     state: State, kind: str, facts: ServerFacts, until: datetime | None, grounds: Sequence[Reason]
 ) -> JournalRow:
-    """Return a row for a server whose user has pressed *keep*.
+    """Return a row of the journal for a server whose user has pressed *keep*, which protects it from a stop.
 
     Args:
-        until: running time; `None` if no end is known.
+        kind: `KEPT` or `EXTENDED`.
+        until: running time until which the server is protected; `None` if no end is known.
     """
     code = "extended-until" if kind == EXTENDED else "kept-until"
     why = [] if until is None else [explain(code, at=state.clock.wall(until))]

@@ -1,4 +1,4 @@
-"""Views of leases: everything for administrators, the states and the use of the devices for the metrics."""
+"""Views of leases: the lists for administrators, and the figures for the metrics."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from hub_extensions.hub_service.engine.views.presenters import other_ends
 
 
 class LeaseUse(NamedTuple):
-    """The use of a running lease's device and its source.
+    """How busy the device of a running lease is, for the metrics.
 
     Attributes:
-        percent: `None` if nobody measures it.
+        percent: the use of the device in percent; `None` if nothing measures it.
+        source: what measured it, such as ``nvml`` or ``dcgm``; ``none`` if nothing does.
     """
 
     offer: OfferId
@@ -41,7 +42,7 @@ def lease_states(state: State) -> Mapping[str, int]:
 
 
 def lease_uses(state: State, evidence: ServerEvidence) -> Iterator[LeaseUse]:
-    """Yield the use of the device of each running lease."""
+    """Yield how busy the device of each running lease is."""
     for lease in state.leases.values():
         if lease.state is LeaseState.RUNNING:
             yield LeaseUse(lease.offer, *evidence.measured(lease))

@@ -20,10 +20,10 @@ HELD = (LeaseState.STARTING, LeaseState.RUNNING, LeaseState.LOST)
 def offer_sources(
     state: State, evidence: ServerEvidence, before: Mapping[OfferId, messages.OfferEvidence]
 ) -> dict[OfferId, messages.OfferEvidence]:
-    """Return the source of each offer with a GPU.
+    """Return, for each offer with a GPU, what measures how busy its devices are (such as NVML or DCGM).
 
     Args:
-        before: the last answer for each offer, from which the time is taken since when the source is the same.
+        before: the last answer for each offer. While the source stays the same, its `since` is kept.
     """
     found: dict[OfferId, messages.OfferEvidence] = {}
     for offer in (each for each in state.offers if each.pool):
@@ -50,7 +50,7 @@ def _figure(state: State, evidence: ServerEvidence, lease: Lease) -> LeaseFigure
 
 
 def _outlook(state: State, evidence: ServerEvidence, pool: OfferId) -> Outlook:
-    """Return what would measure a server that starts in this pool now."""
+    """Return what would measure a server that started now on a device of this pool (the devices of one kind)."""
     dcgm = evidence.dcgm
     if state.on_cluster:
         found = state.cluster.survey.pools if state.cluster is not None else {}

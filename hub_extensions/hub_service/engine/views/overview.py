@@ -19,7 +19,7 @@ DAY = timedelta(days=1)
 def overview(
     state: State, user: str, tickets: Iterable[messages.TicketStatus], servers: Iterable[messages.ServerState]
 ) -> messages.UserOverview:
-    """Return what the user's home page and the pages of a start show."""
+    """Return what the hub's home page and the pages of a start show to a user, without grants and measurements."""
     return messages.UserOverview(
         tickets=tuple(replace(ticket, grant=None) for ticket in tickets),
         servers=tuple(replace(server, waits=(), signs=()) for server in servers),
@@ -35,7 +35,7 @@ def failed_of(state: State, user: str) -> tuple[messages.FailedStart, ...]:
 
 
 def failed_starts(state: State) -> messages.FailedStarts:
-    """Return the failed starts of the last day, and the latest of all."""
+    """Return how many starts failed in the last day, and the latest ones with their logs, for administrators."""
     known, now = state.notices.failures, state.clock.utc_now()
     latest = tuple(_start(each, state.clock) for each in reversed(known[-LATEST:]))
     last_day = sum(1 for each in known if now - each.start.at < DAY)

@@ -1,4 +1,4 @@
-"""Conversion of values of ``core`` to messages. A message contains no name but that of the ticket's own user."""
+"""Conversion of values of ``core`` to messages. A message names no user except the ticket's or server's own."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
     """Convert an offer for the form and the API.
 
     Args:
-        closing: what is closed in its pool; `None` if nothing is.
+        stands: the offer and its free devices.
+        closing: the devices of its pool that an administrator has closed to new servers; `None` if none is.
     """
     offer = stands.offer
     closed = None
@@ -109,7 +110,10 @@ def offer_state(stands: Availability, closing: Closing | None = None) -> OfferSt
 
 
 def allowed(offers: Iterable[Availability], groups: Sequence[str], admin: bool) -> tuple[Availability, ...]:
-    """Return the offers that a user may see: those for everybody, and those for one of the user's groups."""
+    """Return the offers that a user may see: those for everybody, and those for one of the user's groups.
+
+    An administrator may see all.
+    """
     return tuple(a for a in offers if admin or not a.offer.groups or set(a.offer.groups) & set(groups))
 
 
@@ -123,8 +127,13 @@ def smaller_and_free(wanted: Sequence[OfferId], stands: Sequence[Availability]) 
 def grant(
     lease: Lease | None, offer: OfferId, service_url: str, simulate: str | None, pod: PodAsk | None = None
 ) -> LeaseGrant:
-    """Return what an admitted spawner puts into the server's environment, and with `pod`, what it requests from a
-    cluster."""
+    """Return what an admitted spawner puts into the server's environment.
+
+    Args:
+        lease: the lease of a device; `None` for CPU only.
+        simulate: the layout of simulated GPUs; `None` if the GPUs are real.
+        pod: what the pod requests from the cluster; `None` on one machine.
+    """
     common = {"JUPYTERHUB_GPU_OFFER": offer, "JUPYTERHUB_GPU_SERVICE_URL": service_url}
     if simulate:
         common["JUPYTERHUB_GPU_SIMULATED"] = simulate
@@ -143,10 +152,11 @@ def grant(
 
 
 def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock) -> TicketInfo:
-    """Convert a ticket for a list, without what is only for the log.
+    """Convert a ticket (a place in line) for a list.
 
     Args:
-        url: of its server.
+        status: its present status; the part of its reason that is meant for the log is left out.
+        url: where the user opens the server.
     """
     return TicketInfo(
         ticket=ticket.id,
@@ -164,7 +174,12 @@ def listed(ticket: Ticket, status: TicketMessage, url: str, clock: RunningClock)
 def waiting(
     ticket: Ticket, verdict: Verdict, alternatives: Sequence[Availability], simulated: bool, clock: RunningClock
 ) -> TicketMessage:
-    """Return the status of a waiting ticket."""
+    """Return the status of a waiting ticket (a place in line).
+
+    Args:
+        alternatives: other offers that the user could have sooner.
+        simulated: whether any offer that the user may see is simulated.
+    """
     return TicketMessage(
         ticket=ticket.id,
         attempt=ticket.attempt,
@@ -189,6 +204,8 @@ def admitted(
     """Return the status of an admitted ticket, with its grant.
 
     Args:
+        given: what the spawner puts into the server's environment.
+        title: the offer's title.
         usual: seconds that such a start usually takes; `None` if unknown.
     """
     return TicketMessage(
@@ -234,7 +251,9 @@ def not_there(ticket: Ticket, reason: Reason, clock: RunningClock) -> TicketMess
 
 
 def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> Countdown | None:
-    """Convert a decision to a countdown, or return `None` if the server is not to stop."""
+    """Convert a decision about idle servers to the countdown that the server's panel shows; `None` if the server is not
+    going to stop.
+    """
     if decision.stops_at is None or decision.cause is None or decision.reason is None:
         return None
     return Countdown(
@@ -250,7 +269,7 @@ def countdown(facts: ServerFacts, decision: CullDecision, policy: CullPolicy, cl
 
 
 def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) -> tuple[OtherEnd, ...]:
-    """Return the causes that are shown beside the first."""
+    """Return the further causes for which a server would stop, beside the one that comes first."""
     if decision.stop is None or decision.stops_at is None:
         return ()
     return tuple(
@@ -266,14 +285,16 @@ def other_ends(decision: CullDecision, policy: CullPolicy, clock: RunningClock) 
 
 
 def memory_of(lease: Lease, device: Device | None, offer: GpuOffer | None) -> int | None:
-    """Return the memory that a server may use: its share of the device, or the offer's if the device is unknown."""
+    """Return the bytes of GPU memory that a server may use: its share of the device, or the offer's if the device is
+    unknown. `None` if neither is known.
+    """
     if device is None or device.memory_bytes is None:
         return offer.memory_bytes if offer is not None else None
     return device.memory_bytes * lease.share // WHOLE
 
 
 def cluster_info(survey: PoolSurvey, offers: Iterable[GpuOffer]) -> tuple[PoolInfo, ...]:
-    """Convert the pools of a cluster, with an explanation of each."""
+    """Convert the pools of a cluster (the devices of one kind each), with their offers and nodes."""
     by_pool: dict[str, list[OfferId]] = {}
     for offer in offers:
         by_pool.setdefault(offer.pool, []).append(offer.id)

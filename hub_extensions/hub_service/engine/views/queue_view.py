@@ -1,4 +1,4 @@
-"""The standing of all tickets at one moment, computed once for many readers."""
+"""The position and forecast of every ticket (a user's place in line) at one moment, computed once for many readers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,15 @@ MOST_SOONER = 2  # other offers that are suggested because they are likely to be
 
 @dataclass
 class QueueView:
-    """The standing of all tickets at one revision of the state. Values that many tickets share are computed once."""
+    """The position and forecast of every ticket (place in line) at one revision of the state.
+
+    Values that many tickets share are computed once.
+
+    Attributes:
+        verdicts: the answer of admission to each ticket.
+        offers: the availability of every offer.
+        nodes: ticket -> the nodes of the cluster that its server may use; missing if they are unknown.
+    """
 
     revision: int
     verdicts: Standing
@@ -38,10 +46,13 @@ class QueueView:
         return cls(state.revision, standing(snapshot, state.clock.now()), state.availability(), snapshot.node_sets)
 
     def besides(self, ticket: Ticket, own: WaitForecast | None) -> tuple[tuple[Availability, ...], bool]:
-        """Return what the user could have instead, now or sooner, and whether any visible offer is simulated.
+        """Return the other offers that the user could have at once, or sooner than the wanted one, as suggestions.
 
         Args:
-            own: the forecast of the ticket itself.
+            own: the wait forecast of the ticket itself; `None` if it is unknown.
+
+        Returns:
+            The offers; and whether any offer that the user may see is simulated.
         """
         now, sooner, simulated = self._found(ticket)
         likely = None if own is None else own.p50
@@ -51,7 +62,9 @@ class QueueView:
         return (*now, *islice(better, MOST_SOONER)), simulated
 
     def _found(self, ticket: Ticket) -> tuple[tuple[Availability, ...], tuple[Availability, ...], bool]:
-        """Return the offers that can start now instead, and those that are likely after a wait, the soonest first."""
+        """Return the offers that could start now instead of the wanted ones, the offers with a forecast (the shortest
+        wait first), and whether any visible offer is simulated.
+        """
         wanted = [choice.offer for choice in ticket.wanted_offers]
         key = (*wanted, ticket.groups, self.nodes.get(ticket.id))
         if key not in self._besides:
@@ -67,7 +80,10 @@ class QueueView:
 
 
 def content_of(state: TicketStatus) -> tuple[object, ...]:
-    """Return the parts of a status whose change matters to a reader: not seconds, but the shown steps."""
+    """Return the parts of a ticket's status that its page shows, to find out whether a new status has to be sent.
+
+    Waits are rounded as they are shown, so a change of a few seconds makes no difference.
+    """
     shown: tuple[object, ...] = ()
     if state.wait is not None:
         low, high = state.wait.p10_seconds, state.wait.p90_seconds

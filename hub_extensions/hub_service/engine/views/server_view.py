@@ -1,4 +1,7 @@
-"""A server's own view: its reports, what its extension may know, and *keep*."""
+"""A server's own view: the reports of its extension, what the extension may know, and the button *keep* in its panel.
+
+*Keep* protects a server for a while from being stopped as idle, or extends its time limit.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ UNKNOWN = "This server is not known to run."
 
 
 class ServerView:
-    """Takes the reports and *keep* of a server, and shows its state to it."""
+    """Stores the reports of servers' extensions and the users' *keep*, and returns the state that the panel shows."""
 
     def __init__(self, state: State, transaction: Transactions, evidence: Culler) -> None:
         self.state = state
@@ -35,7 +38,9 @@ class ServerView:
         self.evidence = evidence
 
     async def take_report(self, user: str, server: str, report: messages.Report) -> None:
-        """Keep the report of a server. Its first opening starts the idle clock."""
+        """Store what a server's extension reports about its activity. When the user opens the server for the first
+        time, its idle time begins to count.
+        """
         values = {name: getattr(report, name) for name in REPORTED}
         reported = ServerReport(self.state.clock.utc_now(), **values)
         async with self.transaction() as transaction:
@@ -46,7 +51,11 @@ class ServerView:
                 await transaction.write(changes)
 
     def _changes_of(self, user: str, server: str, warned: datetime | None) -> Changes:
-        """Return the changes of the last report to the facts of the server, and to its stop if that has begun."""
+        """Return what the last report changes: the facts of the server, and its stop if that has begun.
+
+        Args:
+            warned: the end that the page has announced to the user; `None` if it has announced none.
+        """
         facts = self.state.facts.get((user, server))
         if facts is None:
             return Changes()
@@ -54,7 +63,9 @@ class ServerView:
         return Changes(facts=(seen,) if seen != facts else (), stops=(stop,) if stop is not None else ())
 
     def _reported(self, facts: ServerFacts, warned: datetime | None) -> ServerFacts:
-        """Return the facts after the last report: the server was opened, and a page has shown the warning."""
+        """Return the facts after the last report: whether the server was opened, and whether a page has shown the
+        warning of its stop.
+        """
         report, at = self.state.reports[(facts.user, facts.server)]
         seen = culling.reported(facts, report, at)
         shown = warned is not None and culling.is_announced(facts, self.state.clock.running(warned))
@@ -87,7 +98,11 @@ class ServerView:
                 raise Refused(503, f"Not kept: {problem.message}", "keep", "store-unavailable") from problem
 
     def server_state(self, user: str, server: str, trespassed: bool) -> messages.ServerState | None:
-        """Return what a server's own extension may know, or `None` if the service does not know the server."""
+        """Return what a server's own extension may know, or `None` if the service does not know the server.
+
+        Args:
+            trespassed: whether another program uses the server's device without a lease.
+        """
         facts = self.state.facts.get((user, server))
         lease = self.state.lease_of(user, server)
         ticket = self.state.live_ticket(user, server)
@@ -126,8 +141,10 @@ class ServerView:
         )
 
     def _latest(self, lease: Lease | None, decision: CullDecision | None) -> datetime | None:
-        """Return when this server ends at the latest, whatever its user does. Administrators and the forecast see the
-        same time."""
+        """Return when this server ends at the latest, whatever its user does; `None` if nothing ends it.
+
+        Administrators and the wait forecasts get the same time.
+        """
         end = None if decision is None else decision.latest
         if end is not None and lease is not None:
             end = self.state.as_enforced(lease).ends_at
@@ -138,8 +155,10 @@ class ServerView:
         return presenters.countdown(facts, decision, policy, self.state.clock)
 
     def _keep_budget(self, facts: ServerFacts, decision: CullDecision) -> messages.Keep | None:
-        """Return what pressing *keep* gives now: time before it counts as idle, or a longer lifetime; `None` if
-        nothing."""
+        """Return what pressing *keep* would do now: protect the server from the idle stop, or extend its lifetime.
+
+        `None` if *keep* is not offered.
+        """
         policy = self.state.policy_of(facts.user, facts.offer)
         if not policy.enabled or policy.never or self.state.no_session_since(facts.user) is not None:
             return None
@@ -153,7 +172,10 @@ class ServerView:
         return messages.Keep(policy.keep.total_seconds() / 60, left, policy.keeps_per_day)
 
     def _figures(self, lease: Lease | None) -> messages.Figures | None:
-        """Return what DCGM measured of this server's own device, if the machine itself measures nothing."""
+        """Return what DCGM measured of this server's own device.
+
+        `None` if the service can read the use from the card itself, or if DCGM has no value either.
+        """
         if lease is None:
             return None
         sample = self.state.samples.get(lease.uuid)

@@ -20,7 +20,9 @@ def is_current(kept: Days | None, now: datetime) -> bool:
 
 
 async def usage_days(state: State, past: Iterable[CountedUse], span: Span, now: datetime) -> Days:
-    """Return the figures of past uses and of those that run now."""
+    """Return how the GPUs were used in a span of time, counted from finished uses (`past`) and from those that still
+    run. A use is one server's time with a GPU.
+    """
     running = [
         CountedUse(
             offer=use.offer,
