@@ -270,7 +270,7 @@ class Engine:
     # -------------------------------------------------------------- the hub
 
     async def ask(self, ask: messages.Ask) -> messages.TicketStatus:
-        """Join the line with one request, and return the status of its ticket (place in line). See `Tickets.ask_all`."""
+        """Join the line with one request; returns the status of its ticket (place in line). See `Tickets.ask_all`."""
         (state,) = await self.ask_all((ask,))
         return state
 

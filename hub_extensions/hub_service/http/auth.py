@@ -31,7 +31,7 @@ CACHE_SECONDS = 30.0
 CACHE_SIZE = 4096
 
 ASKS_AGAIN: ContextVar[bool] = ContextVar("ASKS_AGAIN", default=False)
-"""Set while a request that changes something is handled: the hub is asked who sends it, regardless of caches."""
+"""True while a request that changes something is handled: the hub is then asked who sends it, whatever is cached."""
 
 T = TypeVar("T")
 
@@ -72,15 +72,19 @@ class Forbidden(Exception):
 
 
 class SignAgain(Exception):
-    """The hub signed this for another run of the service or another time; the answer has both."""
+    """The hub's signature is of an earlier run of this service, or of another time than its clock shows.
+
+    The answer carries the present run and time, with which the hub signs the request again.
+    """
 
 
 class VerifyingOAuth(HubOAuth):  # type: ignore[misc]
-    """JupyterHub's own client for logins, with a check of the listener, because it sends our token and users' cookies
-    to the hub's API.
+    """JupyterHub's own client for logins, with a check of who listens at the hub's address.
+
+    The client sends the service's token and users' cookies there, so no other account's program may listen.
 
     Attributes:
-        account: the uid that has to listen there, if that is on this machine; `None` to accept any.
+        account: the uid that has to listen there, if the hub is on this machine; `None` to accept any.
     """
 
     account: int | None = None
@@ -143,7 +147,7 @@ class Auth:
         return found is not None and self.hub.was_proved(found.group(1))
 
     async def server(self, headers: HTTPHeaders) -> Server:
-        """Return the server whose own token this is; user and name come from the token's scope, never from the request.
+        """Return the server to which the token in the header belongs. User and name come from the token's scope.
 
         Raises:
             Forbidden: the token is missing, unknown, or not that of one server.
@@ -202,8 +206,9 @@ class Auth:
         return Person(name, kind, admin, groups, scopes if by_token else None)
 
     async def known_name(self, handler: RequestHandler) -> str | None:
-        """Return the name behind a token or cookie, before a form's body with its XSRF token is read. It gives no
-        right.
+        """Return the name behind a token or cookie, before a form's body with its XSRF token is read.
+
+        `None` if nobody is logged in. The name alone gives no rights: `person` checks the caller again.
 
         Raises:
             HubAway, HTTPError: the hub does not answer.

@@ -1,9 +1,9 @@
-"""Admits new connections during a flood: those whose first bytes prove something come first.
+"""Admits new connections during a flood: first those of the hub and of clients with a valid token.
 
 Reading and answering a request costs a thousand times more than looking at its first bytes. In a flood each new
-connection is therefore only inspected. One that the hub signed, or whose token is known to be valid, is served at
-once. The others wait: a limited number per second is served, the newest first, and those that have waited longest
-are closed.
+connection is therefore only inspected. If its request has a signature of the hub, or a token that is known to be valid,
+it is served at once. All other connections wait: a limited number per second is served, the newest first, and the
+oldest are closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 
 CALM_A_SECOND = 100
-"""More new connections per second are a flood; during one, this many strangers per second are served."""
+"""More new connections per second are a flood. During a flood, this many connections without a known signature or token
+(strangers) are served per second."""
 TICK_SECONDS = 0.01
 WAITING = 256
 RECHECKED = 32
@@ -34,7 +35,7 @@ WaitingConnection = tuple[socket.socket, Any]
 
 
 class Doorway:
-    """Stands between the listening socket and the server.
+    """Decides which connections that the listening socket accepts are passed on to the HTTP server, and when.
 
     Args:
         serve: accepts a connection.
@@ -75,13 +76,13 @@ class Doorway:
             self._ticking.start()
 
     def close(self) -> None:
-        """Stop, and close what waits."""
+        """Stop, and close the waiting connections."""
         self._ticking.stop()
         while self._waiting:
             self._waiting.pop()[0].close()
 
     def _tick(self) -> None:
-        """Serve connections whose proof has arrived, and a few strangers, the newest first."""
+        """Serve waiting connections whose signature or token has arrived by now, and a few others, the newest first."""
         newest = [self._waiting.pop() for _ in range(min(RECHECKED, len(self._waiting)))]
         strangers: list[WaitingConnection] = []
         for connection, address in newest:

@@ -1,10 +1,10 @@
 """Limits for connections, and time limits for each step of a request, so that strangers cannot exhaust the service.
 
-A connection belongs to a stranger until a request on it has proved its caller. Strangers have separate limits, in
-total and for each address. If a limit is reached, the connection that has been silent longest is closed for the
-newest. Somebody who sends half requests can therefore not keep others out, even if all come through one proxy. The
-hub and users' servers keep the places that they have once proved to be theirs. ``doorway.py`` handles floods of new
-connections.
+A connection belongs to a stranger until a request on it has proved that it comes from the hub or a user's server.
+Strangers have separate limits, in total and for each address. If a limit is reached, the connection that has been
+silent longest is closed for the newest. Somebody who sends half requests can therefore not keep others out, even if all
+come through one proxy. Connections of the hub and of users' servers are not closed for strangers. ``doorway.py``
+handles floods of new connections.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ REFUSAL_SECONDS = 1.0
 
 
 class Room(NamedTuple):
-    """Limits for connections.
+    """Maximum numbers of open connections.
 
     Attributes:
-        strangers: of strangers in total.
-        an_address: of strangers from one address.
-        known: of known callers in total.
-        a_caller: of one known caller.
+        strangers: of clients that have not proved who they are.
+        an_address: of such clients from one address.
+        known: of the hub and of users' servers together.
+        a_caller: of one user's server.
     """
 
     strangers: int = 512
@@ -56,7 +56,7 @@ class Room(NamedTuple):
 
 
 def room_within(files: int) -> Room:
-    """Return the limits that this number of open files allows."""
+    """Return the limits of connections for a process that may open this number of files."""
     free = max(files - OWN_FILES, 64)
     full = Room()
     strangers = min(full.strangers, free // 3)
@@ -85,11 +85,11 @@ class Connections:
 
     @property
     def strangers(self) -> int:
-        """Return the number of strangers' connections."""
+        """Return the number of connections on which no request has proved its caller."""
         return len(self._at) - len(self._caller)
 
     def enter(self, one: Hashable, address: str) -> Hashable | None:
-        """Add a new connection; returns the one that has to be closed for it."""
+        """Add a new connection; returns the connection that has to be closed for it, or `None`."""
         victim: Hashable | None = None
         here = self._strangers.get(address, ())
         if len(here) >= self.room.an_address:
@@ -103,12 +103,16 @@ class Connections:
         return victim
 
     def note_request(self, one: Hashable) -> None:
-        """Note that a connection has sent a whole request, so that it is the last of the strangers to be closed."""
+        """Note that a connection has sent a whole request, so that silent ones are closed before it."""
         if one in self._at and one not in self._caller:
             self._strangers[self._at[one]].move_to_end(one)
 
     def prove(self, one: Hashable, caller: Hashable) -> Hashable | None:
-        """Note that a request has proved this caller; returns the connection that has to be closed for it."""
+        """Note that a request has proved to come from this caller, the hub or a user's server.
+
+        Returns:
+            The connection that has to be closed because the caller now has too many; `None` if there is room.
+        """
         if one not in self._at:
             return None
         self._forget(one)
@@ -134,7 +138,7 @@ class Connections:
         self._at.pop(one, None)
 
     def _forget(self, one: Hashable) -> None:
-        """Remove a connection from its place."""
+        """Remove a connection from the list of its address or caller."""
         address, caller = self._at.get(one), self._caller.pop(one, None)
         places: dict[Any, OrderedDict[Hashable, None]] = self._strangers if caller is None else self._known
         key = address if caller is None else caller
@@ -155,7 +159,7 @@ HUB = "the hub"  # the one caller whose connections are counted only in the tota
 
 @dataclass
 class Refusals:
-    """Counts refused requests within the last second; in a flood each one is delayed."""
+    """Counts refused requests within the last second. If there are too many, the answer to each further one is delayed."""
 
     _since: float = field(default_factory=time.monotonic)
     _count: int = 0

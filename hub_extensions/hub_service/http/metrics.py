@@ -105,7 +105,7 @@ class EngineCollector(Collector):
         return family
 
     def _cluster(self) -> Iterator[Metric]:
-        """Yield the devices of a cluster by pool and its problems; nothing on one machine."""
+        """Yield the devices of a cluster by pool (devices of one kind), and its problems; nothing on one machine."""
         info = self._engine.cluster()
         if info is None:
             return
@@ -178,7 +178,7 @@ class EngineCollector(Collector):
         yield use
 
     def _forecasts(self) -> Iterator[Metric]:
-        """Yield the quality of the wait forecasts by pool; unknown values are absent."""
+        """Yield the quality of the wait forecasts by pool (devices of one kind); unknown values are absent."""
         report = self._engine.forecasts()
         for attribute, (name, text) in FORECAST.items():
             family = GaugeMetricFamily(f"{PREFIX}forecast_{name}", text, labels=["pool"])
@@ -276,7 +276,7 @@ class EngineCollector(Collector):
 
 
 def registry(engine: Engine) -> CollectorRegistry:
-    """Return a registry of its own, which contains nothing else of this process."""
+    """Return a registry with the engine's metrics alone, without the default metrics of this process."""
     own = CollectorRegistry(auto_describe=False)
     own.register(EngineCollector(engine))
     return own

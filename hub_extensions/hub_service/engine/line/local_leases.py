@@ -275,7 +275,7 @@ class LocalLeases:
         return release.marks_are_evidence(self._sight, accounts, seen_here=seen is not None)
 
     def hear_stop(self, user: str, server: str, polled: bool | None) -> None:
-        """Record that the hub reports a server as stopped, to release its lease if marks of processes cannot be read."""
+        """Record that the hub reports a server as stopped. This counts if marks of processes cannot be read."""
         for lease in self.state.leases.values():
             if (lease.user, lease.server) == (user, server) and lease.state is not LeaseState.STARTING:
                 self._stopped[lease.id] = polled

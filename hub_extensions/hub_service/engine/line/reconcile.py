@@ -343,7 +343,7 @@ class Reconciler:
     # -------------------------------------------------------------- servers
 
     async def _servers(self, servers: Servers, transaction: Transaction) -> None:
-        """Adopt listed servers that the state does not know, and remove the facts and leases of servers that are gone."""
+        """Adopt listed servers that the state does not know, and remove facts and leases of servers that are gone."""
         changes = []
         for key, server in servers.items():
             if key in self._changed_since:
@@ -379,7 +379,7 @@ class Reconciler:
             )
 
     def _missing_for(self, servers: Servers) -> Mapping[tuple[str, str], timedelta]:
-        """Return how long each known server has been missing from the hub's lists, because a single list may be wrong."""
+        """Return how long each known server has been missing from the hub's lists: a single list may be wrong."""
         now = self.state.clock.now()
         here = self.state.facts.keys() | {(lease.user, lease.server) for lease in self.state.leases.values()}
         there = {key for key, server in servers.items() if server.ready or server.pending} | self._changed_since
@@ -420,7 +420,7 @@ class Reconciler:
         return Changes(facts=(facts,), leases=(lease,), journal=rows)
 
     def _ending_but_alive(self, server: HubServer) -> Lease | None:
-        """Return the ending lease of a server whose process still lives, so that it can go on; `None` if it has none."""
+        """Return the ending lease of a server whose process still lives, so that it can go on; `None` without one."""
         mine = (each for each in self.state.leases.values() if (each.user, each.server) == (server.user, server.server))
         ending = next((each for each in mine if each.state is LeaseState.ENDING), None)
         return ending if ending is not None and self.leases.lives(ending) else None

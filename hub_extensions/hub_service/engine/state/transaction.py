@@ -195,7 +195,7 @@ class Transaction:
         self.hold_back(quota_holds.refused(holds, chosen, report.reason, (reason, *then), now))
 
     def hold_back(self, holds: quota_holds.Holds) -> None:
-        """Replace the offers of which nobody is admitted for now, because a quota of the cluster refused the last pod."""
+        """Replace the offers for which nobody is admitted now, because a quota of the cluster refused the last pod."""
         before, self.state.quota_holds = self.state.quota_holds, holds
         if holds.keys() != before.keys():
             self.state.revision += 1

@@ -180,7 +180,9 @@ class _Following:
         return self._end_here((lease.user, lease.server), lost=was is LeaseState.LOST)
 
     def _end_here(self, server: ServerKey, *, lost: bool = False) -> UseEnd:
-        """Return why a running server ends. If the service is stopping it, that is the cause, whoever reports the end."""
+        """Return why a running server ends: if the service is stopping it, for the cause of that stop, whoever reports
+        it.
+        """
         facts = self.state.facts.get(server)
         stop = None if facts is None else self.state.stop_of(facts)
         if stop is not None and stop.begun and stop.cause is not None:

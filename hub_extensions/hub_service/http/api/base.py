@@ -46,8 +46,8 @@ class Parts:
         base_url: the hub's own, for links to servers.
         help_url: the administrator's page for students; "" for the service's own.
         closing: set when the service stops, so that endless answers end.
-        connections: the places at the listener.
-        refusals: counts refused requests.
+        connections: decides which connection is closed when there are too many.
+        refusals: counts refused requests, and delays answers to a flood of them.
     """
 
     engine: Engine
@@ -71,7 +71,7 @@ OLDER_HUB = Reason(
 class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
     """A route of the service. Its body is read only after the caller is known, and within the limit.
 
-    Subclasses set `who`, the callers, and `action`, what a person does with the route.
+    Subclasses set `who`, the callers that may use the route, and `action`, the right that a person needs for it.
     """
 
     body_bytes = BODY_LIMIT_BYTES
@@ -92,7 +92,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
     @property
     def person(self) -> Person:
-        """Return the caller of a route for people."""
+        """Return the calling user or service. Raises Forbidden if the caller is the hub or a user's server."""
         if not isinstance(self.caller, Person):
             raise Forbidden("This is for users of the hub.")
         return self.caller
@@ -134,7 +134,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
             self._again = True  # raised by `body`: an answer before the whole body is read may not arrive
 
     async def authenticate(self) -> Hub | Server | Person | None:
-        """Authenticate the caller by the request line and headers."""
+        """Return the caller, found by the request line and headers; `None` on routes for anybody."""
         return await self._admitted()
 
     def body(self) -> bytes:
@@ -252,7 +252,14 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         return person if person is not None else self.not_logged_in()
 
     def allowed(self, person: Person, action: ApiAction, of: tuple[str, str] | None = None) -> Person:
-        """Return the caller if it may do this (to the server `of`). Raises Forbidden."""
+        """Return the caller if the caller may do this.
+
+        Args:
+            of: user and server that the action concerns; `None` if it concerns no server.
+
+        Raises:
+            Forbidden: the caller may not do this.
+        """
         why = refusal(person, action, of)
         if why is not None:
             raise Forbidden(why)
@@ -260,7 +267,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
 
 
 class JsonRoute(Route):
-    """A route of the API."""
+    """A route whose requests and answers are JSON."""
 
     def message(self, kind: type[T]) -> T:
         """Return the body as a message.

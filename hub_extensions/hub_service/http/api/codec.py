@@ -25,8 +25,8 @@ BODY_LIMIT_BYTES = 64 * 1024
 """Longest request body; the longest regular one (many offers, long options) is far below 8 KiB."""
 
 OF_ANY_VERSION = frozenset({Report, Progress, Ended, Stopped})
-"""Messages from users' servers, which have the version of their image, and the hub's reports about a start or a
-server that ended. Additional fields of a newer version are skipped, as in answers.
+"""Messages whose unknown fields are skipped, because their sender may have a newer version: reports of users' servers,
+which have the version of their image, and the hub's reports about a start or a server that ended.
 """
 
 _ADAPTERS: dict[Any, TypeAdapter[Any]] = {}

@@ -32,12 +32,14 @@ class HubTickets(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Find or create the ticket of each (user, server); the answers are in the same order, one per line."""
+        """Find or create the ticket (place in line) of each (user, server); the answers are in the same order, one per
+        line.
+        """
         self.answer_lines(await self.engine.ask_all(self.messages(Ask)))
 
 
 class HubTicketStarted(JsonRoute):
-    """POST: the process of an admitted ticket runs, or its server is ready."""
+    """POST: the server of an admitted ticket (place in line) has a process, or is ready."""
 
     who = Who.HUB
 
@@ -47,23 +49,23 @@ class HubTicketStarted(JsonRoute):
 
 
 class HubTicketEnded(JsonRoute):
-    """POST: an attempt ended: a confirmed stop, or a failed start."""
+    """POST: a try to start a server ended, because it was cancelled or because it failed."""
 
     who = Who.HUB
 
     async def post(self, ticket: str) -> None:
-        """End the ticket, if the attempt is its latest."""
+        """End the ticket (place in line), unless the hub has begun another try to start the server."""
         await self.engine.ended(ticket, self.message(Ended))
         self.no_content()
 
 
 class HubStopped(JsonRoute):
-    """POST: the hub stopped a server; a hint that saves time."""
+    """POST: the hub stopped a server. The service would notice it by itself, but later."""
 
     who = Who.HUB
 
     async def post(self) -> None:
-        """Check the server's lease now instead of in the next round."""
+        """Check at once whether the device of the server is free."""
         await self.engine.stopped(self.message(Stopped))
         self.no_content()
 
@@ -74,7 +76,9 @@ class HubSignedOut(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Take over the stop of a server that holds a lease; a repeated request returns the remaining time."""
+        """Take over the stop of a server that holds a lease, and return the time until it stops; a repeated request
+        returns the remaining time.
+        """
         self.answer(await self.engine.signed_out(self.message(SignedOut)))
 
 
@@ -84,7 +88,9 @@ class HubWithoutSession(JsonRoute):
     who = Who.HUB
 
     async def post(self) -> None:
-        """Record these users. Their servers run while they are busy, and *Keep* is refused."""
+        """Record these users. Their servers run as long as they are busy, and their *keep*, which protects a server
+        from the idle stop, is refused.
+        """
         await self.engine.without_session(self.message(WithoutSessions))
         self.no_content()
 
@@ -101,7 +107,7 @@ class HubSessionsEnded(JsonRoute):
 
 
 class PageRoute(JsonRoute):
-    """A route for the data of one of the hub's pages."""
+    """A route from which the hub gets the data of one of its own pages."""
 
     who = Who.HUB
 
@@ -127,7 +133,7 @@ class HubForm(PageRoute):
 
 
 class HubOverview(PageRoute):
-    """GET: one user's tickets, servers, and failed starts."""
+    """GET: one user's tickets (places in line), servers, and failed starts."""
 
     async def get(self) -> None:
         """Query: user. Header: the language of the page."""
@@ -149,9 +155,9 @@ class HubCulling(JsonRoute):
 
 
 class HubEvents(JsonRoute):
-    """GET: one line of JSON for every live ticket, then one for every change; empty lines while nothing happens.
+    """GET: one line of JSON for every live ticket (place in line), then one for every change of a ticket's status.
 
-    Each line begins with its signature and a space.
+    Empty lines are sent while nothing happens. Each line begins with its signature and a space.
     """
 
     who = Who.HUB

@@ -1,7 +1,7 @@
-"""The API for users, administrators and programs: offers, tickets, leases, and the description of all this.
+"""The API for users, administrators and programs: offers, tickets (places in line), leases, and the OpenAPI document.
 
-A ticket requested by API makes the service ask the hub to start a server with these offers. The spawner then asks
-for admission as after a click on the form.
+When a ticket is requested here, the service asks the hub to start a server with these offers. The spawner then asks
+for admission as after a click on the spawn form.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from hub_extensions.hub_service.http.auth import Forbidden, Who
 
 
 def form_for(engine: Engine, person: Person, server: str = "") -> FormState:
-    """Return the offers that this caller may see. A service is not treated as a user, whatever its name."""
+    """Return the offers that this caller may see, as the spawn form has them.
+
+    A service is not treated as a user, even if a user has the same name.
+    """
     user = person.name if person.kind == "user" else ""
     return engine.form(user, server, person.groups, person.may(ApiAction.LIST_ALL))
 
@@ -38,7 +41,7 @@ class Offers(JsonRoute):
 
 
 class TicketsRoute(JsonRoute):
-    """GET: the tickets in line. POST: ask for a server."""
+    """GET: the tickets (places in line). POST: ask for a server."""
 
     who = Who.PERSON
     action = ApiAction.LIST_OWN
@@ -78,7 +81,7 @@ class OneTicket(JsonRoute):
     action = ApiAction.LIST_OWN
 
     async def delete(self, ticket: str) -> None:
-        """End the caller's own ticket, or any for administrators."""
+        """End one of the caller's own tickets (places in line), or any ticket for administrators."""
         await leave(self.engine, self.person, ticket)
         self.no_content()
 
@@ -141,7 +144,7 @@ class Usage(JsonRoute):
 
 
 class ForecastsRoute(JsonRoute):
-    """GET: the quality of the wait forecasts by pool (administrators)."""
+    """GET: the quality of the wait forecasts by pool, the devices of one kind (administrators)."""
 
     who = Who.ADMIN
     action = ApiAction.LIST_ALL
@@ -190,11 +193,11 @@ class Description(JsonRoute):
 
 
 async def leave(engine: Engine, person: Person, ticket: str) -> None:
-    """End a ticket: the caller's own, or anybody's for administrators.
+    """End a ticket (a place in line): the caller's own, or anybody's for administrators.
 
     Raises:
-        Forbidden: the ticket is the caller's own, and the token's scopes do not allow it.
-        Refused: 404, if it is not one of the caller's tickets.
+        Forbidden: the ticket is the caller's own, but the token's scopes do not allow to end it.
+        Refused: 404, the ticket is neither the caller's nor may the caller end those of other users.
     """
     owner = engine.owner_of(ticket)
     why = refusal(person, ApiAction.LEAVE, owner)

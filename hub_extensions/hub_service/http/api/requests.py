@@ -26,7 +26,9 @@ class TicketRequest:
 
 @dataclass(frozen=True, slots=True)
 class TicketAccepted:
-    """The hub was asked to start the server; its ticket appears in ``api/tickets`` a moment later."""
+    """The answer that the hub was asked to start the server. Its ticket (place in line) appears in ``api/tickets`` a
+    moment later.
+    """
 
     user: str
     server: str

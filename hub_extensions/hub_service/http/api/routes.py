@@ -46,13 +46,13 @@ class Method:
     """The messages of one method of a route.
 
     Attributes:
-        does: one sentence.
+        does: the summary in the OpenAPI document, one sentence.
         takes, gives: message types; `None` for no body.
         many: the answer is a list.
         media: content type of a body that is not JSON.
         query: name -> description of each query argument; those in `needed` are required.
         errors: statuses besides 403 and 500.
-        action: what a person does with it, if it needs more than the handler's own `action`.
+        action: the right that a person needs for this method; `None` if it is the handler's own `action`.
     """
 
     does: str

@@ -1,6 +1,7 @@
-"""The routes of a user's server: its state, its report, its *keep*, and giving its GPU back.
+"""The routes for the extension in a user's server: its state, its reports, *keep*, and giving its GPU back.
 
-User and server come from the token's scope alone, so no request can name another server.
+*Keep* protects a server from being stopped as idle for a while. User and server come from the token's scope alone, so
+no request can name another server.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ServerRoute(JsonRoute):
 
 
 class OwnServer(ServerRoute):
-    """GET: the service's state of this server."""
+    """GET: what the service knows of this server, for the panel."""
 
     async def get(self) -> None:
         """Return the state; 404 while the service does not know this server."""
@@ -39,7 +40,9 @@ class OwnReport(ServerRoute):
     """POST: a report of the server's extension."""
 
     async def post(self) -> None:
-        """Store the report; it can only protect this server."""
+        """Store the report about the server's activity, which can only protect the server from the idle stop, and
+        answer with the server's state.
+        """
         self.answer(await self.engine.report(self.server.user, self.server.server, self.message(Report)))
 
 
@@ -47,8 +50,9 @@ class OwnProgress(ServerRoute):
     """POST: when this server expects to be done with its GPU."""
 
     async def post(self) -> None:
-        """Store the estimate for the waits of others. An estimate older than the last one, or from before the start,
-        is ignored.
+        """Store the estimate, from which the waits of other users are computed.
+
+        An estimate that is older than the last one, or from before the server's start, is ignored.
         """
         await self.engine.progress(self.server.user, self.server.server, self.message(Progress))
         self.no_content()
@@ -64,8 +68,8 @@ class OwnGiveBack(ServerRoute):
 
 
 class OwnKeep(ServerRoute):
-    """POST: keep this server on, within its budget."""
+    """POST: protect this server from the next stop for a while, within the user's budget."""
 
     async def post(self) -> None:
-        """Keep the server; the body is empty or an empty object."""
+        """Protect the server and answer with its state; the body is empty or an empty object."""
         self.answer(await self.engine.keep(self.server.user, self.server.server))

@@ -31,11 +31,12 @@ class Receipt:
     """The result of an administrator's order, in the administrator's language.
 
     Attributes:
-        notified: the users who are notified, and the text.
-        about: the lease or place concerned.
+        done: what the order did, as a sentence.
+        notified: which users are notified, and with which text, as a sentence.
+        about: the lease, or the device or node, that the order concerns; "" if neither.
         stops: when the server stops because of the order; `None` for other orders.
         undo: the address and the field of the form that withdraws the order; `None` if it cannot be withdrawn.
-        fresh: the next page unfolds the place of the order, once.
+        fresh: whether no page has shown the result yet; the first page that does so unfolds the entry of `about`.
     """
 
     at: datetime
@@ -48,7 +49,7 @@ class Receipt:
 
 
 def latest_receipt(receipts: dict[str, Receipt], admin: str) -> Receipt | None:
-    """Return the result of an administrator's last order while it is recent."""
+    """Return the result of an administrator's last order; `None` if that order is older than `RECEIPT_LASTS`."""
     found = receipts.get(admin)
     return found if found is not None and datetime.now(timezone.utc) - found.at < RECEIPT_LASTS else None
 
@@ -150,7 +151,7 @@ class AdminOrder(Form):
         return f"{self.parts.prefix}admin{'?' if query else ''}{query}"
 
     def chosen(self, name: str) -> int:
-        """Return a number of the form."""
+        """Return the field of the form with this name, which has to be a number. Raises BadInput."""
         written = self.get_body_argument(name)
         if not written.isdecimal():
             raise BadInput(f"{name} has to be a number.", name)
@@ -158,7 +159,7 @@ class AdminOrder(Form):
 
     @property
     def about(self) -> str:
-        """Return the user or place of the order, as the page named it."""
+        """Return the user, device or node that the order concerns, as the page called it; "" if it sent no name."""
         return self.get_body_argument("about", "")[:LONGEST_SEARCH]
 
     def write_receipt(
@@ -169,10 +170,13 @@ class AdminOrder(Form):
         stops: datetime | None = None,
         undo: tuple[str, str] | None = None,
     ) -> None:
-        """Store the result for the next page.
+        """Store the result of the order, which the next page shows.
 
         Args:
-            about: the lease or place; "" if neither.
+            order: the last part of the order's address in `ADMIN_PAGES`.
+            about: the lease, or the device or node, that the order concerns; "" if neither.
+            number: of hours, or of servers that received a message.
+            stops, undo: see `Receipt`.
         """
         done, notified = admin_labels.receipt(order, self.about or about, self.why, self.catalogue, number)
         receipts: dict[str, Receipt] = self.settings["receipts"]
@@ -197,7 +201,7 @@ class DrainCard(AdminOrder):
 
 
 class UndrainCard(AdminOrder):
-    """POST: allow new starts there again."""
+    """POST: allow new starts on a card, or on the machine, again."""
 
     async def submitted(self) -> None:
         place = self.get_body_argument("place")

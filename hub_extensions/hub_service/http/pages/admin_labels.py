@@ -13,18 +13,18 @@ SLICES, FINE = 7, 56
 
 
 def parts(card: Card) -> int:
-    """Return how many equal parts the bar of a card has, so that its pieces are to scale."""
+    """Return how many equal parts the bar of a card has, so that its pieces (MIG instances or shares) are to scale."""
     sizes = (SLICES * piece.width / WHOLE for piece in card.pieces)
     return SLICES if all(abs(size - round(size)) < 0.05 for size in sizes) else FINE
 
 
 def width(piece: Piece, parts: int = SLICES) -> int:
-    """Return how many parts of its card's bar a piece takes, at least one."""
+    """Return how many parts of its card's bar a piece (a MIG instance or share of the card) takes, at least one."""
     return min(parts, max(1, int(parts * piece.width / WHOLE + 0.1)))
 
 
 def state(piece: Piece, t: Catalogue) -> str:
-    """Return the state of a piece as a word beside its colour."""
+    """Return the state of a piece of a card (such as a MIG instance) as text, which is shown beside its colour."""
     holder = piece.holder
     if holder is not None and holder.use_percent is not None:
         if piece.state is PieceState.IDLE:
@@ -51,7 +51,7 @@ def name(card: Card, number: int, t: Catalogue) -> str:
 
 
 def of_cards(count: int, t: Catalogue) -> str:
-    """Return the text after the number of cards in use."""
+    """Return the text that follows the number of cards in use, such as "of 8 cards in use"."""
     return t.plural("of 1 card in use", "of %1 cards in use", count)
 
 
@@ -61,7 +61,7 @@ def uuids(card: Card) -> tuple[str, ...]:
 
 
 def shown(code: str, t: Catalogue) -> str:
-    """Return the label of a filter for cards."""
+    """Return the label of a filter of the list of cards."""
     return {
         "held": t("in use"),
         "idle": t("held but idle"),
@@ -77,7 +77,7 @@ def span(each: Span, t: Catalogue) -> str:
 
 
 def end(code: str, t: Catalogue) -> str:
-    """Return how a use ended, as text."""
+    """Return how a server's time with its GPU ended, as text; `code` is the `end` of a usage record."""
     return {
         "user": t("stopped by its user"),
         "idle": t("stopped as idle"),
@@ -105,10 +105,12 @@ def hours(value: float, t: Catalogue) -> str:
 
 
 def receipt(order: str, whose: str, why: str, t: Catalogue, number: int = 0) -> tuple[str, str]:
-    """Return the effect of an order, and the text about notifications.
+    """Return a sentence about the effect of an administrator's order, and one about who is notified of it.
 
     Args:
         order: the last part of the order's address in `ADMIN_PAGES`.
+        whose: the user, device or node that the order concerns, as the page calls it.
+        why: the administrator's reason.
         number: of hours, or of servers that received a message.
     """
     if order == "drain":

@@ -1,7 +1,7 @@
-"""The page of what culling did and administrators ordered, also as CSV: everything for administrators, otherwise one's
-own.
+"""The page of what culling did and administrators ordered, also as CSV.
 
-``jupyterhub-gpu audit`` prints the whole journal.
+Administrators see all of it, a user sees what concerns the own servers. ``jupyterhub-gpu audit`` prints the whole
+journal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 class Audit(Page):
-    """GET: who was warned, kept and stopped, why, by which rule, on what evidence, and how the user was notified."""
+    """GET: which servers were warned, kept and stopped, why, by which rule, on what evidence, and how their users were
+    notified.
+    """
 
     async def get(self) -> None:
         """Show the newest rows."""
@@ -104,7 +106,7 @@ class AuditFile(Audit):
 
 
 def as_csv(rows: Sequence[JournalRow]) -> str:
-    """Return rows of the journal as CSV in which a spreadsheet evaluates nothing."""
+    """Return rows of the journal as CSV, with cells escaped that a spreadsheet would evaluate as formulas."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(COLUMNS)

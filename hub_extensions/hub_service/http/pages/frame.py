@@ -1,5 +1,6 @@
-"""The page around the content of a page: the hub's own page if the hub provides it, otherwise a plain one like it.
+"""The frame of our pages: the hub's own page layout (header, menu, footer) around our content.
 
+If the hub does not provide its layout, `pages.py` uses a plain template that looks like it.
 The hub's script files (``src``) stay. Inline scripts are removed, because the pages' content security policy allows
 none.
 """
@@ -19,7 +20,7 @@ from hub_extensions.hub_service.http.auth import ShortMemory
 log = logging.getLogger("hub_extensions.hub_service.http.pages")
 
 TITLE, HEAD, MAIN = "@@gpu-title@@", "@@gpu-head@@", "@@gpu-main@@"
-"""Placeholders in the page; the second is at the end of its head."""
+"""Placeholders in the hub's page layout; the second one is at the end of the head."""
 PLACES = {"title": TITLE, "head": HEAD, "main": MAIN}  # the placeholders by their name in a template
 REMEMBERED_SECONDS, REMEMBERED = 60.0, 512
 PAUSE_SECONDS = 30.0  # the hub is not asked again for this long after it provided none
@@ -27,23 +28,23 @@ PAUSE_SECONDS = 30.0  # the hub is not asked again for this long after it provid
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A page with placeholders.
+    """The page layout around a page's content, as HTML with placeholders.
 
     Attributes:
-        styles: hashes of its inline styles, for the content security policy.
+        styles: hashes of the layout's inline styles, for the content security policy.
     """
 
     html: str
     styles: tuple[str, ...] = ()
 
     def around(self, title: str, head: str, main: str) -> str:
-        """Return the whole page; all three arguments are HTML."""
+        """Return the whole page, with title, end of the head and content filled in; all three arguments are HTML."""
         filled = self.html.replace(TITLE, str(title).strip(), 1).replace(HEAD, str(head), 1)
         return filled.replace(MAIN, str(main), 1)
 
 
 class Frames:
-    """The hub's pages, cached for a short time."""
+    """Fetches the hub's page layout for each user and language, and caches it for a short time."""
 
     def __init__(self, hub: HubApi) -> None:
         self._hub = hub
@@ -51,7 +52,7 @@ class Frames:
         self._silent_until = 0.0
 
     async def of(self, user: str, language: str) -> Frame | None:
-        """Return the page as this user sees it, in a language; `None` if the hub provides none now."""
+        """Return the hub's page layout as this user sees it, in a language; `None` if the hub does not provide it now."""
         if time.monotonic() < self._silent_until:
             return None
 
@@ -67,7 +68,7 @@ class Frames:
 
 
 def cleaned(page: str) -> Frame:
-    """Remove the inline scripts from the hub's page. Raises ValueError if a placeholder is missing."""
+    """Make a frame of the hub's page, without its inline scripts. Raises ValueError if a placeholder is missing."""
     reading = _HubPage()
     reading.feed(page)
     reading.close()

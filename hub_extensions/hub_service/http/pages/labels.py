@@ -1,5 +1,6 @@
-"""Texts on the pages: keeps, states of leases, and values for administrators. Unknown values are "not known", never
-zero.
+"""Texts on the pages: the button *keep*, states of leases, and values for administrators.
+
+Unknown values are "not known", never zero.
 """
 
 from __future__ import annotations
@@ -45,15 +46,16 @@ STATES: Mapping[str, str] = {
 
 
 def is_raw(text: str, t: Catalogue = ENGLISH) -> bool:
-    """Return whether a text is a name or comes from another program, so that no catalogue has it and it is not a
-    translation.
+    """Return whether a text is a name or comes from another program, so that it is not in the page's language.
+
+    The page then marks it as English (``lang="en"``). Always False on an English page.
     """
     ours = (t("yes"), t("no"), t("not known"))
     return t is not ENGLISH and t.known(text) is None and text not in ours
 
 
 def keep(budget: Keep, t: Catalogue = ENGLISH) -> str:
-    """Return the label of the *keep* button."""
+    """Return the label of the button *keep*, which protects a server from the next stop for a while."""
     return t("Keep %1", about(60 * budget.minutes, t))
 
 
@@ -91,7 +93,7 @@ def length(seconds: float | None, t: Catalogue = ENGLISH) -> str:
 
 
 def judged(record: ForecastRecord, t: Catalogue = ENGLISH) -> str:
-    """Return how a pool's forecast is shown, and why it is marked as rough."""
+    """Return whether users see the wait forecasts of a pool (devices of one kind), and why as rough ones, as text."""
     if record.finished_uses < FEW:
         return t("not enough data yet: %1 of %2 finished uses", record.finished_uses, FEW)
     if record.busy_periods < FEWEST_EPISODES:

@@ -1,6 +1,6 @@
 """Answers at the service's address while the service cannot start: 503 for every request, with the reason.
 
-The hub holds the listening socket, so requests would otherwise hang there, those of health probes too.
+The hub holds the listening socket, so requests, also those of health probes, would otherwise wait for an answer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The user's last uses for the page "Your GPU": when, how long, how busy, how each ended; and what ended today."""
+"""The user's last uses for the page "Your GPU": when, how long, how busy, and how each ended.
+
+A use is one server's time with a GPU, or without one.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,16 @@ from hub_extensions.core.text.wording import about
 SHOWN = 10
 LATELY = timedelta(hours=24)  # without a running server, the page shows for this long how the last one ended
 STARTS_ANEW = frozenset({"idle", "unopened", "lifetime", "failed", "lost", "node-lost", "hub-stopped", "signed-out"})
-"""Ends that the user did not ask for."""
+"""Ends of a server that its user did not ask for."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnUse:
-    """One row of the page.
+    """One row of the page: a use (one server's time with a GPU, or without one), as text in the reader's language.
 
     Attributes:
-        began, ended: points in time; the other fields are text.
-        unasked: the user did not ask for the end.
-        never_ran: this is a start that failed.
+        unasked: whether the server ended although its user did not ask for that.
+        never_ran: whether this is a start that failed.
     """
 
     began: datetime
@@ -41,12 +43,20 @@ class OwnUse:
 
 
 def own_uses(records: Iterable[UsageRecord], titles: Mapping[OfferId, str], t: Catalogue) -> tuple[OwnUse, ...]:
-    """Return the last uses, up to the number shown."""
+    """Return the rows of the page for a user's last usage records.
+
+    Args:
+        records: the last ended first.
+        titles: the title of each offer that the user may see.
+    """
     return tuple(_own_use(record, titles, t) for record in records)[:SHOWN]
 
 
 def ended_recently(uses: Sequence[OwnUse], now: datetime) -> OwnUse | None:
-    """Return the last use if it ended within `LATELY` and its user did not ask for that."""
+    """Return the row of the last use if its server ended within `LATELY` and the user did not ask for that.
+
+    `None` otherwise. The page shows that row first, while no server of the user runs.
+    """
     last = next(iter(uses), None)
     return last if last is not None and last.unasked and now - last.ended < LATELY else None
 
@@ -86,7 +96,7 @@ def busy_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
 
 
 def end_text(record: UsageRecord, t: Catalogue = ENGLISH) -> str:
-    """Return how the use ended, as text."""
+    """Return how the server of a usage record ended, as text."""
     if _never_ran(record):
         return t("the start failed")
     return {

@@ -68,7 +68,7 @@ class Page(Route):
         self.set_header("Referrer-Policy", "same-origin")
 
     async def prepare(self) -> None:
-        """Authenticate the caller, then fetch the hub's own page for this reader."""
+        """Authenticate the caller, then fetch the hub's page layout for this reader."""
         await super().prepare()
         if self.framed and isinstance(self.caller, Person):
             await self.take_frame(self.caller.name)
@@ -76,7 +76,11 @@ class Page(Route):
                 await self.engine.note_language(self.caller.name, self.catalogue.language)
 
     async def take_frame(self, name: str) -> None:
-        """Use the hub's own page as frame, if the hub provides it."""
+        """Use the hub's own page layout around this page, if the hub provides it.
+
+        Args:
+            name: the user, for whom the hub renders the layout.
+        """
         self.frame = await self.settings["frames"].of(name, self.catalogue.language)
         if self.frame is not None and self.frame.styles:
             styles = " ".join(("'self'", *self.frame.styles))
@@ -97,7 +101,7 @@ class Page(Route):
         super().send_error(status_code, **kwargs)
 
     def wants_page(self) -> bool:
-        """Return True unless the caller accepts JSON only."""
+        """Return whether an error is answered with a page: always, unless the caller accepts JSON only."""
         return "application/json" not in self.request.headers.get("Accept", "") or super().wants_page()
 
     @property
@@ -112,7 +116,7 @@ class Page(Route):
 
 
 def error_page(handler: Route, problem: Problem, status: int) -> str:
-    """Render an error as a page with a link back, inside the hub's page if the reader is known."""
+    """Render an error as a page with a link back, inside the hub's page layout if the reader is known."""
     t = catalogue_for(handler.request.headers.get("Accept-Language", ""))
     person = handler.caller if isinstance(handler.caller, Person) else None
     frame = handler.frame if isinstance(handler, Page) else None
@@ -131,7 +135,12 @@ def rendered(
     frame: Frame | None = None,
     **values: Any,
 ) -> str:
-    """Render a page inside its frame, or inside the plain one."""
+    """Render a page inside the hub's page layout (`frame`); if that is `None`, inside a plain one.
+
+    Args:
+        person: the reader; `None` if the reader is not known.
+        values: the values of this template.
+    """
     environment: Environment = handler.settings["pages"]
     parts: Parts = handler.parts  # type: ignore[attr-defined]  # of every route, and of the login's end
     known = {"prefix": parts.prefix, "base_url": parts.base_url, "person": person, "t": t}
@@ -150,7 +159,7 @@ class Form(Page, ABC):
     """
 
     async def authenticate(self) -> Person:
-        """Authenticate the caller; its rights are checked once the form's XSRF token is read."""
+        """Return the caller, known by name only: rights are checked once the form's XSRF token is read."""
         name = await self.asked_of_hub(self.parts.auth.known_name(self))
         return self.not_logged_in() if name is None else Person(name)
 
@@ -189,7 +198,7 @@ class LoginNeeded(HTTPError):
 
 
 class YourGpu(Page):
-    """GET: the user's servers, tickets and offers; for administrators also links to their pages."""
+    """GET: the user's servers, tickets (places in line) and offers; for administrators also links to their pages."""
 
     async def get(self) -> None:
         person, engine = self.person, self.engine
@@ -235,7 +244,7 @@ class Leave(Form):
 
 
 class KeepOn(Form):
-    """POST from the page: keep one of the caller's own servers."""
+    """POST from the page: protect one of the caller's own servers from the next stop for a while."""
 
     async def submitted(self) -> None:
         own = (user_of(self.person), self.get_body_argument("server", ""))
@@ -249,7 +258,7 @@ class Nowhere(Page):
     who = Who.ANYBODY
 
     async def prepare(self) -> None:
-        """Answer 404 to everybody; a known reader sees it inside the hub's page."""
+        """Answer 404 to everybody; a known reader sees it inside the hub's page layout."""
         await self.parts.refusals.slow_down()
         if self.wants_page():
             with contextlib.suppress(HubAway, HTTPError):
