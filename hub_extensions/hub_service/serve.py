@@ -56,7 +56,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("hub_extensions.hub_service")
 
 SHORTEST_HIDDEN = 5
-"""Shorter passwords are not searched in log lines, because they occur in many words. No line is built with one."""
+"""Shorter passwords are not masked in log lines, because they occur in ordinary words. No log line has one on purpose.
+"""
 EXIT_UNAVAILABLE = 69  # as in sysexits.h: something the service needs cannot be used now; the hub starts it again
 
 

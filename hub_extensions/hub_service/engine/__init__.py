@@ -1,1 +1,4 @@
-"""The one owner of tickets and leases: one state, the loops around it, and what they decide."""
+"""The engine: the state of tickets (users' places in line), leases and servers, and the loops that decide about them.
+
+Nothing outside this package changes the state.
+"""

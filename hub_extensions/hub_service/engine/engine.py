@@ -312,7 +312,7 @@ class Engine:
         return drained
 
     async def without_session(self, reported: messages.WithoutSessions) -> None:
-        """Note which servers belong to users without a session. See `drains.without_session`."""
+        """Note the users without a session, whose accounts may no longer exist. See `drains.without_session`."""
         await drains.without_session(self.state, self.queue.transaction, reported)
         self.culler.decide_soon()
 

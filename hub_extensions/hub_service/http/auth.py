@@ -130,8 +130,9 @@ class Auth:
         self.signatures = Signatures(self.hub_secret)
 
     def verify_signature(self, request: HTTPServerRequest) -> VerifiedRequest | None:
-        """Verify the hub's signature; to be called once for each request. Needs no request to the hub, which polls
-        before it listens.
+        """Verify the hub's signature; `None` if the request has none of the hub's. Call this once for each request.
+
+        Nothing is asked of the hub, which polls its spawners before it listens.
         """
         return self.signatures.verify(request.method or "", request.uri or "", request.headers.get("Authorization", ""))
 

@@ -159,7 +159,7 @@ HUB = "the hub"  # the one caller whose connections are counted only in the tota
 
 @dataclass
 class Refusals:
-    """Counts refused requests within the last second. If there are too many, the answer to each further one is delayed."""
+    """Counts refused requests within the last second. If there are too many, further answers are delayed."""
 
     _since: float = field(default_factory=time.monotonic)
     _count: int = 0

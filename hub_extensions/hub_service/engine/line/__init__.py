@@ -1,1 +1,1 @@
-"""Tickets and leases: joining, admission, reconciliation and release."""
+"""Tickets (users' places in line) and leases: joining, admission, comparison with the hub, and release."""

@@ -277,8 +277,8 @@ class ClusterLeases:
         return lifecycle.refresh(lease, seen)
 
     def _is_gone(self, lease: Lease) -> bool:
-        """Whether the lease's pod was seen and has been gone for a while. A pod that was never seen may still
-        appear.
+        """Return whether the lease's pod is gone: missing for `GONE_FOR` if it was seen before, otherwise for
+        `SETTLES`, because a pod that was never seen may still appear.
         """
         now = self.state.clock.elapsed()
         since = self._gone_since.setdefault(lease.id, now)
@@ -294,7 +294,7 @@ class ClusterLeases:
 
     @staticmethod
     def _node_lost(pod: PodFacts, view: ClusterView) -> bool | None:
-        """Return whether the node of a pod has stopped responding; `None` if the pod has no node or it is unknown."""
+        """Return whether the node of a pod has stopped responding; `None` if the node or its state is unknown."""
         if view.nodes is None or not pod.node:
             return None
         node = view.nodes.get(pod.node)

@@ -15,9 +15,9 @@ from hub_extensions.core.queue.model import Ticket
 from hub_extensions.core.text.reasons import Reason, explain
 from hub_extensions.hub_service.engine.state.state import State
 
-LAST = timedelta(seconds=30)
-KEPT = 1000
-ANSWER_WITHIN = 3.0
+LAST = timedelta(seconds=30)  # groups that the hub reported longer ago are asked for again
+KEPT = 1000  # users whose groups are kept; with more of them, those reported longer ago than LAST are dropped
+ANSWER_WITHIN = 3.0  # seconds in which the hub has to answer
 
 
 class Doubt(Enum):
@@ -71,7 +71,7 @@ class Rights:
         return self._verdict(groups, offer_id)
 
     async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
-        """Ask the hub again, ignoring its earlier reports, for a user without a ticket. Returns the same as `ask`."""
+        """Ask the hub again whether a user may have an offer, whatever it reported before. Returns the same as `ask`."""
         try:
             user = await asyncio.wait_for(self.hub.user(name), ANSWER_WITHIN)
         except (HubAway, HubRefused, asyncio.TimeoutError):

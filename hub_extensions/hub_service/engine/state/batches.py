@@ -11,7 +11,10 @@ _Thing = TypeVar("_Thing")
 
 
 async def in_batches(things: Iterable[_Thing], at_a_time: int = AT_A_TIME) -> AsyncIterator[_Thing]:
-    """Yield the items that there are now. An item that ends in the meantime is still yielded."""
+    """Yield the items that `things` has at the call, and let other tasks run after each batch.
+
+    An item that is removed from `things` in the meantime is still yielded.
+    """
     for number, thing in enumerate(tuple(things), 1):
         yield thing
         if number % at_a_time == 0:

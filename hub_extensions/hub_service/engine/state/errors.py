@@ -1,4 +1,4 @@
-"""The exception with which the service refuses a request."""
+"""The exceptions of the engine: a refused request, and a forecast worker that ended."""
 
 from __future__ import annotations
 

@@ -31,6 +31,7 @@ class Inventory:
     devices: dict[str, DeviceState] = field(default_factory=dict)
     """By `Device.identity`. Devices that are gone stay while a lease names them."""
     samples: Mapping[str, DeviceSample] = field(default_factory=dict)
+    """What was last measured of each device of this machine (use, memory, processes), by UUID."""
     highest_use: dict[str, float] = field(default_factory=dict)
     """The highest use of each device since the last decision about idle servers, in percent."""
     reading: InventoryReading | None = None

@@ -97,7 +97,7 @@ def write_routes_renewed(renewed: RoutesRenewed) -> str:
 
 
 def read_offers(kept: str) -> tuple[GpuOffer, ...]:
-    """Read the offers that the cluster had before."""
+    """Read the offers that the cluster had when it was last read."""
     try:
         return _OFFERS.validate_json(kept)
     except ValidationError:
@@ -121,7 +121,7 @@ def write_failures(failures: tuple[KeptFailure, ...]) -> str:
 
 
 def read_cordons(kept: str) -> tuple[Cordon, ...]:
-    """Read the cards that are being emptied."""
+    """Read the devices and nodes that administrators have closed to new servers."""
     try:
         return _CORDONS.validate_json(kept)
     except ValidationError:
@@ -133,7 +133,7 @@ def write_cordons(cordons: tuple[Cordon, ...]) -> str:
 
 
 def read_letters(kept: str) -> tuple[AdminLetter, ...]:
-    """Read the letters of administrators to running servers."""
+    """Read the messages of administrators to the users of running servers."""
     try:
         return _LETTERS.validate_json(kept)
     except ValidationError:
@@ -145,7 +145,7 @@ def write_letters(letters: tuple[AdminLetter, ...]) -> str:
 
 
 def read_without_session(kept: str) -> WithoutSessions:
-    """Read which servers belong to users without a session."""
+    """Read the users without a session at the hub, whose accounts may no longer exist."""
     try:
         return _WITHOUT_SESSION.validate_json(kept)
     except ValidationError:

@@ -91,7 +91,7 @@ class State(Inventory):
 
     # people in line
     tickets: dict[str, Ticket] = field(default_factory=dict)
-    """Waiting and admitted tickets, by id."""
+    """Waiting and admitted tickets (users' places in line), by id."""
     ticket_index: TicketIndex = field(default_factory=TicketIndex)
     next_place: int = 1
     last_offers_by_user: dict[str, tuple[OfferId, ...]] = field(default_factory=dict)
@@ -118,14 +118,14 @@ class State(Inventory):
     stops: dict[StopKey, StopRecord] = field(default_factory=dict)
     """The stops that are announced or have begun, one per run of a server, until nothing of them is left to do."""
     without_session: WithoutSessions = field(default_factory=lambda: WithoutSessions(()))
-    """Users whose account may be gone, as the hub reported last."""
+    """Users without a session at the hub, whose accounts may no longer exist, as the hub reported last."""
     _no_session: dict[str, datetime] = field(default_factory=dict)
     keeps: dict[str, tuple[datetime, ...]] = field(default_factory=dict)
     """For each user, when *keep* was pressed in the last 24 hours, for any server. The journal has it too."""
 
     # the hub
     hub_view: HubView = field(default_factory=HubView)
-    """The last report of the hub."""
+    """The hub's servers and users as it listed them last, and whether it answers."""
     token_name: str = ""
     """The name that the hub gave to this service's token; it changes when the hub has forgotten the service."""
     touched: dict[ServerKey, float] = field(default_factory=dict)
@@ -310,7 +310,7 @@ class State(Inventory):
         self.keeps[user] = (*recent_keeps(self.clock.now(), self.keeps.get(user, ())), at)
 
     def _remember_last(self, record: UsageRecord) -> None:
-        """Keep the record of a use whose end is unknown: for a minute, the hub may still report it."""
+        """Keep a usage record for a minute if it is unknown why the server ended: the hub may still report that."""
         lately = record.ended - timedelta(minutes=1)
         self.last_uses = {server: last for server, last in self.last_uses.items() if last.ended > lately}
         self.last_uses.pop((record.user, record.server), None)
@@ -351,7 +351,7 @@ class State(Inventory):
             self.hub_view = replace(self.hub_view, people={**people, user: (groups, admin)})
 
     def touch(self, user: str, server: str) -> None:
-        """Note that a message about this server has just come. See `touched`."""
+        """Note that a message about this server has just come, so that older lists of the hub do not count for it."""
         self.touched[user, server] = self.clock.elapsed()
 
     def forget_touched(self, before: float) -> frozenset[ServerKey]:
@@ -631,17 +631,20 @@ class State(Inventory):
         return later is None or later is lease or (facts is later and facts.lease == lease.id)
 
     def lease_of_ticket(self, ticket: str) -> Lease | None:
-        """Return the lease of a ticket, or `None` if it waits or is for CPU only. An ending lease does not count."""
+        """Return the lease of a ticket (place in line), or `None` if the ticket waits or is for CPU only.
+
+        An ending lease does not count.
+        """
         return self.leases.get(self._lease_of_ticket.get(ticket, ""))
 
     def waiting_for(self, offer: OfferId) -> int:
-        """Return how many tickets wait for an offer. The counts are cached for each revision."""
+        """Return how many tickets (places in line) wait for an offer. The counts are cached for each revision."""
         if self._waiting[0] != self.revision:
             self._waiting = (self.revision, lengths(self.offers, self.tickets.values()))
         return self._waiting[1].get(offer, 0)
 
     def waiting(self) -> int:
-        """Return how many tickets wait."""
+        """Return how many tickets (places in line) wait, for all offers together."""
         return sum(1 for ticket in self.tickets.values() if ticket.state is TicketState.WAITING)
 
     def recent_notices(self, user: str) -> tuple[NoticeRow, ...]:

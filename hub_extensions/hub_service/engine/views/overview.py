@@ -1,4 +1,6 @@
-"""Overview for one user: tickets, servers and failed starts. For administrators, everybody's failed starts."""
+"""The overview for one user: tickets (places in line), servers and failed starts; for administrators, the failed starts
+of all users.
+"""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class ServerView:
         """Return what a server's own extension may know, or `None` if the service does not know the server.
 
         Args:
-            trespassed: whether another program uses the server's device without a lease.
+            trespassed: whether another server, whose lease is of another device, uses this server's device.
         """
         facts = self.state.facts.get((user, server))
         lease = self.state.lease_of(user, server)

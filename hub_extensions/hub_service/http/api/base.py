@@ -42,9 +42,9 @@ class Parts:
     """The objects that the routes work with.
 
     Attributes:
-        prefix: of every route, ``/services/gpu/``.
-        base_url: the hub's own, for links to servers.
-        help_url: the administrator's page for students; "" for the service's own.
+        prefix: the path that every route starts with, such as ``/services/gpu/``.
+        base_url: the hub's base URL, for links to servers.
+        help_url: the administrator's help page for students; "" for the service's own help page.
         closing: set when the service stops, so that endless answers end.
         connections: decides which connection is closed when there are too many.
         refusals: counts refused requests, and delays answers to a flood of them.
@@ -143,7 +143,7 @@ class Route(HubOAuthenticated, BoundedBody):  # type: ignore[misc]
         Raises:
             BadInput: it is too large.
             Forbidden: the hub signed another body.
-            SignAgain: see `SignAgain`.
+            SignAgain: the hub's signature is outdated, so the hub has to sign the request again.
         """
         body = self.whole_body()
         if self.signed is not None and self.signed.body != hash_of(body):

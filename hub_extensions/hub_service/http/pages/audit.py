@@ -1,6 +1,6 @@
 """The page of what culling did and administrators ordered, also as CSV.
 
-Administrators see all of it, a user sees what concerns the own servers. ``jupyterhub-gpu audit`` prints the whole
+Administrators see all rows, other users only those about their own servers. ``jupyterhub-gpu audit`` prints the whole
 journal.
 """
 

@@ -52,7 +52,7 @@ class Frames:
         self._silent_until = 0.0
 
     async def of(self, user: str, language: str) -> Frame | None:
-        """Return the hub's page layout as this user sees it, in a language; `None` if the hub does not provide it now."""
+        """Return the hub's page layout as this user sees it, in a language; `None` if the hub provides none now."""
         if time.monotonic() < self._silent_until:
             return None
 
