@@ -28,7 +28,7 @@ class LeaseWatcher(Protocol):
         trespassers: `Device.identity` -> whether a server uses this device although its lease is of another one.
         unproved: lease id -> why its end cannot be proved, though it seems to be over; on one machine only.
         problem: why nothing can be read now; "" if it can be read.
-        sampled: set after every reading of the devices, so that decisions about idle servers use new measurements.
+        sampled: set after every reading of the devices.
     """
 
     trespassers: dict[str, bool]

@@ -71,7 +71,7 @@ class Rights:
         return self._verdict(groups, offer_id)
 
     async def ask_anew(self, name: str, offer_id: OfferId) -> Reason | Doubt | None:
-        """Ask the hub again whether a user may have an offer, whatever it reported before. Returns the same as `ask`."""
+        """Ask the hub whether a user may have an offer, whatever it reported before. Returns the same as `ask`."""
         try:
             user = await asyncio.wait_for(self.hub.user(name), ANSWER_WITHIN)
         except (HubAway, HubRefused, asyncio.TimeoutError):

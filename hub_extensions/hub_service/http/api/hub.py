@@ -44,7 +44,7 @@ class HubTicketStarted(JsonRoute):
     who = Who.HUB
 
     async def post(self, ticket: str) -> None:
-        """Record the process, or the end of the ticket."""
+        """Record the server's process, or end the ticket because the server is ready; answer with its status."""
         self.answer(await self.engine.started(ticket, self.message(Started)))
 
 

@@ -1,5 +1,4 @@
-"""The administrators' pages: the current state, the last days, the parts of the service; and the administrators'
-orders.
+"""The administrators' pages (current state, last days, parts of the service) and the forms of their orders.
 
 Each page works without scripts. Each order is a form with the hub's XSRF token and a reason.
 """
@@ -123,7 +122,7 @@ class AdminDays(OverviewPage):
 
 
 class AdminParts(OverviewPage):
-    """GET: the parts of the service: what measures use, the quality of the forecast, the cluster, its health."""
+    """GET: the parts of the service: what measures use, the quality of the wait forecasts, the cluster, the health."""
 
     async def get(self) -> None:
         engine = self.engine
@@ -139,7 +138,7 @@ class AdminParts(OverviewPage):
 
 
 class AdminOrder(Form):
-    """POST: an order, followed by the page it came from."""
+    """POST: an order of an administrator; the answer redirects back to the page that the form is on."""
 
     who = Who.ADMIN
     action = ApiAction.ORDER
@@ -229,7 +228,7 @@ class UndoStop(AdminOrder):
 
 
 class KeepServer(AdminOrder):
-    """POST: keep the server of a lease for some hours."""
+    """POST: protect the server of a lease for some hours from the idle stop and from its time limit."""
 
     async def submitted(self) -> None:
         lease, hours = self.get_body_argument("lease"), self.chosen("hours")

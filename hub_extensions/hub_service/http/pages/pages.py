@@ -277,7 +277,7 @@ class StaticFile(Page):
     framed = False
 
     def not_logged_in(self) -> Person:
-        """Refuse instead of redirecting to a login."""
+        """Refuse instead of redirecting to a login, which would not be a style sheet or script."""
         return Route.not_logged_in(self)
 
     async def get(self, name: str) -> None:
@@ -337,6 +337,6 @@ def make_environment(base_url: str) -> Environment:
 
 
 def read_static() -> dict[str, bytes]:
-    """Read the files of ``static/``."""
+    """Read the files of ``static/`` into memory, by name."""
     folder = files("hub_extensions.hub_service.http.pages") / "static"
     return {name: (folder / name).read_bytes() for name in STATIC}
